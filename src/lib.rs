@@ -1,0 +1,5 @@
+//! codebridge: an MCP server with one tool, `run_python`, that runs Python in a locked-down OCI sandbox.
+//!
+//! The folders of this crate are its layers; each `mod.rs` says what its room owns.
+
+pub mod session;

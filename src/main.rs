@@ -1,0 +1,2 @@
+//! The `codebridge` binary.
+fn main() {}

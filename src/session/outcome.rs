@@ -1,0 +1,95 @@
+//! What a call is and how it ends: plain data between the session and those who render it.
+
+use std::time::Duration;
+
+/// One call of `run_python`, already validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRequest {
+    /// Python source; top-level `await` is allowed.
+    pub code: String,
+    /// Names of the MCP servers that this call may use.
+    pub servers: Vec<String>,
+    /// How long the code may run before it is interrupted.
+    pub timeout: Duration,
+    /// Which interpreter runs it: a name, or [`RunRequest::THROW_AWAY`].
+    pub session: String,
+}
+
+impl RunRequest {
+    /// The session that is used when none is named.
+    pub const DEFAULT_SESSION: &str = "main";
+    /// The session name that asks for an interpreter of its own, ended after the call.
+    pub const THROW_AWAY: &str = "new";
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The code ran to its end, or left with `sys.exit(0)`.
+    Success,
+    /// The code raised or left with another exit code, or the sandbox failed.
+    Error,
+    /// The code ran longer than its timeout and was interrupted.
+    Timeout,
+    /// The client cancelled the call.
+    Cancelled,
+}
+
+/// Why a call did not succeed, as far as exit codes need to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The user's code raised, exited non-zero or ended its interpreter.
+    Code,
+    /// No container runtime works on this host.
+    NoRuntime,
+    /// A runtime works, but the image is not to be had.
+    NoImage,
+    /// The sandbox or its runtime failed.
+    Sandbox,
+}
+
+/// One captured stream: what is shown, and how much there was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// The text to show; when cut, the notice is its first line.
+    pub text: String,
+    /// Bytes that the code wrote to this stream.
+    pub total_bytes: u64,
+    /// Whether `text` lacks a part of what was written.
+    pub truncated: bool,
+}
+
+/// What a call came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOutcome {
+    /// Number of the run, for reading the rest of a cut output; 0 when nothing ran.
+    pub run_id: u32,
+    /// How it ended.
+    pub status: Status,
+    /// Set when the status is not a success.
+    pub failure: Option<Failure>,
+    /// The exit code as a process would have: 0, 1 after an exception, what `sys.exit` said, 128+N after a signal.
+    /// None when the code never ran or was stopped from outside.
+    pub exit_code: Option<i32>,
+    /// What the code and its children wrote to standard output, and the value of the last expression.
+    pub stdout: Stream,
+    /// What they wrote to standard error, and the traceback.
+    pub stderr: Stream,
+    /// One line: the exception, or what went wrong with the sandbox and what to do.
+    pub error: Option<String>,
+    /// Things the caller must know: a new session, a forgotten await, a fallback image.
+    pub notices: Vec<String>,
+    /// From the start of the code to its end.
+    pub elapsed: Duration,
+}
+
+/// What happens while a call runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Something slow is under way before the code starts ("starting podman", "pulling …").
+    Preparing(String),
+    /// The code has started.
+    Running,
+    /// A piece of standard output or standard error, as it arrives.
+    Output(Vec<u8>),
+}
