@@ -1,0 +1,116 @@
+# shellcheck shell=bash
+# Shared by tests/check and the scripts of this folder: where things are, and how to act as the test user.
+# Everything big is under CACHE and survives; everything under RUN may vanish with a reboot.
+# shellcheck disable=SC2034 # most names are for those who source this
+
+CACHE=$(readlink -m -- "${CODEBRIDGE_TEST_CACHE:-/var/cache/codebridge-tests}")
+RUN=/run/codebridge-tests
+LOG=$CACHE/log
+
+# An id range of its own, far from what distributions and adduser hand out.
+TEST_USER=codebridge-test
+TEST_UID=41853
+TEST_HOME=$CACHE/home
+TEST_RUNTIME_DIR=$RUN/user
+
+IMAGE=docker.io/library/python:3.14-slim
+ROOTFS_314=$CACHE/rootfs/python-3.14
+ROOTFS_39=$CACHE/rootfs/python-3.9
+IMAGE_TAR=$CACHE/images/python-3.14.tar
+
+DOCKERD_DATA=$CACHE/dockerd
+DOCKER_SOCKET=$RUN/docker.sock
+DOCKER_URL=unix://$DOCKER_SOCKET
+HOST_USERS=$RUN/users
+
+CARGO_DENY_VERSION=0.20.2
+
+# A bare root shell may lack the sbin folders (runc, useradd) and rustup's (cargo); our own tools come last.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin:${HOME:-/root}/.cargo/bin:$CACHE/tools/bin
+export PATH
+
+# The test user's podman has to run the distribution's tools, whatever the caller's PATH holds.
+TEST_USER_PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+
+die() {
+    printf '%s: %s\n' "$(basename -- "$0")" "$*" >&2
+    exit 1
+}
+
+require_root() {
+    [[ $EUID -eq 0 ]] && return
+    printf '%s: must be run as root: it installs packages, adds a user and mounts\n' "$(basename -- "$0")" >&2
+    exit 2
+}
+
+# What podman leaves running would keep our locks and the caller's pipe open for ever if it inherited them.
+without_inherited_files() {
+    "$@" 3>&- 4>&- 6>&- 7>&- 8>&- 9>&-
+}
+
+# No login, no environment of ours: what the user's podman finds is what its files and these variables say.
+as_test_user() (
+    cd "$TEST_HOME" || exit
+    without_inherited_files setpriv --reuid "$TEST_UID" --regid "$TEST_UID" --init-groups -- \
+        env -i HOME="$TEST_HOME" USER="$TEST_USER" PATH="$TEST_USER_PATH" LANG=C.UTF-8 \
+        XDG_RUNTIME_DIR="$TEST_RUNTIME_DIR" "$@"
+)
+
+# crun, and podman by it, refuse a host that mounts cgroup v2 beside the v1 controllers.
+hybrid_cgroups() {
+    [[ $(stat -f -c %T /sys/fs/cgroup 2>/dev/null) == tmpfs &&
+        $(stat -f -c %T /sys/fs/cgroup/unified 2>/dev/null) == cgroup2fs ]]
+}
+
+# enter_own_mounts SCRIPT ARGUMENT...: runs the script again in a mount namespace in which the host is not hybrid.
+# The process stays the same one, so its id tells the second time from the first.
+enter_own_mounts() {
+    if [[ ${CODEBRIDGE_TEST_OWN_MOUNTS:-} != "$$" ]]; then
+        export CODEBRIDGE_TEST_OWN_MOUNTS=$$
+        exec unshare --mount --propagation private -- "$@"
+    fi
+    if hybrid_cgroups; then
+        umount /sys/fs/cgroup/unified
+        export CODEBRIDGE_TEST_HYBRID=1
+    fi
+}
+
+# On a host where /run is no tmpfs these are still there after a reboot, elsewhere they are not.
+make_runtime_dirs() {
+    install -d -m 755 "$RUN"
+    install -d -m 700 -o "$TEST_UID" -g "$TEST_UID" "$TEST_RUNTIME_DIR"
+}
+
+# Rootless podman keeps a process that pins its user and mount namespace; later calls join that mount namespace and
+# would see the cgroup mounts of the moment when it was started.
+stop_pause_process() {
+    local file=$TEST_RUNTIME_DIR/libpod/tmp/pause.pid pid
+    [[ -r $file ]] || return 0
+    pid=$(<"$file")
+    if [[ $pid =~ ^[0-9]+$ ]] && grep -qs "^Uid:[[:space:]]${TEST_UID}[[:space:]]" "/proc/$pid/status"; then
+        kill -KILL "$pid" || return 0
+    fi
+    rm -f -- "$file"
+}
+
+# Several runs may share the daemon and the user: each holds this lock, and the last one to leave cleans up.
+enter_host() {
+    make_runtime_dirs
+    exec 9>>"$HOST_USERS"
+    if flock --nonblock 9; then stop_pause_process; fi
+    flock --shared 9
+}
+
+leave_host() {
+    exec 9>&-
+    exec 7>>"$HOST_USERS"
+    if flock --nonblock 7; then
+        stop_pause_process
+        without_inherited_files "$HOST_SCRIPTS/dockerd" stop --last
+    fi
+    exec 7>&-
+}
+
+start_dockerd() {
+    without_inherited_files "$HOST_SCRIPTS/dockerd" start --held
+}
