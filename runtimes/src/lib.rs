@@ -1,1 +1,36 @@
-//! The driver core.
+//! Drives OCI sandboxes through podman, docker, crun and runc, without any daemon API.
+//!
+//! ```text
+//! detect ─▶ { cli (podman, docker) | oci (crun, runc) } ─▶ exec ─▶ spec, refusal
+//! ```
+//! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
+//! anything; `launch` carries the plan out; `reclaim` removes what is left, as often as one likes.
+
+mod cli;
+mod detect;
+mod driver;
+pub mod exec;
+mod oci;
+mod owner;
+mod refusal;
+mod rlimits;
+mod root;
+mod seccomp;
+mod spec;
+mod state;
+mod sweep;
+
+pub use detect::{
+    Choice, Detector, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice, Setback,
+    Verdict,
+};
+pub use driver::{
+    AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
+    ReclaimError, RuntimeId, RuntimeKind, Sandbox,
+};
+pub use owner::{Owner, OwnerState};
+pub use refusal::Refusal;
+pub use root::{Bind, ComposedRoot, RootError};
+pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
+pub use state::{Instance, Record, StateDir, StateError};
+pub use sweep::{Swept, reclaim_instance, sweep};

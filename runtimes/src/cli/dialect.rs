@@ -1,0 +1,71 @@
+//! What differs between the engines' command lines, as facts.
+
+use crate::driver::RuntimeKind;
+use crate::spec::SandboxSpec;
+
+use super::{EngineInfo, messages};
+
+/// One engine's row.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    /// `run --rootfs DIR`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#rootfs>.
+    pub(super) starts_folders: bool,
+    /// Whether the client reads the seccomp profile and sends its content; else the engine reads its own disk.
+    pub(super) sends_profile: bool,
+    /// Flags that keep the user's configuration out of the sandbox, or save work that nobody needs.
+    pub(super) hermetic_flags: &'static [&'static str],
+    /// Variables set to nothing because the client would fill them from its configuration.
+    emptied_variables: &'static [&'static str],
+    /// More options of a `--volume`.
+    pub(super) bind_options: &'static str,
+    /// Kills and removes, as far as there is something.
+    pub(super) remove: &'static [&'static str],
+    /// Reads `info --format '{{json .}}'`.
+    pub(super) parse_info: fn(&[u8]) -> Option<EngineInfo>,
+}
+
+static PODMAN: Dialect = Dialect {
+    starts_folders: true,
+    sends_profile: false,
+    hermetic_flags: &[
+        // Proxy variables may hold credentials: https://docs.podman.io/en/latest/markdown/podman-run.1.html#http-proxy
+        "--http-proxy=false", "--env-host=false",
+        // No tmpfs on /run and /var/tmp: the writable places are listed.
+        "--read-only-tmpfs=false",
+        // Output goes to us alone; a copy in a log would grow without bound.
+        "--log-driver=none", "--no-healthcheck", "--no-hosts", "--stop-signal=KILL", "--systemd=false",
+    ],
+    emptied_variables: &[],
+    bind_options: ",nosuid,nodev,rbind",
+    remove: &["rm", "--force", "--ignore", "--time=0", "--volumes"],
+    parse_info: messages::parse_podman_info,
+};
+
+static DOCKER: Dialect = Dialect {
+    starts_folders: false,
+    sends_profile: true,
+    hermetic_flags: &["--log-driver=none", "--no-healthcheck", "--stop-signal=KILL"],
+    // https://docs.docker.com/engine/cli/proxy/: taken from ~/.docker/config.json unless they are given.
+    emptied_variables: &[
+        "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "ALL_PROXY",
+        "all_proxy", "NO_PROXY", "no_proxy",
+    ],
+    bind_options: "",
+    remove: &["rm", "--force", "--volumes"],
+    parse_info: messages::parse_docker_info,
+};
+
+impl Dialect {
+    pub(super) fn of(kind: RuntimeKind) -> &'static Self {
+        match kind {
+            RuntimeKind::Docker => &DOCKER,
+            _ => &PODMAN,
+        }
+    }
+
+    /// The variables of the sandbox as this engine has to be told.
+    pub(super) fn environment<'a>(&self, spec: &'a SandboxSpec) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let emptied = self.emptied_variables.iter().map(|&name| (name, ""));
+        emptied.chain(spec.env.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+    }
+}

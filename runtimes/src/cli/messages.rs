@@ -1,0 +1,168 @@
+//! Reads what podman and docker say. Every parser quotes the messages it knows, as captured from real programs.
+
+use serde::Deserialize;
+
+use super::EngineInfo;
+use crate::exec;
+use crate::oci;
+use crate::refusal::Refusal;
+
+/// Understands why an engine did not start a container:
+///
+/// - docker 20.10: ``Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?``
+/// - docker 28: ``permission denied while trying to connect to the Docker daemon socket``
+/// - podman 4.3 (remote): ``Cannot connect to Podman. Please verify your connection to the Linux system``
+/// - docker 20.10: ``Unable to find image 'x:latest' locally``, ``No such image: x:latest``
+/// - podman 4.3: ``Error: x: image not known``, ``short-name "x" did not resolve to an alias``
+/// - docker: ``exec: "python3": executable file not found in $PATH: unknown.``
+pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
+    let has = |needle: &str| text.contains(needle);
+    let message = || exec::tail(text.as_bytes());
+    if has("Cannot connect to the Docker daemon")
+        || has("trying to connect to the Docker daemon")
+        || has("Cannot connect to Podman")
+        || has("unable to connect to Podman")
+        || has("docker.sock: connect: permission denied")
+    {
+        Some(Refusal::DaemonUnreachable { message: message() })
+    } else if let Some(image) = parse_missing_image(text) {
+        Some(Refusal::ImageMissing { image, message: message() })
+    } else {
+        oci::parse_refusal(text)
+    }
+}
+
+/// The image that an engine does not have and cannot get; see [`parse_refusal`].
+fn parse_missing_image(text: &str) -> Option<String> {
+    let missing =
+        ["No such image: ", "Unable to find image '", "short-name \"", "unable to copy from source "];
+    let named = missing.iter().find_map(|start| {
+        let rest = &text[text.find(start)? + start.len()..];
+        let end = rest.find(['\'', '"', ' ', '\n']).unwrap_or(rest.len());
+        Some(rest[..end].trim_end_matches(':').to_string())
+    });
+    named.or_else(|| {
+        let line = text.lines().find(|line| line.contains(": image not known"))?;
+        Some(line.trim_start_matches("Error: ").split(": image not known").next()?.to_string())
+    })
+}
+
+/// Nothing to remove: ``Error: No such container: x`` (docker), ``no such container`` (podman).
+pub(super) fn parse_missing_container(stderr: &[u8]) -> Option<()> {
+    let text = String::from_utf8_lossy(stderr).to_lowercase();
+    text.contains("no such container").then_some(())
+}
+
+/// `podman info --format '{{json .}}'`. Rootless podman on cgroup v1 ignores limits:
+/// <https://github.com/containers/podman/blob/main/rootless.md>.
+pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
+    #[derive(Deserialize)]
+    struct Info {
+        host: Host,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Host {
+        cgroup_version: String,
+        #[serde(default)]
+        cgroup_controllers: Option<Vec<String>>,
+        #[serde(default)]
+        service_is_remote: bool,
+        security: Security,
+    }
+    #[derive(Deserialize)]
+    struct Security {
+        rootless: bool,
+    }
+    let Info { host } = serde_json::from_slice(stdout).ok()?;
+    let controllers = host.cgroup_controllers.unwrap_or_default();
+    let delegated = ["memory", "pids"].iter().all(|name| controllers.iter().any(|c| c == name));
+    let limits = delegated && !(host.security.rootless && host.cgroup_version == "v1");
+    Some(EngineInfo { limits, remote: host.service_is_remote })
+}
+
+/// `docker info --format '{{json .}}'`: <https://docs.docker.com/reference/api/engine/> (`SystemInfo`). The client ends
+/// with status 0 and `ServerErrors` when there is no daemon.
+pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Info {
+        #[serde(rename = "ID")]
+        id: String,
+        memory_limit: bool,
+        pids_limit: bool,
+        #[serde(default)]
+        server_errors: Option<Vec<String>>,
+    }
+    let info: Info = serde_json::from_slice(stdout).ok()?;
+    if info.id.is_empty() || info.server_errors.is_some_and(|errors| !errors.is_empty()) {
+        return None;
+    }
+    Some(EngineInfo { limits: info.memory_limit && info.pids_limit, remote: false })
+}
+
+/// `image inspect`: the id and the environment of the first image.
+pub(super) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Image {
+        id: String,
+        config: Option<Config>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Config {
+        #[serde(default)]
+        env: Option<Vec<String>>,
+    }
+    let mut images: Vec<Image> = serde_json::from_slice(stdout).ok()?;
+    let image = (!images.is_empty()).then(|| images.swap_remove(0))?;
+    let id = image.id.trim_start_matches("sha256:").to_string();
+    let plain = !id.is_empty() && id.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then(|| (id, image.config.and_then(|config| config.env).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captured_messages_are_understood() {
+        let daemon = "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?";
+        assert!(matches!(parse_refusal(daemon), Some(Refusal::DaemonUnreachable { .. })));
+        for (text, name) in [
+            ("Error response from daemon: No such image: python:3.99", "python:3.99"),
+            ("Unable to find image 'python:3.99' locally", "python:3.99"),
+            ("Error: python:3.99: image not known", "python:3.99"),
+        ] {
+            match parse_refusal(text) {
+                Some(Refusal::ImageMissing { image, .. }) => assert_eq!(image, name),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        assert_eq!(parse_refusal("exit status 3"), None);
+    }
+
+    #[test]
+    fn rootless_on_cgroup_v1_holds_no_limits() {
+        let info = |version: &str, rootless: bool, controllers: &str| {
+            let text = format!(
+                r#"{{"host":{{"cgroupVersion":"{version}","cgroupControllers":{controllers},"serviceIsRemote":false,"security":{{"rootless":{rootless}}}}}}}"#
+            );
+            parse_podman_info(text.as_bytes()).unwrap().limits
+        };
+        assert!(info("v1", false, r#"["memory","pids"]"#));
+        assert!(!info("v1", true, r#"["memory","pids"]"#));
+        assert!(info("v2", true, r#"["memory","pids"]"#));
+        assert!(!info("v2", true, r#"["cpu"]"#));
+        assert!(!info("v2", true, "null"));
+    }
+
+    #[test]
+    fn a_docker_client_without_a_daemon_is_no_engine() {
+        let dead = br#"{"ID":"","MemoryLimit":false,"PidsLimit":false,"ServerErrors":["Cannot connect"]}"#;
+        assert_eq!(parse_docker_info(dead), None);
+        let live = br#"{"ID":"X","MemoryLimit":true,"PidsLimit":true}"#;
+        assert_eq!(parse_docker_info(live), Some(EngineInfo { limits: true, remote: false }));
+    }
+}

@@ -1,0 +1,353 @@
+//! podman and docker: one driver, two rows of facts.
+//!
+//! `dialect` holds the facts, `messages` reads what the programs say, `skeleton` makes the image that lets docker start
+//! a folder.
+
+mod dialect;
+mod messages;
+mod skeleton;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::process::Child;
+
+use crate::driver::{
+    CgroupMode, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
+};
+use crate::exec::{self, CommandLine, ExecError, Finished};
+use crate::owner::{INSTANCE_LABEL, Owner};
+use crate::refusal::Refusal;
+use crate::rlimits;
+use crate::root::ComposedRoot;
+use crate::seccomp;
+use crate::spec::{SandboxName, SandboxSpec};
+use crate::state::{Instance, Record};
+
+use dialect::Dialect;
+
+/// Short commands: inspect, list, remove.
+const COMMAND_LIMIT: Duration = Duration::from_secs(20);
+/// A pull may take long; the engine reports its own failures much earlier.
+const PULL_LIMIT: Duration = Duration::from_secs(900);
+/// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
+const SHM_SIZE: &str = "64m";
+
+/// Drives podman or docker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CliDriver {
+    id: RuntimeId,
+}
+
+/// What an engine says of itself, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EngineInfo {
+    /// Whether it can keep memory and pids limits in control groups.
+    pub(crate) limits: bool,
+    /// Whether it runs on another machine.
+    pub(crate) remote: bool,
+}
+
+impl CliDriver {
+    pub(crate) fn new(id: RuntimeId) -> Self {
+        Self { id }
+    }
+
+    pub(crate) fn id(&self) -> &RuntimeId {
+        &self.id
+    }
+
+    fn dialect(&self) -> &'static Dialect {
+        Dialect::of(self.id.kind)
+    }
+
+    /// The program with its global options.
+    fn engine(&self) -> CommandLine {
+        let command = CommandLine::new(&self.id.program);
+        match &self.id.oci_runtime {
+            Some(path) => command.arg("--runtime").arg(path),
+            None => command,
+        }
+    }
+
+    async fn run<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Finished, ExecError> {
+        exec::run(self.engine().args(args), COMMAND_LIMIT).await
+    }
+
+    pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
+        let dialect = self.dialect();
+        let root = ComposedRoot::of(spec)?;
+        let profile = instance.file("seccomp.json");
+        let text =
+            serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
+        let mut args: Vec<String> =
+            ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
+        args.extend(dialect.hermetic_flags.iter().map(ToString::to_string));
+        args.extend(self.constraints(spec, &profile));
+        args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
+        args.extend(dialect.environment(spec).map(|(key, value)| format!("--env={key}={value}")));
+        let mut image = None;
+        let reference = match &root {
+            None => spec.root.to_string(),
+            Some(root) => {
+                args.extend(root.binds.iter().map(|bind| {
+                    format!("--volume={}:{}:ro{}", bind.source.display(), bind.target, dialect.bind_options)
+                }));
+                let skeleton = instance.skeleton_path(root);
+                if dialect.starts_folders {
+                    args.push("--rootfs".into());
+                    skeleton.display().to_string()
+                } else {
+                    image = Some(skeleton::image_name(&skeleton));
+                    skeleton::image_name(&skeleton)
+                }
+            }
+        };
+        let (program, rest) = spec.argv.split_first().ok_or(crate::spec::SpecError::Command)?;
+        if root.is_some() && dialect.starts_folders {
+            // With --rootfs there is no image whose entry point could be in the way.
+            args.extend([reference, program.clone()]);
+        } else {
+            args.extend([format!("--entrypoint={program}"), "--pull=never".into(), reference]);
+        }
+        args.extend(rest.iter().cloned());
+        Ok(Plan {
+            name: spec.name.clone(),
+            command: self.engine().args(args),
+            files: vec![(profile, text)],
+            root,
+            image,
+            record: Record::now(spec, &self.id),
+            held: self.held(spec),
+        })
+    }
+
+    /// Every constraint of the specification, as flags that both engines spell alike.
+    fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        let rlimits = rlimits::of(spec, unmanaged);
+        let profile_reaches_engine = !self.id.remote || self.dialect().sends_profile;
+        let mut args = vec![
+            "--network=none".to_string(),
+            "--read-only".into(),
+            "--cap-drop=ALL".into(),
+            "--security-opt=no-new-privileges".into(),
+            format!("--user={}:{}", spec.user.uid, spec.user.gid),
+            format!("--workdir={}", spec.cwd),
+            format!("--hostname={}", spec.hostname),
+            "--ipc=private".into(),
+            "--cgroupns=private".into(),
+            format!("--shm-size={SHM_SIZE}"),
+            format!("--ulimit=nofile={0}:{0}", rlimits.descriptors),
+            "--ulimit=core=0:0".into(),
+        ];
+        args.extend(rlimits.processes.map(|count| format!("--ulimit=nproc={count}:{count}")));
+        if profile_reaches_engine {
+            args.push(format!("--security-opt=seccomp={}", profile.display()));
+        }
+        args.extend(spec.tmpfs.iter().map(|tmpfs| {
+            format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size)
+        }));
+        if unmanaged {
+            // Neither engine has a flag for the address space: the sandboxed program has to lower that by itself.
+            args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
+        } else {
+            let memory = spec.limits.memory;
+            // Memory and swap together: equal values leave no swap at all.
+            args.extend([format!("--memory={memory}b"), format!("--memory-swap={memory}b")]);
+            args.push(format!("--pids-limit={}", spec.limits.pids));
+            args.extend(spec.limits.cpus.map(|cpus| format!("--cpus={cpus}")));
+        }
+        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
+        args
+    }
+
+    fn held(&self, spec: &SandboxSpec) -> HeldLimits {
+        match (self.id.cgroups, spec.limits.cpus) {
+            (CgroupMode::Unmanaged, cpus) => HeldLimits {
+                memory: Mechanism::Rlimit,
+                pids: Mechanism::Rlimit,
+                cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
+            },
+            _ => HeldLimits { memory: Mechanism::Cgroup, pids: Mechanism::Cgroup, cpus: Mechanism::Cgroup },
+        }
+    }
+
+    /// Makes the skeleton image that a plan needs.
+    pub(crate) async fn prepare(&self, plan: &Plan) -> Result<(), ExecError> {
+        let (Some(image), Some(root)) = (&plan.image, &plan.root) else { return Ok(()) };
+        if self.has_image(image).await? {
+            return Ok(());
+        }
+        let command = self.engine().args(["import", "-", image]);
+        exec::run_with_input(command, skeleton::archive(root), COMMAND_LIMIT).await?.success()?;
+        Ok(())
+    }
+
+    /// Whether the engine has the image already.
+    pub(crate) async fn has_image(&self, reference: &str) -> Result<bool, ExecError> {
+        let done = self.run(["image", "inspect", "--format", "{{.Id}}", reference]).await?;
+        Ok(done.status.success())
+    }
+
+    /// Pulls an image; the engine's own words when it cannot be had.
+    pub(crate) async fn pull(&self, reference: &str) -> Result<(), ExecError> {
+        exec::run(self.engine().args(["pull", "--quiet", reference]), PULL_LIMIT).await?.success()?;
+        Ok(())
+    }
+
+    /// The image's id and its environment, when the engine has it.
+    pub(crate) async fn inspect_image(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(String, Vec<String>)>, ExecError> {
+        let done = self.run(["image", "inspect", reference]).await?;
+        if !done.status.success() {
+            return Ok(None);
+        }
+        Ok(messages::parse_image(&done.stdout))
+    }
+
+    /// Starts writing the image's flattened root filesystem as a tar archive to the child's standard output. The
+    /// container that it goes through is never started; `name` is removed by [`CliDriver::reclaim`].
+    pub(crate) async fn export(
+        &self,
+        reference: &str,
+        name: &SandboxName,
+        owner: &Owner,
+    ) -> Result<Child, ExecError> {
+        let labels = owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}"));
+        let create = self
+            .engine()
+            .args(["create", "--name", name.as_str(), "--network=none"])
+            .args(labels)
+            .args(["--entrypoint=/bin/true", reference]);
+        exec::run(create, COMMAND_LIMIT).await?.success()?;
+        exec::spawn_piped(&self.engine().args(["export", name.as_str()]))
+    }
+
+    /// What the engine says of itself; the answer to "does it work at all".
+    pub(crate) async fn info(&self) -> Result<Finished, ExecError> {
+        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), COMMAND_LIMIT).await
+    }
+
+    pub(crate) fn parse_info(&self, stdout: &[u8]) -> Option<EngineInfo> {
+        (self.dialect().parse_info)(stdout)
+    }
+
+    pub(crate) async fn reclaim(&self, name: &SandboxName) -> Result<(), ReclaimError> {
+        let error = |source| ReclaimError::Command { name: name.clone(), source };
+        let remove = self.engine().args(self.dialect().remove).arg(name.as_str());
+        let done = exec::run(remove, COMMAND_LIMIT).await.map_err(error)?;
+        if !done.status.success() && messages::parse_missing_container(&done.stderr).is_none() {
+            // Both engines also fail when `--rm` is about to remove the container at this moment; what counts is the end.
+            tracing::debug!(sandbox = %name, stderr = done.stderr_text(), "removal was refused");
+        }
+        let deadline = tokio::time::Instant::now() + COMMAND_LIMIT / 4;
+        loop {
+            if self.is_gone(name).await.map_err(error)? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                return Err(ReclaimError::StillThere {
+                    name: name.clone(),
+                    what: format!("{} lists it", self.id.kind),
+                });
+            }
+            // Paced by the engine's own answer time; an event stream would need a process of its own.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn is_gone(&self, name: &SandboxName) -> Result<bool, ExecError> {
+        let filter = format!("name=^{name}$");
+        let done = self.run(["ps", "--all", "--quiet", "--filter", &filter]).await?.success()?;
+        Ok(done.stdout.trim_ascii().is_empty())
+    }
+
+    pub(crate) async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
+        let filter = format!("label={INSTANCE_LABEL}");
+        let done =
+            self.run(["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]).await?.success()?;
+        let ids: Vec<String> =
+            String::from_utf8_lossy(&done.stdout).split_whitespace().map(String::from).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        // One that vanishes meanwhile makes the command fail, and the others are on its standard output all the same.
+        let done =
+            self.run(["container", "inspect"].into_iter().chain(ids.iter().map(String::as_str))).await?;
+        Ok(parse_containers(&done.stdout))
+    }
+
+    pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
+        messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
+            message: match (text, end) {
+                ("", End::Exited(code)) => {
+                    format!("{} ended with status {code}, without a word", self.id.kind)
+                }
+                ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
+                _ => exec::tail(text.as_bytes()),
+            },
+        })
+    }
+}
+
+/// Reads `container inspect` of either engine; what is not ours or malformed is passed over.
+fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Container {
+        name: String,
+        config: Config,
+        state: State,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Config {
+        #[serde(default)]
+        labels: Option<BTreeMap<String, String>>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct State {
+        status: String,
+    }
+    let containers: Vec<Container> = serde_json::from_slice(stdout).unwrap_or_default();
+    containers
+        .into_iter()
+        .filter_map(|container| {
+            Some(OwnedSandbox {
+                // docker writes names with a leading slash.
+                name: SandboxName::try_from(container.name.trim_start_matches('/').to_string()).ok()?,
+                owner: Owner::from_labels(&container.config.labels?)?,
+                state: container.state.status,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_of_others_are_passed_over() {
+        let owner = Owner::this_process("a1".into());
+        let labels = serde_json::to_string(&owner.labels()).unwrap();
+        let text = format!(
+            r#"[{{"Name":"/codebridge-a1-1","Config":{{"Labels":{labels}}},"State":{{"Status":"running"}}}},
+                {{"Name":"web","Config":{{"Labels":null}},"State":{{"Status":"running"}}}},
+                {{"Name":"codebridge-x","Config":{{"Labels":{{"codebridge.instance":"x"}}}},"State":{{"Status":"exited"}}}}]"#
+        );
+        let found = parse_containers(text.as_bytes());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].name.as_str(), &found[0].owner), ("codebridge-a1-1", &owner));
+        assert!(parse_containers(b"not json").is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! The choice that worked last time, on disk: `<cache>/runtime.json`.
+//!
+//! It is keyed by all that could change the answer: the wish, the user, the kernel, and path, size and time of every
+//! runtime's program.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::Choice;
+use crate::driver::RuntimeKind;
+use crate::exec;
+use crate::refusal::Refusal;
+use crate::spec::RootFs;
+use crate::state::{read_json, write_json};
+
+/// A runtime that passed its probe and later failed to launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setback {
+    /// Which runtime.
+    pub runtime: RuntimeKind,
+    /// Why.
+    pub refusal: Refusal,
+    /// Seconds since 1970.
+    pub when: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    key: String,
+    /// Seconds since 1970.
+    expires: u64,
+    choice: Option<Choice>,
+    setback: Option<Setback>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cache {
+    path: Option<PathBuf>,
+    wish: String,
+}
+
+impl Cache {
+    pub(super) fn new(dir: Option<PathBuf>, wish: String) -> Self {
+        Self { path: dir.map(|dir| dir.join("runtime.json")), wish }
+    }
+
+    fn entry(&self) -> Option<Entry> {
+        read_json(self.path.as_ref()?)
+    }
+
+    /// The remembered choice, when nothing that it depends on has changed.
+    pub(super) fn read(&self) -> Option<Choice> {
+        let entry = self.entry().filter(|entry| entry.expires > now() && entry.key == self.key())?;
+        entry.choice.filter(|choice| match &choice.root {
+            RootFs::Directory(path) => path.is_dir(),
+            _ => true,
+        })
+    }
+
+    pub(super) fn write(&self, choice: &Choice, age: Duration) {
+        let setback = self.setback();
+        self.store(&Entry {
+            key: self.key(),
+            expires: now() + age.as_secs(),
+            choice: Some(choice.clone()),
+            setback,
+        });
+    }
+
+    pub(super) fn drop_choice(&self, choice: &Choice, refusal: &Refusal) {
+        let setback = Setback { runtime: choice.runtime.kind, refusal: refusal.clone(), when: now() };
+        self.store(&Entry { key: self.key(), expires: 0, choice: None, setback: Some(setback) });
+    }
+
+    pub(super) fn setback(&self) -> Option<Setback> {
+        self.entry()?.setback
+    }
+
+    /// A cache that cannot be written costs time, nothing else.
+    fn store(&self, entry: &Entry) {
+        let Some(path) = &self.path else { return };
+        if let Some(dir) = path.parent()
+            && let Err(error) = fs::create_dir_all(dir)
+        {
+            tracing::debug!(dir = %dir.display(), %error, "no cache");
+            return;
+        }
+        if let Err(error) = write_json(path, entry) {
+            tracing::debug!(%error, "no cache");
+        }
+    }
+
+    fn key(&self) -> String {
+        let uid = rustix::process::getuid().as_raw();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let programs = RuntimeKind::ALL.map(|kind| program_stamp(kind.program_name()));
+        let engines = ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "CONTAINER_CONNECTION"];
+        let engines = engines.map(|name| std::env::var(name).unwrap_or_default());
+        let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
+        format!(
+            "{} {uid} {} {programs:?} {engines:?} {hybrid} {}",
+            self.wish,
+            kernel.trim(),
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+}
+
+/// Path, size and time of a program; empty when there is none.
+fn program_stamp(name: &str) -> String {
+    let Some(path) = exec::find_program(Path::new(name)) else { return String::new() };
+    let stamp = fs::metadata(&path).map(|meta| format!("{} {}", meta.size(), meta.mtime()));
+    format!("{} {}", path.display(), stamp.unwrap_or_default())
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,229 @@
+//! One runtime on trial.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+
+use super::{Choice, Probe, RootProvider};
+use crate::cli::{CliDriver, EngineInfo};
+use crate::driver::{AnyDriver, CgroupMode, End, LaunchError, PlanError, RuntimeId, RuntimeKind};
+use crate::exec::{self, CommandLine, ExecError};
+use crate::refusal::Refusal;
+use crate::spec::{RootFs, SandboxSpec};
+use crate::state::Instance;
+
+/// Where programs are looked for when the root's own environment does not say.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// More than any expected output.
+const OUTPUT_LIMIT: u64 = 4096;
+
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) kind: RuntimeKind,
+    pub(super) program: Option<PathBuf>,
+    /// What the engine said of itself, asked once.
+    pub(super) engine: Option<Result<EngineInfo, Refusal>>,
+}
+
+impl Candidate {
+    pub(super) fn in_path(kind: RuntimeKind) -> Self {
+        Self { kind, program: exec::find_program(Path::new(kind.program_name())), engine: None }
+    }
+
+    /// The first line of `--version`.
+    pub(super) async fn version(&self) -> Option<String> {
+        let command = CommandLine::new(self.program.as_ref()?).arg("--version");
+        let done = exec::run(command, Duration::from_secs(10)).await.ok()?.success().ok()?;
+        Some(String::from_utf8_lossy(&done.stdout).lines().next()?.to_string())
+    }
+
+    /// Runs the probe with this root, in each way this runtime might work here, best first.
+    pub(super) async fn probe<P: RootProvider>(
+        &mut self,
+        asked: &RootFs,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+    ) -> Result<Choice, Refusal> {
+        let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
+        let mut last = None;
+        let mut ways = self.ways(&program).await?;
+        let (root, env) = self.root(asked, provider, &ways[0]).await?;
+        while !ways.is_empty() {
+            let runtime = ways.remove(0);
+            let driver = Arc::new(AnyDriver::new(runtime.clone()));
+            let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
+            spec.name = instance.next_name();
+            spec.env.splice(0..0, env.iter().cloned());
+            match run_probe(&driver, &spec, probe, instance).await {
+                Ok(held) => {
+                    let asked = asked.clone();
+                    return Ok(Choice { runtime, root, asked, env, held, fallback: false });
+                }
+                Err(refusal) => {
+                    ways.extend(other_ways(&runtime, &refusal));
+                    last.get_or_insert(refusal);
+                }
+            }
+        }
+        Err(last.unwrap_or(Refusal::NotInstalled))
+    }
+
+    /// How this runtime may be driven on this host, best first; at least one.
+    async fn ways(&mut self, program: &Path) -> Result<Vec<RuntimeId>, Refusal> {
+        let way = |cgroups| RuntimeId {
+            kind: self.kind,
+            program: program.into(),
+            cgroups,
+            oci_runtime: None,
+            remote: false,
+        };
+        match self.kind {
+            RuntimeKind::Podman | RuntimeKind::Docker => {
+                let mut id = way(CgroupMode::Direct);
+                if self.engine.is_none() {
+                    self.engine = Some(ask_engine(&CliDriver::new(id.clone())).await);
+                }
+                let info = self.engine.clone().unwrap_or(Err(Refusal::NotInstalled));
+                let info = match (info, self.kind) {
+                    // podman on a hybrid host answers once it is told to use another low-level runtime.
+                    (Err(Refusal::HybridCgroups), RuntimeKind::Podman) => {
+                        id.oci_runtime =
+                            Some(exec::find_program(Path::new("runc")).ok_or(Refusal::HybridCgroups)?);
+                        let again = ask_engine(&CliDriver::new(id.clone())).await;
+                        again?
+                    }
+                    (info, _) => info?,
+                };
+                id.remote = info.remote;
+                if !info.limits {
+                    id.cgroups = CgroupMode::Unmanaged;
+                }
+                Ok(vec![id])
+            }
+            RuntimeKind::Crun | RuntimeKind::Runc if rustix::process::getuid().is_root() => {
+                Ok(vec![way(CgroupMode::Direct), way(CgroupMode::Unmanaged)])
+            }
+            RuntimeKind::Crun | RuntimeKind::Runc => {
+                let delegated = Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+                    && std::env::var_os("XDG_RUNTIME_DIR")
+                        .is_some_and(|dir| Path::new(&dir).join("bus").exists());
+                let systemd = delegated.then(|| way(CgroupMode::Systemd));
+                Ok(systemd.into_iter().chain([way(CgroupMode::Unmanaged)]).collect())
+            }
+        }
+    }
+
+    /// Makes the root available to this runtime.
+    async fn root<P: RootProvider>(
+        &self,
+        asked: &RootFs,
+        provider: &P,
+        runtime: &RuntimeId,
+    ) -> Result<(RootFs, Vec<(String, String)>), Refusal> {
+        let path = || vec![("PATH".to_string(), DEFAULT_PATH.to_string())];
+        let RootFs::Image(reference) = asked else { return Ok((asked.clone(), path())) };
+        match AnyDriver::new(runtime.clone()) {
+            AnyDriver::Cli(driver) => {
+                ensure_image(&driver, reference).await?;
+                Ok((asked.clone(), Vec::new()))
+            }
+            AnyDriver::Oci(_) => {
+                let provided = provider.root(reference).await?;
+                let mut env = provided.env;
+                if !env.iter().any(|(key, _)| key == "PATH") {
+                    env.extend(path());
+                }
+                Ok((RootFs::Directory(provided.directory), env))
+            }
+        }
+    }
+}
+
+/// Other ways that a refusal suggests.
+fn other_ways(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
+    let hybrid = *refusal == Refusal::HybridCgroups && runtime.kind == RuntimeKind::Podman;
+    if !hybrid || runtime.oci_runtime.is_some() {
+        return None;
+    }
+    // podman only passes on what crun, its default, refuses here.
+    let runc = exec::find_program(Path::new("runc"))?;
+    Some(RuntimeId { oci_runtime: Some(runc), ..runtime.clone() })
+}
+
+async fn ask_engine(driver: &CliDriver) -> Result<EngineInfo, Refusal> {
+    let done = driver.info().await.map_err(|error| refusal_of(&error))?;
+    match driver.parse_info(&done.stdout) {
+        Some(info) if done.status.success() => Ok(info),
+        _ => {
+            let said = [done.stderr_text(), String::from_utf8_lossy(&done.stdout).trim().to_string()];
+            let text = said.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+            Err(driver.explain(End::Exited(done.status.code().unwrap_or(-1)), &text))
+        }
+    }
+}
+
+async fn ensure_image(driver: &CliDriver, reference: &str) -> Result<(), Refusal> {
+    if driver.has_image(reference).await.map_err(|error| refusal_of(&error))? {
+        return Ok(());
+    }
+    tracing::info!(image = reference, engine = %driver.id(), "pulling");
+    driver.pull(reference).await.map_err(|error| {
+        let message = match error {
+            ExecError::Failed(failed) => failed.stderr_tail,
+            other => other.to_string(),
+        };
+        Refusal::ImageMissing { image: reference.to_string(), message }
+    })
+}
+
+/// A command that did not run at all.
+fn refusal_of(error: &ExecError) -> Refusal {
+    match error {
+        ExecError::Start { source, .. } => Refusal::NotExecutable { message: source.to_string() },
+        ExecError::TimedOut { .. } => Refusal::TimedOut { message: error.to_string() },
+        _ => Refusal::Other { message: error.to_string() },
+    }
+}
+
+async fn run_probe(
+    driver: &Arc<AnyDriver>,
+    spec: &SandboxSpec,
+    probe: &Probe,
+    instance: &Arc<Instance>,
+) -> Result<crate::driver::HeldLimits, Refusal> {
+    let launch_refusal = |error: LaunchError| match error {
+        LaunchError::Exec(error) => refusal_of(&error),
+        LaunchError::Plan(PlanError::Root(error)) => Refusal::RootUnreachable { message: error.to_string() },
+        other => Refusal::Other { message: other.to_string() },
+    };
+    let plan = driver.plan(spec, instance).map_err(|error| launch_refusal(error.into()))?;
+    let mut sandbox = driver.launch(plan, instance).await.map_err(launch_refusal)?;
+    let held = sandbox.held();
+    drop(sandbox.take_stdin());
+    let stdout = sandbox.take_stdout();
+    let run = async {
+        let mut output = Vec::new();
+        if let Some(stdout) = stdout {
+            let _ = stdout.take(OUTPUT_LIMIT).read_to_end(&mut output).await;
+        }
+        (output, sandbox.wait().await)
+    };
+    let ended = tokio::time::timeout(probe.limit, run).await;
+    let messages = sandbox.messages();
+    let verdict = match ended {
+        Ok((output, Ok(End::Exited(0)))) if output == probe.expected => Ok(held),
+        Ok((_, Ok(end))) => Err(driver.explain(end, &messages)),
+        Ok((_, Err(error))) => Err(Refusal::Other { message: error.to_string() }),
+        Err(_) => {
+            let message = format!("the probe did not end within {:?}; {messages}", probe.limit);
+            Err(Refusal::TimedOut { message })
+        }
+    };
+    if let Err(error) = sandbox.end().await {
+        tracing::warn!(%error, "a probe was left behind");
+    }
+    verdict
+}

@@ -1,0 +1,289 @@
+//! Which runtime is used: the first one that really ran a probe sandbox.
+//!
+//! Nothing is looked at before the first execution. `candidate` tries one runtime with one root, `cache` keeps a good
+//! choice on disk between runs, this file chooses among them.
+
+mod cache;
+mod candidate;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
+use crate::exec;
+use crate::refusal::Refusal;
+use crate::spec::{RootFs, SandboxSpec};
+use crate::state::Instance;
+
+use cache::Cache;
+pub use cache::Setback;
+use candidate::Candidate;
+
+/// A good choice is believed this long, one that had to make do with another root not quite so long.
+const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
+
+/// Which runtime the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RuntimeChoice {
+    /// The first that works.
+    Auto,
+    /// This one, found in PATH.
+    Kind(RuntimeKind),
+    /// This program.
+    Program(PathBuf),
+}
+
+/// Gives root filesystems to runtimes that cannot fetch images.
+pub trait RootProvider: Send + Sync {
+    /// The unpacked image; the refusal is [`Refusal::ImageMissing`] when it is not to be had.
+    fn root(&self, reference: &str) -> impl Future<Output = Result<ProvidedRoot, Refusal>> + Send;
+}
+
+/// An unpacked image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvidedRoot {
+    /// The folder that holds it.
+    pub directory: PathBuf,
+    /// The environment that the image sets.
+    pub env: Vec<(String, String)>,
+}
+
+/// What is run to see whether a runtime works.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// The sandbox; its name and root are filled in.
+    pub template: SandboxSpec,
+    /// What its standard output has to be.
+    pub expected: Vec<u8>,
+    /// How long it may take to come up.
+    pub limit: Duration,
+}
+
+/// A runtime that works, and what it will start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The runtime.
+    pub runtime: RuntimeId,
+    /// The root as the runtime takes it: images are unpacked for those that need it.
+    pub root: RootFs,
+    /// The root as the user named it.
+    pub asked: RootFs,
+    /// Environment of the image where the runtime does not know it.
+    pub env: Vec<(String, String)>,
+    /// Which mechanism holds each limit.
+    pub held: HeldLimits,
+    /// Whether the root is not the one that was wanted first.
+    pub fallback: bool,
+}
+
+/// What was found out about one runtime with one root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProbeReport {
+    /// Which runtime.
+    pub kind: RuntimeKind,
+    /// Where its program is.
+    pub program: Option<PathBuf>,
+    /// The first line of its `--version`.
+    pub version: Option<String>,
+    /// The root it was tried with.
+    pub root: RootFs,
+    /// What works, or why nothing does.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// The end of a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// A sandbox ran.
+    Works(Box<Choice>),
+    /// None did.
+    Refused(Refusal),
+}
+
+/// No runtime works.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+#[error("{}", self.text())]
+pub struct NothingWorks {
+    /// Every runtime that was tried, with each root, and why it was refused.
+    pub tried: Vec<(RuntimeKind, RootFs, Refusal)>,
+}
+
+impl NothingWorks {
+    /// Whether some runtime would work if it had the image.
+    pub fn lacks_image(&self) -> bool {
+        self.tried.iter().any(|(_, _, refusal)| refusal.is_image())
+    }
+
+    fn text(&self) -> String {
+        let lacks_image = self.lacks_image();
+        let mut text =
+            String::from(if lacks_image { "no image to run" } else { "no container runtime works" });
+        let mut hints = Vec::new();
+        for (kind, root, refusal) in &self.tried {
+            text.push_str(&format!("\n  {kind} with {root}: {refusal}"));
+            // With an image missing, what to install is not the question.
+            if (!lacks_image || refusal.is_image()) && !hints.contains(&refusal.hint()) {
+                hints.push(refusal.hint());
+            }
+        }
+        for hint in hints {
+            text.push_str(&format!("\n  hint: {hint}"));
+        }
+        text
+    }
+}
+
+/// Finds the runtime to use, once, and again when it fails.
+#[derive(Debug)]
+pub struct Detector {
+    choice: RuntimeChoice,
+    roots: Vec<RootFs>,
+    cache: Cache,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    chosen: Option<Choice>,
+    /// What failed to launch in this process although its probe had run.
+    set_aside: HashMap<RuntimeKind, Refusal>,
+}
+
+impl Detector {
+    /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
+    pub fn new(choice: RuntimeChoice, roots: Vec<RootFs>, cache_dir: Option<PathBuf>) -> Self {
+        let key = (&choice, &roots);
+        let cache = Cache::new(cache_dir, serde_json::to_string(&key).unwrap_or_default());
+        Self { choice, roots, cache, state: Mutex::default() }
+    }
+
+    /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    pub async fn choose<P: RootProvider>(
+        &self,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+    ) -> Result<Choice, NothingWorks> {
+        let mut state = self.state.lock().await;
+        if let Some(choice) = &state.chosen {
+            return Ok(choice.clone());
+        }
+        if state.set_aside.is_empty()
+            && let Some(choice) = self.cache.read()
+        {
+            state.chosen = Some(choice.clone());
+            return Ok(choice);
+        }
+        let choice = self.search(probe, provider, instance, &state.set_aside).await?;
+        self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
+        state.chosen = Some(choice.clone());
+        Ok(choice)
+    }
+
+    /// The choice did not launch: forget it. With an automatic choice the next call tries the other runtimes; true then.
+    pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
+        let mut state = self.state.lock().await;
+        self.cache.drop_choice(choice, &refusal);
+        if state.chosen.as_ref() == Some(choice) {
+            state.chosen = None;
+        }
+        let known = state.set_aside.insert(choice.runtime.kind, refusal.clone()).is_some();
+        if !known {
+            tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
+        }
+        !known
+    }
+
+    /// What failed to launch lately although its probe had run, for diagnosis.
+    pub fn setback(&self) -> Option<Setback> {
+        self.cache.setback()
+    }
+
+    async fn search<P: RootProvider>(
+        &self,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+        set_aside: &HashMap<RuntimeKind, Refusal>,
+    ) -> Result<Choice, NothingWorks> {
+        let mut tried = Vec::new();
+        let mut candidates = self.candidates();
+        for (rank, root) in self.roots.iter().enumerate() {
+            for candidate in &mut candidates {
+                let verdict = match set_aside.get(&candidate.kind) {
+                    Some(refusal) => Err(refusal.clone()),
+                    None => candidate.probe(root, probe, provider, instance).await,
+                };
+                match verdict {
+                    Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
+                    Err(refusal) => {
+                        tracing::debug!(runtime = %candidate.kind, %root, %refusal, "refused");
+                        tried.push((candidate.kind, root.clone(), refusal));
+                    }
+                }
+            }
+        }
+        Err(NothingWorks { tried })
+    }
+
+    /// Tries every runtime with the roots in order, for diagnosis; nothing is remembered.
+    pub async fn examine<P: RootProvider>(
+        &self,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+    ) -> Vec<ProbeReport> {
+        let mut reports = Vec::new();
+        for mut candidate in self.candidates() {
+            let mut first = None;
+            let mut works = None;
+            for (rank, root) in self.roots.iter().enumerate() {
+                match candidate.probe(root, probe, provider, instance).await {
+                    Ok(choice) => {
+                        works = Some(Choice { fallback: rank > 0, ..choice });
+                        break;
+                    }
+                    Err(refusal) => {
+                        first.get_or_insert((root.clone(), refusal));
+                    }
+                }
+            }
+            let version = candidate.version().await;
+            let (root, verdict) = match (works, first) {
+                (Some(choice), _) => (choice.asked.clone(), Verdict::Works(Box::new(choice))),
+                (None, Some((root, refusal))) => (root, Verdict::Refused(refusal)),
+                (None, None) => continue,
+            };
+            reports.push(ProbeReport {
+                kind: candidate.kind,
+                program: candidate.program.clone(),
+                version,
+                root,
+                verdict,
+            });
+        }
+        reports
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        match &self.choice {
+            RuntimeChoice::Auto => RuntimeKind::ALL.into_iter().map(Candidate::in_path).collect(),
+            RuntimeChoice::Kind(kind) => vec![Candidate::in_path(*kind)],
+            RuntimeChoice::Program(path) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                // A program of an unknown name is taken for what most of them are: an OCI runtime.
+                let kind = RuntimeKind::of_program(&name).unwrap_or(RuntimeKind::Runc);
+                vec![Candidate { kind, program: exec::find_program(path), engine: None }]
+            }
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The drivers' common face: plan (pure), launch, reclaim, list.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+
+use crate::cli::CliDriver;
+use crate::exec::{self, CommandLine, ExecError};
+use crate::oci::OciDriver;
+use crate::owner::Owner;
+use crate::refusal::Refusal;
+use crate::root::{ComposedRoot, RootError};
+use crate::spec::{RootFs, SandboxName, SandboxSpec, SpecError};
+use crate::state::{Instance, Record, StateError};
+
+/// A kill has to be complete within this time.
+pub const KILL_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of a runtime's own messages that are kept.
+const MESSAGES_LIMIT: usize = 8 << 10;
+
+/// The runtimes that there is a driver for, in the order in which they are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeKind {
+    /// <https://podman.io>, rootful or rootless.
+    Podman,
+    /// The docker CLI, with whatever engine answers it.
+    Docker,
+    /// <https://github.com/containers/crun>.
+    Crun,
+    /// <https://github.com/opencontainers/runc>.
+    Runc,
+}
+
+impl RuntimeKind {
+    /// Every kind, in the order of the automatic choice.
+    pub const ALL: [Self; 4] = [Self::Podman, Self::Docker, Self::Crun, Self::Runc];
+
+    /// The program's usual name.
+    pub fn program_name(self) -> &'static str {
+        match self {
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+            Self::Crun => "crun",
+            Self::Runc => "runc",
+        }
+    }
+
+    /// Which kind a program is, by its file name: `/opt/podman-5/bin/podman-remote` is a podman.
+    pub fn of_program(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name.starts_with(kind.program_name()))
+    }
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.program_name())
+    }
+}
+
+/// Who keeps the sandbox's control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupMode {
+    /// The runtime makes it below `/sys/fs/cgroup`, or the engine does in its own way.
+    Direct,
+    /// The user's systemd makes a delegated scope on request.
+    Systemd,
+    /// Nobody: there is none that we may write to, and rlimits stand in.
+    Unmanaged,
+}
+
+/// Everything that has to be known of a runtime to drive it, and to find its sandboxes again from another process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RuntimeId {
+    /// Which dialect it speaks.
+    pub kind: RuntimeKind,
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// How control groups are made here.
+    pub cgroups: CgroupMode,
+    /// The low-level runtime that the engine is told to use in place of its default.
+    pub oci_runtime: Option<PathBuf>,
+    /// Whether the engine is on another machine: no file of this host is there.
+    pub remote: bool,
+}
+
+impl fmt::Display for RuntimeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        match &self.oci_runtime {
+            Some(path) => write!(f, " with {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What keeps a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// A control group: the sandbox's processes together.
+    Cgroup,
+    /// An rlimit: each process by itself (memory), or the sandbox's user in its namespace (pids).
+    Rlimit,
+    /// Nothing on this host can.
+    Nothing,
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cgroup => "cgroup",
+            Self::Rlimit => "rlimit",
+            Self::Nothing => "not enforced",
+        })
+    }
+}
+
+/// Which mechanism holds each limit of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLimits {
+    /// Bytes of memory.
+    pub memory: Mechanism,
+    /// Processes and threads.
+    pub pids: Mechanism,
+    /// Processor time.
+    pub cpus: Mechanism,
+}
+
+/// What a launch will do, computed without doing anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The sandbox's name.
+    pub name: SandboxName,
+    /// What will be run.
+    pub command: CommandLine,
+    /// Files written before: path and content.
+    pub files: Vec<(PathBuf, String)>,
+    /// The root to compose before, if it is composed.
+    pub root: Option<ComposedRoot>,
+    /// The name of the image to make of that root before, for an engine that starts images only.
+    pub image: Option<String>,
+    /// What is written down before.
+    pub record: Record,
+    /// Who keeps which limit.
+    pub held: HeldLimits,
+}
+
+/// A sandbox that cannot be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The specification is not valid.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The root cannot be composed.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The bundle's `config.json` cannot be built.
+    #[error("failed to build the sandbox's configuration: {0}")]
+    Config(#[from] oci_spec::OciSpecError),
+    /// The driver cannot start a root of this form.
+    #[error("{runtime} cannot take its root filesystem from '{root}': {hint}")]
+    UnsupportedRoot {
+        /// Which runtime.
+        runtime: RuntimeKind,
+        /// What it was asked for.
+        root: RootFs,
+        /// What to do instead.
+        hint: &'static str,
+    },
+}
+
+/// A launch that did not come as far as a running process.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// It could not be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Something could not be written down.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A file of the plan could not be written.
+    #[error("failed to write '{path}': {source}")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The runtime's program did not start, or a step before it failed.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+}
+
+/// A sandbox that could not be removed, or whose removal could not be verified.
+#[derive(Debug, thiserror::Error)]
+pub enum ReclaimError {
+    /// The runtime's command failed.
+    #[error("failed to remove sandbox '{name}': {source}")]
+    Command {
+        /// Which sandbox.
+        name: SandboxName,
+        /// Why.
+        source: ExecError,
+    },
+    /// It is still there after the command.
+    #[error("sandbox '{name}' is still there after its removal: {what}")]
+    StillThere {
+        /// Which sandbox.
+        name: SandboxName,
+        /// What was found.
+        what: String,
+    },
+}
+
+/// A sandbox found by its labels or records, whoever owns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedSandbox {
+    /// Its name.
+    pub name: SandboxName,
+    /// Who answers for it.
+    pub owner: Owner,
+    /// The runtime's word for its state.
+    pub state: String,
+}
+
+/// How a sandbox's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With an exit status; runtimes report a signal as 128 + its number.
+    Exited(i32),
+    /// The runtime's own process was ended by a signal.
+    Signalled(i32),
+}
+
+/// One driver of the closed set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnyDriver {
+    /// podman or docker.
+    Cli(CliDriver),
+    /// crun or runc.
+    Oci(OciDriver),
+}
+
+impl AnyDriver {
+    /// The driver for a runtime.
+    pub fn new(id: RuntimeId) -> Self {
+        match id.kind {
+            RuntimeKind::Podman | RuntimeKind::Docker => Self::Cli(CliDriver::new(id)),
+            RuntimeKind::Crun | RuntimeKind::Runc => Self::Oci(OciDriver::new(id)),
+        }
+    }
+
+    /// What it drives.
+    pub fn id(&self) -> &RuntimeId {
+        match self {
+            Self::Cli(driver) => driver.id(),
+            Self::Oci(driver) => driver.id(),
+        }
+    }
+
+    /// Whether the driver can start image references by itself.
+    pub fn takes_images(&self) -> bool {
+        matches!(self, Self::Cli(_))
+    }
+
+    /// What launching this sandbox would do. Reads the host (folders, limits), changes nothing.
+    pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
+        spec.validate()?;
+        match self {
+            Self::Cli(driver) => driver.plan(spec, instance),
+            Self::Oci(driver) => driver.plan(spec, instance),
+        }
+    }
+
+    /// Carries a plan out as far as a running runtime process. Whether the sandbox's own program runs shows on its
+    /// standard output, or in the process's end: see [`Sandbox::wait`] and [`AnyDriver::explain`].
+    pub async fn launch(
+        self: &Arc<Self>,
+        plan: Plan,
+        instance: &Arc<Instance>,
+    ) -> Result<Sandbox, LaunchError> {
+        instance.record(&plan.record)?;
+        let undo = |error| {
+            instance.forget(&plan.name);
+            error
+        };
+        if let Some(root) = &plan.root {
+            instance.ensure_skeleton(root).map_err(|error| undo(error.into()))?;
+        }
+        for (path, content) in &plan.files {
+            write_plan_file(path, content)
+                .map_err(|source| undo(LaunchError::Write { path: path.clone(), source }))?;
+        }
+        if let Self::Cli(driver) = &**self {
+            driver.prepare(&plan).await.map_err(|error| undo(error.into()))?;
+        }
+        let mut child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
+        let messages = Messages::default();
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(messages.clone().collect(stderr));
+        }
+        Ok(Sandbox {
+            name: plan.name,
+            held: plan.held,
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            driver: Arc::clone(self),
+            instance: Arc::clone(instance),
+            child,
+            messages,
+        })
+    }
+
+    /// Kills and removes a sandbox and verifies that it is gone. Nothing to remove is fine.
+    pub async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
+        match self {
+            Self::Cli(driver) => driver.reclaim(name).await,
+            Self::Oci(driver) => driver.reclaim(name, instance).await,
+        }
+    }
+
+    /// Whether nothing of a sandbox is left, by the runtime's own word.
+    pub async fn is_gone(&self, name: &SandboxName, instance: &Instance) -> Result<bool, ExecError> {
+        match self {
+            Self::Cli(driver) => driver.is_gone(name).await,
+            Self::Oci(driver) => Ok(driver.leftovers(name, instance).is_none()),
+        }
+    }
+
+    /// Every sandbox that the runtime itself knows by our labels. crun and runc keep none: their records are the
+    /// instance folders.
+    pub async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
+        match self {
+            Self::Cli(driver) => driver.list_owned().await,
+            Self::Oci(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Why a runtime that ended before its sandbox said anything did so, from its own words.
+    pub fn explain(&self, end: End, messages: &str) -> Refusal {
+        match self {
+            Self::Cli(driver) => driver.explain(end, messages),
+            Self::Oci(driver) => driver.explain(end, messages),
+        }
+    }
+}
+
+fn write_plan_file(path: &std::path::Path, content: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::write(path, content)
+}
+
+/// The runtime's own messages: the last bytes of its standard error.
+#[derive(Debug, Clone, Default)]
+struct Messages(Arc<Mutex<Vec<u8>>>);
+
+impl Messages {
+    async fn collect(self, mut stream: impl AsyncRead + Unpin) {
+        let mut chunk = vec![0; 4 << 10];
+        while let Ok(count @ 1..) = stream.read(&mut chunk).await {
+            let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            kept.extend_from_slice(&chunk[..count]);
+            if let Some(surplus) = kept.len().checked_sub(MESSAGES_LIMIT) {
+                kept.drain(..surplus);
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        String::from_utf8_lossy(&kept).trim().to_string()
+    }
+}
+
+/// A launched sandbox. Dropping it leaves it running: call [`Sandbox::end`].
+#[derive(Debug)]
+pub struct Sandbox {
+    name: SandboxName,
+    held: HeldLimits,
+    driver: Arc<AnyDriver>,
+    instance: Arc<Instance>,
+    child: Child,
+    messages: Messages,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+}
+
+impl Sandbox {
+    /// Its name.
+    pub fn name(&self) -> &SandboxName {
+        &self.name
+    }
+
+    /// Who keeps which limit.
+    pub fn held(&self) -> HeldLimits {
+        self.held
+    }
+
+    /// The driver that runs it.
+    pub fn driver(&self) -> &Arc<AnyDriver> {
+        &self.driver
+    }
+
+    /// The write end of its standard input; once.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.stdin.take()
+    }
+
+    /// The read end of its standard output; once.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.stdout.take()
+    }
+
+    /// What the runtime has complained about so far.
+    pub fn messages(&self) -> String {
+        self.messages.text()
+    }
+
+    /// Waits until the runtime's process has ended.
+    pub async fn wait(&mut self) -> io::Result<End> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.wait().await?;
+        Ok(match (status.code(), status.signal()) {
+            (Some(code), _) => End::Exited(code),
+            (None, signal) => End::Signalled(signal.unwrap_or(0)),
+        })
+    }
+
+    /// Ends the sandbox: kill by name, remove, reap the runtime's process, verify. Also right after it ended by itself.
+    pub async fn end(mut self) -> Result<(), ReclaimError> {
+        drop(self.stdin.take());
+        drop(self.stdout.take());
+        let group = exec::group_of(&self.child);
+        let mut result = self.driver.reclaim(&self.name, &self.instance).await;
+        let left_by_itself = tokio::time::timeout(KILL_LIMIT / 2, self.child.wait()).await.is_ok();
+        if !left_by_itself {
+            exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
+        }
+        // The runtime may have been about to create what the first removal did not find yet.
+        let gone = self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
+        if result.is_err() || !left_by_itself || !gone {
+            result = self.driver.reclaim(&self.name, &self.instance).await;
+        }
+        if result.is_ok() {
+            self.instance.forget(&self.name);
+        }
+        result
+    }
+}

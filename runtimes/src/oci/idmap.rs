@@ -1,0 +1,154 @@
+//! Which host ids stand behind the ids of the sandbox's user namespace.
+
+use std::fs;
+
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{LinuxIdMapping, LinuxIdMappingBuilder};
+
+use crate::spec::User;
+
+/// As root: a range above those that systemd, distributions and `useradd` hand out
+/// (<https://systemd.io/UIDS-GIDS/>), so that no file and no process of the host has such an owner.
+const ROOT_RANGE_START: u32 = 1_900_000_000;
+/// Ids 0 to 65535, as a container expects them.
+const RANGE_SIZE: u32 = 65_536;
+
+/// One run of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    inside: u32,
+    outside: u32,
+    size: u32,
+}
+
+/// The maps of a sandbox's user namespace, and the user that its process has in there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IdMaps {
+    uids: Vec<Range>,
+    gids: Vec<Range>,
+    /// The process's user; another one than asked for when only a single id can be mapped.
+    pub(crate) user: User,
+}
+
+impl IdMaps {
+    /// The best maps that this user can have: root takes a high range; others their subordinate ids, else only themselves.
+    pub(crate) fn of_this_user(user: User) -> Self {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        if uid.is_root() {
+            return Self::as_root(user);
+        }
+        let name = user_name(uid.as_raw());
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let helpers = ["newuidmap", "newgidmap"].iter().all(|name| which::which(name).is_ok());
+        let subuids = parse_subids(&read("/etc/subuid"), name.as_deref(), uid.as_raw());
+        let subgids = parse_subids(&read("/etc/subgid"), name.as_deref(), uid.as_raw());
+        match (subuids, subgids) {
+            (Some(subuids), Some(subgids)) if helpers => {
+                Self::with_subids(user, (uid.as_raw(), subuids), (gid.as_raw(), subgids))
+            }
+            _ => Self::single(uid.as_raw(), gid.as_raw()),
+        }
+    }
+
+    fn as_root(user: User) -> Self {
+        let range = Range { inside: 0, outside: ROOT_RANGE_START, size: RANGE_SIZE };
+        Self { uids: vec![range], gids: vec![range], user }
+    }
+
+    /// 0 is ourselves, everything else subordinate; the sandbox's process gets the subordinate ones only.
+    fn with_subids(user: User, (uid, subuids): (u32, (u32, u32)), (gid, subgids): (u32, (u32, u32))) -> Self {
+        let map = |own, (start, size): (u32, u32)| {
+            let size = size.min(RANGE_SIZE - 1);
+            vec![Range { inside: 0, outside: own, size: 1 }, Range { inside: 1, outside: start, size }]
+        };
+        let covered = |id: u32, (_, size): (u32, u32)| id <= size.min(RANGE_SIZE - 1);
+        // A short range cannot hold 65534: the last id of the range is as good, it is nobody's either.
+        let uid_inside = if covered(user.uid, subuids) { user.uid } else { subuids.1 };
+        let gid_inside = if covered(user.gid, subgids) { user.gid } else { subgids.1 };
+        Self {
+            uids: map(uid, subuids),
+            gids: map(gid, subgids),
+            user: User { uid: uid_inside, gid: gid_inside },
+        }
+    }
+
+    /// Only ourselves, seen as 0 inside: the kernel allows no other map without privileges, the runtimes no other id.
+    /// Without any capability that 0 may do nothing that another could not.
+    fn single(uid: u32, gid: u32) -> Self {
+        let map = |own| vec![Range { inside: 0, outside: own, size: 1 }];
+        Self { uids: map(uid), gids: map(gid), user: User { uid: 0, gid: 0 } }
+    }
+
+    /// Whether a group is there inside, for mounts that want one.
+    pub(crate) fn has_gid(&self, gid: u32) -> bool {
+        self.gids.iter().any(|range| (range.inside..range.inside + range.size).contains(&gid))
+    }
+
+    /// In the words of `config.json`: uids, gids.
+    pub(crate) fn to_oci(&self) -> Result<(Vec<LinuxIdMapping>, Vec<LinuxIdMapping>), OciSpecError> {
+        let convert = |ranges: &[Range]| {
+            ranges
+                .iter()
+                .map(|range| {
+                    LinuxIdMappingBuilder::default()
+                        .container_id(range.inside)
+                        .host_id(range.outside)
+                        .size(range.size)
+                        .build()
+                })
+                .collect::<Result<Vec<_>, _>>()
+        };
+        Ok((convert(&self.uids)?, convert(&self.gids)?))
+    }
+}
+
+/// The name of a user in `/etc/passwd`; subordinate ids may be listed by name or number.
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
+    })
+}
+
+/// The first range of a user in the text of `/etc/subuid`: start and size
+/// (<https://man7.org/linux/man-pages/man5/subuid.5.html>: `name-or-uid:start:count`).
+fn parse_subids(text: &str, name: Option<&str>, uid: u32) -> Option<(u32, u32)> {
+    text.lines().find_map(|line| {
+        let mut fields = line.trim().split(':');
+        let who = fields.next()?;
+        let (start, size) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        (size > 0 && (Some(who) == name || who.parse() == Ok(uid))).then_some((start, size))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: User = User { uid: 65534, gid: 65534 };
+
+    #[test]
+    fn subordinate_ids_are_found_by_name_and_by_number() {
+        let text = "# comment\nother:1:2\nann:100000:65536\n1001:300000:1000\nbad:x:y\n";
+        assert_eq!(parse_subids(text, Some("ann"), 1000), Some((100_000, 65_536)));
+        assert_eq!(parse_subids(text, None, 1001), Some((300_000, 1000)));
+        assert_eq!(parse_subids(text, Some("bob"), 1002), None);
+    }
+
+    #[test]
+    fn the_process_never_gets_our_own_id_where_there_are_others() {
+        let maps = IdMaps::with_subids(NOBODY, (1000, (100_000, 65_536)), (1000, (100_000, 65_536)));
+        assert_eq!(maps.user, NOBODY);
+        let short = IdMaps::with_subids(NOBODY, (1000, (100_000, 1000)), (1000, (100_000, 1000)));
+        assert_eq!(short.user, User { uid: 1000, gid: 1000 });
+        assert!(short.has_gid(1000) && !short.has_gid(1001));
+    }
+
+    #[test]
+    fn root_maps_no_host_id() {
+        let maps = IdMaps::as_root(NOBODY);
+        assert!(maps.uids.iter().chain(&maps.gids).all(|range| range.outside >= ROOT_RANGE_START));
+    }
+}

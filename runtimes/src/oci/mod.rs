@@ -1,0 +1,206 @@
+//! crun and runc: a bundle written by us, and the runtime's `run`, `delete` and state folder.
+//!
+//! `bundle` builds `config.json`, `idmap` chooses the user namespace's ids, `cgroup` finds what is left of control groups.
+
+mod bundle;
+mod cgroup;
+mod idmap;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::driver::{
+    CgroupMode, End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
+};
+use crate::exec::{self, CommandLine};
+use crate::refusal::Refusal;
+use crate::root::ComposedRoot;
+use crate::spec::{SandboxName, SandboxSpec};
+use crate::state::{Instance, Record};
+
+pub(crate) use idmap::IdMaps;
+
+/// A removal that takes longer is stuck.
+const DELETE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What differs between the two runtimes.
+#[derive(Debug, Clone, Copy)]
+struct Dialect {
+    /// How it is told to leave control groups alone; crun has a switch, runc does so by itself as an ordinary user
+    /// (<https://github.com/containers/crun/blob/main/crun.1.md>, `--cgroup-manager`).
+    unmanaged_cgroups: Option<&'static str>,
+    /// How it is told to ask systemd for a scope.
+    systemd_cgroups: &'static str,
+}
+
+impl Dialect {
+    fn of(kind: RuntimeKind) -> Self {
+        match kind {
+            RuntimeKind::Crun => Self {
+                unmanaged_cgroups: Some("--cgroup-manager=disabled"),
+                systemd_cgroups: "--cgroup-manager=systemd",
+            },
+            _ => Self { unmanaged_cgroups: None, systemd_cgroups: "--systemd-cgroup" },
+        }
+    }
+}
+
+/// Drives crun or runc.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OciDriver {
+    id: RuntimeId,
+}
+
+impl OciDriver {
+    pub(crate) fn new(id: RuntimeId) -> Self {
+        Self { id }
+    }
+
+    pub(crate) fn id(&self) -> &RuntimeId {
+        &self.id
+    }
+
+    /// The program with its global options.
+    fn runtime(&self, state_root: &Path) -> CommandLine {
+        let dialect = Dialect::of(self.id.kind);
+        let mut command = CommandLine::new(&self.id.program).arg("--root").arg(state_root);
+        match self.id.cgroups {
+            CgroupMode::Direct => {}
+            CgroupMode::Systemd => command = command.arg(dialect.systemd_cgroups),
+            CgroupMode::Unmanaged => command = command.args(dialect.unmanaged_cgroups),
+        }
+        command
+    }
+
+    fn state_root(&self, instance: &Instance) -> PathBuf {
+        instance.runtime_root(self.id.kind.program_name())
+    }
+
+    pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
+        let Some(root) = ComposedRoot::of(spec)? else {
+            return Err(PlanError::UnsupportedRoot {
+                runtime: self.id.kind,
+                root: spec.root.clone(),
+                hint: "it starts folders only; the image has to be unpacked first",
+            });
+        };
+        let maps = IdMaps::of_this_user(spec.user);
+        let bundle = instance.bundle(&spec.name);
+        let skeleton = instance.skeleton_path(&root);
+        let config = bundle::config(spec, &root, &skeleton, &maps, self.id.cgroups)?;
+        let text = serde_json::to_string(&config).map_err(|error| PlanError::Config(error.into()))?;
+        let command = self
+            .runtime(&self.state_root(instance))
+            .arg("run")
+            .arg("--bundle")
+            .arg(&bundle)
+            .arg(spec.name.as_str());
+        Ok(Plan {
+            name: spec.name.clone(),
+            command,
+            files: vec![(bundle.join("config.json"), text)],
+            root: Some(root),
+            image: None,
+            record: Record::now(spec, &self.id),
+            held: self.held(spec),
+        })
+    }
+
+    fn held(&self, spec: &SandboxSpec) -> HeldLimits {
+        let grouped = self.id.cgroups != CgroupMode::Unmanaged;
+        let mechanism = if grouped { Mechanism::Cgroup } else { Mechanism::Rlimit };
+        let cpus = match (grouped, spec.limits.cpus) {
+            (false, Some(_)) => Mechanism::Nothing,
+            _ => Mechanism::Cgroup,
+        };
+        HeldLimits { memory: mechanism, pids: mechanism, cpus }
+    }
+
+    pub(crate) async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
+        let root = self.state_root(instance);
+        if root.join(name.as_str()).exists() {
+            let command = self.runtime(&root).args(["delete", "--force", name.as_str()]);
+            exec::run(command, DELETE_LIMIT)
+                .await
+                .map_err(|source| ReclaimError::Command { name: name.clone(), source })?;
+        }
+        cgroup::remove_empty(name).await;
+        match self.leftovers(name, instance) {
+            None => Ok(()),
+            Some(what) => Err(ReclaimError::StillThere { name: name.clone(), what }),
+        }
+    }
+
+    /// What is left of a sandbox: its state folder, or a control group.
+    pub(crate) fn leftovers(&self, name: &SandboxName, instance: &Instance) -> Option<String> {
+        let state = self.state_root(instance).join(name.as_str());
+        if state.exists() {
+            return Some(format!("the state folder '{}'", state.display()));
+        }
+        cgroup::paths(name).into_iter().next().map(|path| format!("the control group '{}'", path.display()))
+    }
+
+    pub(crate) fn explain(&self, end: End, messages: &str) -> Refusal {
+        parse_refusal(messages).unwrap_or_else(|| Refusal::Other {
+            message: match (messages, end) {
+                ("", End::Exited(code)) => {
+                    format!("{} ended with status {code}, without a word", self.id.kind)
+                }
+                ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
+                _ => exec::tail(messages.as_bytes()),
+            },
+        })
+    }
+}
+
+/// Understands why crun or runc did not start a container. The messages, as captured:
+///
+/// - crun 1.8.1: ``cgroups in hybrid mode not supported, drop all controllers from cgroupv1 or unmount cgroupv2``
+/// - crun 1.8.1: ``executable file `python3` not found in $PATH: No such file or directory``
+/// - runc 1.1.5: ``exec: "python3": executable file not found in $PATH``
+/// - runc 1.1.5: ``error setting rlimits for ready process: … operation not permitted``
+/// - crun: ``setrlimit `RLIMIT_NOFILE`: Operation not permitted``
+/// - newuidmap 4.13: ``newuidmap: uid range [0-1) -> [100000-100001) not allowed``
+/// - runc 1.1.5: ``failed to create shim task`` never; ``user namespaces … operation not permitted`` in several forms
+pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
+    let has = |needle: &str| messages.contains(needle);
+    let message = || exec::tail(messages.as_bytes());
+    if has("cgroups in hybrid mode not supported") {
+        Some(Refusal::HybridCgroups)
+    } else if has("not found in $PATH") || has("exec: no command specified") {
+        Some(Refusal::ProgramMissing { message: message() })
+    } else if has("RLIMIT_") || has("setting rlimits") || has("error setting rlimit") {
+        Some(Refusal::RlimitDenied { message: message() })
+    } else if has("newuidmap") || has("newgidmap") || has("cannot find mappings for user") {
+        Some(Refusal::NoSubuids { message: message() })
+    } else if (has("unshare") || has("clone"))
+        && (has("Operation not permitted") || has("operation not permitted"))
+    {
+        Some(Refusal::NoUserNamespaces { message: message() })
+    } else if has("cgroup") && (has("ermission denied") || has("peration not permitted")) {
+        Some(Refusal::CgroupDenied { message: message() })
+    } else if (has("rootfs") || has("mount ")) && has("ermission denied") {
+        Some(Refusal::RootUnreachable { message: message() })
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captured_messages_are_understood() {
+        let hybrid = "2026-01-01T00:00:00.000000Z: cgroups in hybrid mode not supported, drop all controllers from cgroupv1 or unmount cgroupv2";
+        assert_eq!(parse_refusal(hybrid), Some(Refusal::HybridCgroups));
+        let missing = [
+            "executable file `python3` not found in $PATH: No such file or directory",
+            "time=\"x\" level=error msg=\"runc run failed: unable to start container process: exec: \\\"python3\\\": executable file not found in $PATH\"",
+        ];
+        for text in missing {
+            assert!(matches!(parse_refusal(text), Some(Refusal::ProgramMissing { .. })), "{text}");
+        }
+        assert_eq!(parse_refusal("something else"), None);
+    }
+}

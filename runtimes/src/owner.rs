@@ -1,0 +1,172 @@
+//! Who answers for a sandbox: the bridge process that started it, told apart from every other process of this and other machines.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+
+/// The bridge process behind a sandbox.
+///
+/// A process id alone is reused, and means another process in another pid namespace or on another machine that
+/// shares the engine; together these fields do not lie.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// Random id of the bridge's run.
+    pub instance: String,
+    /// Process id of the bridge.
+    pub pid: u32,
+    /// Its start time in clock ticks since boot, field 22 of `/proc/PID/stat`
+    /// (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>).
+    pub start_time: u64,
+    /// The kernel's boot id; `-` where there is none.
+    pub boot: String,
+    /// Inode of the pid namespace that `pid` counts in; 0 where it is unknown.
+    pub pid_namespace: u64,
+    /// The machine id, so that nobody sweeps for another machine on a shared engine.
+    pub machine: String,
+}
+
+/// What is known of an owner's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerState {
+    /// It runs.
+    Alive,
+    /// It has ended, or its machine was booted anew.
+    Dead,
+    /// It lives on another machine or in another pid namespace: hands off.
+    Elsewhere,
+}
+
+const LABEL_PREFIX: &str = "codebridge.";
+
+impl Owner {
+    /// This process, under an instance id: up to 16 lower-case letters and digits.
+    pub fn this_process(instance: String) -> Self {
+        let pid = std::process::id();
+        Self {
+            instance,
+            pid,
+            start_time: start_time(pid).unwrap_or(0),
+            boot: read_line("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| "-".into()),
+            pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
+            machine: read_line("/etc/machine-id")
+                .or_else(|| read_line("/proc/sys/kernel/hostname"))
+                .unwrap_or_else(|| "-".into()),
+        }
+    }
+
+    /// Whether the owner still runs, as far as this process can know.
+    pub fn state(&self) -> OwnerState {
+        let me = Self::this_process(String::new());
+        if self.machine != me.machine {
+            return OwnerState::Elsewhere;
+        }
+        if self.boot != me.boot {
+            return OwnerState::Dead;
+        }
+        if self.pid_namespace != me.pid_namespace {
+            return OwnerState::Elsewhere;
+        }
+        match start_time(self.pid) {
+            Some(start) if start == self.start_time => OwnerState::Alive,
+            _ => OwnerState::Dead,
+        }
+    }
+
+    /// The labels that a container of this owner carries.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let Self { instance, pid, start_time, boot, pid_namespace, machine } = self;
+        [
+            ("instance", instance.clone()),
+            ("owner-pid", pid.to_string()),
+            ("owner-start", start_time.to_string()),
+            ("owner-boot", boot.clone()),
+            ("owner-pid-namespace", pid_namespace.to_string()),
+            ("owner-machine", machine.clone()),
+        ]
+        .into_iter()
+        .map(|(key, value)| (format!("{LABEL_PREFIX}{key}"), value))
+        .collect()
+    }
+
+    /// Reads the labels back; None when one is missing or malformed.
+    pub fn from_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
+        let get = |key: &str| labels.get(&format!("{LABEL_PREFIX}{key}"));
+        Some(Self {
+            instance: get("instance")?.clone(),
+            pid: get("owner-pid")?.parse().ok()?,
+            start_time: get("owner-start")?.parse().ok()?,
+            boot: get("owner-boot")?.clone(),
+            pid_namespace: get("owner-pid-namespace")?.parse().ok()?,
+            machine: get("owner-machine")?.clone(),
+        })
+    }
+}
+
+/// The label by which engines are asked for our containers.
+pub const INSTANCE_LABEL: &str = "codebridge.instance";
+
+fn read_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_string()).filter(|line| !line.is_empty())
+}
+
+/// Start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.
+#[cfg(target_os = "linux")]
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_start_time(&stat)
+}
+
+/// Without `/proc` only existence is known: 0 for a process that is there.
+#[cfg(not(target_os = "linux"))]
+pub fn start_time(pid: u32) -> Option<u64> {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().ok()?)?;
+    rustix::process::test_kill_process(pid).is_ok().then_some(0)
+}
+
+/// Field 22 of `/proc/PID/stat`; the second field, the command in parentheses, may hold anything. A zombie counts as gone.
+fn parse_start_time(stat: &[u8]) -> Option<u64> {
+    let after_command = stat.iter().rposition(|&b| b == b')')? + 1;
+    let text = str::from_utf8(&stat[after_command..]).ok()?;
+    let mut fields = text.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_come_back_as_they_went() {
+        let owner = Owner::this_process("abc".into());
+        assert_eq!(Owner::from_labels(&owner.labels()), Some(owner.clone()));
+        let mut labels = owner.labels();
+        labels.remove("codebridge.owner-boot");
+        assert_eq!(Owner::from_labels(&labels), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_a_reused_pid_is_not() {
+        let owner = Owner::this_process("abc".into());
+        assert_eq!(owner.state(), OwnerState::Alive);
+        assert_eq!(Owner { start_time: owner.start_time + 1, ..owner.clone() }.state(), OwnerState::Dead);
+        assert_eq!(Owner { boot: "other".into(), ..owner.clone() }.state(), OwnerState::Dead);
+        assert_eq!(Owner { machine: "other".into(), ..owner.clone() }.state(), OwnerState::Elsewhere);
+        assert_eq!(Owner { pid_namespace: 1, ..owner }.state(), OwnerState::Elsewhere);
+    }
+
+    #[test]
+    fn a_command_name_with_parentheses_does_not_confuse_the_start_time() {
+        let line = b"42 (a) b) (c) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
+        assert_eq!(parse_start_time(line), Some(987_654));
+        let zombie = b"42 (a) Z 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
+        assert_eq!(parse_start_time(zombie), None);
+        assert_eq!(parse_start_time(b"garbage"), None);
+    }
+}

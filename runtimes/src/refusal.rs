@@ -1,0 +1,140 @@
+//! Why a runtime cannot be used: typed, for errors, for `doctor`, and for the choice of the next one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The reason why a runtime did not run a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+pub enum Refusal {
+    /// There is no such program in PATH.
+    NotInstalled,
+    /// The program is there and cannot be executed.
+    NotExecutable {
+        /// The operating system's word.
+        message: String,
+    },
+    /// The engine's daemon does not answer.
+    DaemonUnreachable {
+        /// The client's words.
+        message: String,
+    },
+    /// cgroup v1 controllers beside a cgroup2 mount: crun refuses such hosts, and podman with it.
+    HybridCgroups,
+    /// The kernel or its settings forbid user namespaces to us.
+    NoUserNamespaces {
+        /// The runtime's words.
+        message: String,
+    },
+    /// The user has no range in `/etc/subuid`, or `newuidmap` is missing.
+    NoSubuids {
+        /// The runtime's words.
+        message: String,
+    },
+    /// A limit on open files or processes may not be set.
+    RlimitDenied {
+        /// The runtime's words.
+        message: String,
+    },
+    /// A control group or a limit in it may not be set.
+    CgroupDenied {
+        /// The runtime's words.
+        message: String,
+    },
+    /// The image is neither here nor to be had.
+    ImageMissing {
+        /// Which image.
+        image: String,
+        /// The engine's words.
+        message: String,
+    },
+    /// The root filesystem has no such program.
+    ProgramMissing {
+        /// The runtime's words.
+        message: String,
+    },
+    /// The root filesystem's folder cannot be read, or not by the sandbox's ids.
+    RootUnreachable {
+        /// What was found.
+        message: String,
+    },
+    /// It did not come up in time.
+    TimedOut {
+        /// What was waited for.
+        message: String,
+    },
+    /// Anything else, in the runtime's own last words.
+    Other {
+        /// Those words.
+        message: String,
+    },
+}
+
+impl Refusal {
+    /// Whether the image, not the runtime, is what is missing.
+    pub fn is_image(&self) -> bool {
+        matches!(self, Self::ImageMissing { .. } | Self::ProgramMissing { .. } | Self::RootUnreachable { .. })
+    }
+
+    /// What to do about it: a command or one sentence.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "install it with your package manager, for example `apt-get install crun`",
+            Self::NotExecutable { .. } => "check the file's permissions and its architecture",
+            Self::DaemonUnreachable { .. } => {
+                "start the engine, or point DOCKER_HOST or the docker context to it"
+            }
+            Self::HybridCgroups => {
+                "install runc, which works here, or boot with systemd.unified_cgroup_hierarchy=1"
+            }
+            Self::NoUserNamespaces { .. } => {
+                "allow them: `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
+            }
+            Self::NoSubuids { .. } => {
+                "`apt-get install uidmap` and `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`"
+            }
+            Self::RlimitDenied { .. } => {
+                "raise the hard limit (`ulimit -H -n`) of the process that starts codebridge"
+            }
+            Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
+            Self::ImageMissing { .. } => {
+                "pull or build the image, or use `--image host:` or `--image dir:PATH`"
+            }
+            Self::ProgramMissing { .. } => "use an image that has CPython 3.9 or newer as `python3`",
+            Self::RootUnreachable { .. } => {
+                "make the folder and all above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
+            }
+            Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
+            Self::Other { .. } => "run the command by hand, or `codebridge doctor` for all runtimes",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, message) = match self {
+            Self::NotInstalled => ("not installed", ""),
+            Self::NotExecutable { message } => ("cannot be executed", message.as_str()),
+            Self::DaemonUnreachable { message } => ("its daemon does not answer", message.as_str()),
+            Self::HybridCgroups => ("this host mixes cgroup v1 and v2 (hybrid), which crun refuses", ""),
+            Self::NoUserNamespaces { message } => ("user namespaces are not allowed", message.as_str()),
+            Self::NoSubuids { message } => ("no subordinate ids for this user", message.as_str()),
+            Self::RlimitDenied { message } => ("a resource limit may not be set", message.as_str()),
+            Self::CgroupDenied { message } => ("a control group may not be used", message.as_str()),
+            Self::ImageMissing { image, message } => {
+                return if message.is_empty() {
+                    write!(f, "image '{image}' is not here")
+                } else {
+                    write!(f, "image '{image}' is not to be had: {message}")
+                };
+            }
+            Self::ProgramMissing { message } => ("the image has no such program", message.as_str()),
+            Self::RootUnreachable { message } => ("the root filesystem cannot be reached", message.as_str()),
+            Self::TimedOut { message } => ("did not come up in time", message.as_str()),
+            Self::Other { message } => ("failed", message.as_str()),
+        };
+        f.write_str(what)?;
+        if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+    }
+}

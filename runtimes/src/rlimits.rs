@@ -1,0 +1,36 @@
+//! The per-process limits: always some, and the stand-ins for a control group where there is none.
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::spec::SandboxSpec;
+
+/// How much address space a process may reserve for each byte of data it may have: thread stacks, allocator arenas and
+/// libraries reserve far more than they use, while shared mappings count here and not as data.
+const ADDRESS_SPACE_FACTOR: u64 = 4;
+
+/// The rlimits of one sandbox (<https://man7.org/linux/man-pages/man2/getrlimit.2.html>).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rlimits {
+    /// RLIMIT_NOFILE.
+    pub(crate) descriptors: u64,
+    /// RLIMIT_DATA in bytes, when it stands in for a memory group.
+    pub(crate) data: Option<u64>,
+    /// RLIMIT_AS in bytes, likewise.
+    pub(crate) address_space: Option<u64>,
+    /// RLIMIT_NPROC: the pids limit when it stands in for a group (counted per user namespace since Linux 5.14), else our
+    /// own hard limit, because engines would otherwise try to raise it.
+    pub(crate) processes: Option<u64>,
+}
+
+/// The limits of a sandbox; `stand_in` when no control group holds memory and pids.
+pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
+    let limits = &spec.limits;
+    let hard = getrlimit(Resource::Nofile).maximum;
+    Rlimits {
+        // Nobody without CAP_SYS_RESOURCE can raise a limit above their own.
+        descriptors: hard.map_or(limits.descriptors, |hard| limits.descriptors.min(hard)),
+        data: stand_in.then_some(limits.memory),
+        address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
+        processes: if stand_in { Some(limits.pids.into()) } else { getrlimit(Resource::Nproc).maximum },
+    }
+}

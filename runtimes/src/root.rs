@@ -1,0 +1,221 @@
+//! Roots composed of bind mounts: a skeleton of empty folders and links, with read-only mounts of real folders on it.
+//!
+//! A folder that holds a root filesystem is never mounted as the sandbox's `/` itself, because runtimes create missing
+//! mount points (`/workspace`, `/etc/hosts` …) inside it. The skeleton takes those, the folder stays as it is, and this
+//! machine's own `/usr` becomes a root in the same way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use crate::spec::{RootFs, SandboxSpec};
+
+/// Top-level names that belong to the runtime, never to the folder behind the root.
+const RUNTIME_FOLDERS: &[&str] = &["dev", "proc", "sys", "tmp", "run"];
+/// Top-level links of a merged `/usr` (<https://systemd.io/THE_CASE_FOR_THE_USR_MERGE/>).
+const USR_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// A read-only mount of a host folder or file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    /// Path on the host.
+    pub source: PathBuf,
+    /// Absolute path in the sandbox.
+    pub target: String,
+}
+
+impl Bind {
+    /// Mount options: read-only, and every flag of the underlying mount that a user namespace must not drop
+    /// (<https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>, "restrictions on mount namespaces").
+    pub fn options(&self) -> Vec<String> {
+        let mut options: Vec<String> = ["rbind", "ro", "nosuid", "nodev"].map(String::from).to_vec();
+        if let Ok(stat) = statvfs(&self.source) {
+            let locked = [
+                (StatVfsMountFlags::NOEXEC, "noexec"),
+                (StatVfsMountFlags::NOATIME, "noatime"),
+                (StatVfsMountFlags::NODIRATIME, "nodiratime"),
+                (StatVfsMountFlags::RELATIME, "relatime"),
+            ];
+            options.extend(
+                locked.iter().filter(|(f, _)| stat.f_flag.contains(*f)).map(|(_, o)| (*o).to_string()),
+            );
+        }
+        options
+    }
+}
+
+/// What the sandbox's `/` is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ComposedRoot {
+    /// Empty folders, mode 0755, parents first.
+    pub folders: Vec<String>,
+    /// Symbolic links: place in the sandbox, and what it says.
+    pub links: BTreeMap<String, PathBuf>,
+    /// Small files, mode 0644.
+    pub files: BTreeMap<String, String>,
+    /// Mounts over the skeleton.
+    pub binds: Vec<Bind>,
+}
+
+/// A root that cannot be composed.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// The folder cannot be read.
+    #[error("failed to read the root filesystem '{path}': {source}")]
+    Read {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is a folder, but no system in it.
+    #[error("'{0}' is no root filesystem: it has neither a usr nor a bin folder")]
+    NotARoot(PathBuf),
+    /// The skeleton cannot be written.
+    #[error("failed to write '{path}': {source}")]
+    Write {
+        /// What was to be written.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl ComposedRoot {
+    /// Composes the root of a sandbox. Image references have to be resolved to folders before: None for those.
+    pub fn of(spec: &SandboxSpec) -> Result<Option<Self>, RootError> {
+        let mut root = match &spec.root {
+            RootFs::Image(_) => return Ok(None),
+            RootFs::Directory(path) => Self::of_directory(path)?,
+            RootFs::Host => Self::of_host(Path::new("/"))?,
+        };
+        root.folders.extend(RUNTIME_FOLDERS.iter().map(|name| format!("/{name}")));
+        for target in spec.tmpfs.iter().map(|tmpfs| &tmpfs.target) {
+            root.folders.push(target.clone());
+            // A mount of the folder behind the root must not hide the tmpfs that goes there.
+            root.binds.retain(|bind| bind.target != *target);
+            root.links.remove(target);
+        }
+        root.folders.sort();
+        root.folders.dedup();
+        root.folders.retain(|folder| {
+            folder.rfind('/') == Some(0)
+                || !root.binds.iter().any(|b| folder.starts_with(&format!("{}/", b.target)))
+        });
+        Ok(Some(root))
+    }
+
+    /// Every top-level folder of `path`, mounted; its top-level links, copied.
+    fn of_directory(path: &Path) -> Result<Self, RootError> {
+        let read = |source| RootError::Read { path: path.to_path_buf(), source };
+        let path = fs::canonicalize(path).map_err(read)?;
+        if !path.join("usr").is_dir() && !path.join("bin").is_dir() {
+            return Err(RootError::NotARoot(path));
+        }
+        let mut root = Self::default();
+        for entry in fs::read_dir(&path).map_err(read)? {
+            let entry = entry.map_err(read)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let kind = entry.file_type().map_err(read)?;
+            if RUNTIME_FOLDERS.contains(&name.as_str()) || name.contains([',', ':', '\n']) {
+                continue;
+            }
+            let target = format!("/{name}");
+            if kind.is_symlink() {
+                root.links.insert(target, fs::read_link(entry.path()).map_err(read)?);
+            } else if kind.is_dir() {
+                root.folders.push(target.clone());
+                root.binds.push(Bind { source: entry.path(), target });
+            }
+        }
+        root.binds.sort_by(|a, b| a.target.cmp(&b.target));
+        Ok(root)
+    }
+
+    /// This machine's `/usr` and the links into it; `/etc` is written anew.
+    fn of_host(host: &Path) -> Result<Self, RootError> {
+        let mut root = Self::default();
+        root.folders.extend(["/etc", "/usr"].map(String::from));
+        root.binds.push(Bind { source: host.join("usr"), target: "/usr".into() });
+        for name in USR_LINKS {
+            let (path, target) = (host.join(name), format!("/{name}"));
+            match fs::read_link(&path) {
+                Ok(link) => {
+                    root.links.insert(target, link);
+                }
+                // A system that has not merged its /usr.
+                Err(_) if path.is_dir() => {
+                    root.folders.push(target.clone());
+                    root.binds.push(Bind { source: path, target });
+                }
+                Err(_) => {}
+            }
+        }
+        root.alternatives(host);
+        root.etc();
+        Ok(root)
+    }
+
+    /// Links of `/etc/alternatives` that lead into `/usr`: `awk`, `libblas.so.3` and others go through them
+    /// (<https://man7.org/linux/man-pages/man1/update-alternatives.1.html>).
+    fn alternatives(&mut self, host: &Path) {
+        let folder = "/etc/alternatives";
+        let Ok(entries) = fs::read_dir(host.join(&folder[1..])) else { return };
+        for entry in entries.flatten() {
+            let (Ok(name), Ok(link)) = (entry.file_name().into_string(), fs::read_link(entry.path())) else {
+                continue;
+            };
+            if link.starts_with("/usr") {
+                self.links.insert(format!("{folder}/{name}"), link);
+            }
+        }
+        self.folders.push(folder.into());
+    }
+
+    /// The least that libc and Python look for.
+    fn etc(&mut self) {
+        let files = [
+            (
+                "/etc/passwd",
+                "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/workspace:/sbin/nologin\n",
+            ),
+            ("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+            ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+            ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+        ];
+        self.files.extend(files.map(|(path, text)| (path.to_string(), text.to_string())));
+    }
+
+    /// Writes the skeleton into a folder, which must be empty or not exist.
+    pub fn write_skeleton(&self, root: &Path) -> Result<(), RootError> {
+        let place = |inside: &str| root.join(inside.trim_start_matches('/'));
+        let error = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| RootError::Write { path, source }
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755);
+        builder.create(root).map_err(error(root))?;
+        // The mode above goes through the umask; the sandbox's user has to get in.
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755)).map_err(error(root))?;
+        for folder in &self.folders {
+            let path = place(folder);
+            builder.create(&path).map_err(error(&path))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(error(&path))?;
+        }
+        for (inside, link) in &self.links {
+            let path = place(inside);
+            symlink(link, &path).map_err(error(&path))?;
+        }
+        for (inside, text) in &self.files {
+            let path = place(inside);
+            fs::write(&path, text).map_err(error(&path))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).map_err(error(&path))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! What a sandbox is: data with validation, and no runtime's name in it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::owner::Owner;
+
+/// The name of one sandbox: container name for podman and docker, container id for crun and runc.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SandboxName(String);
+
+impl SandboxName {
+    /// Every name starts with this, so that a person recognises ours in `podman ps`.
+    pub const PREFIX: &str = "codebridge-";
+
+    /// The name of sandbox number `number` of an instance, whose id is plain by construction.
+    pub(crate) fn of_instance(instance: &str, number: u32) -> Self {
+        Self(format!("{}{instance}-{number}", Self::PREFIX))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for SandboxName {
+    type Error = SpecError;
+
+    fn try_from(name: String) -> Result<Self, SpecError> {
+        let valid = name.len() <= 63
+            && name.starts_with(Self::PREFIX)
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if valid { Ok(Self(name)) } else { Err(SpecError::Name(name)) }
+    }
+}
+
+impl From<SandboxName> for String {
+    fn from(name: SandboxName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for SandboxName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where the sandbox's `/` comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RootFs {
+    /// An image reference, in the words of podman and docker.
+    Image(String),
+    /// A folder that holds a root filesystem; it is never written to.
+    Directory(PathBuf),
+    /// This machine's own `/usr`, with a synthesized `/etc` and nothing else of it.
+    Host,
+}
+
+impl fmt::Display for RootFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(reference) => f.write_str(reference),
+            Self::Directory(path) => write!(f, "dir:{}", path.display()),
+            Self::Host => f.write_str("host:"),
+        }
+    }
+}
+
+/// Numeric user and group of the sandboxed process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct User {
+    /// User id inside the sandbox.
+    pub uid: u32,
+    /// Group id inside the sandbox.
+    pub gid: u32,
+}
+
+/// What the sandboxed processes may use together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of memory, swap included.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Processors' worth of time; None is unlimited.
+    pub cpus: Option<f64>,
+    /// Open descriptors per process.
+    pub descriptors: u64,
+}
+
+/// A writable folder that lives in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tmpfs {
+    /// Absolute path inside the sandbox.
+    pub target: String,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// Everything that a driver needs to know to start one sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxSpec {
+    /// Unique on this host.
+    pub name: SandboxName,
+    /// Where `/` comes from; read-only in the sandbox.
+    pub root: RootFs,
+    /// The command; the program is looked up in the sandbox's PATH.
+    pub argv: Vec<String>,
+    /// The environment beside what the image sets. Nothing of the host's is added.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: String,
+    /// Host name inside the sandbox.
+    pub hostname: String,
+    /// The only writable places, `noexec,nosuid,nodev`, world-writable with the sticky bit.
+    pub tmpfs: Vec<Tmpfs>,
+    /// User and group of the process.
+    pub user: User,
+    /// Upper bounds.
+    pub limits: Limits,
+    /// Who answers for this sandbox.
+    pub owner: Owner,
+    /// More `--security-opt` values, for engines that take them.
+    pub security_options: Vec<String>,
+}
+
+/// A sandbox that cannot be described.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SpecError {
+    /// Names end up in command lines, cgroup paths and folder names.
+    #[error("'{0}' is no sandbox name")]
+    Name(String),
+    /// Paths inside the sandbox are absolute and plain.
+    #[error("'{0}' is no plain absolute path inside the sandbox")]
+    Path(String),
+    /// A command has at least a program, and no NUL byte anywhere.
+    #[error("the sandbox's command or environment is empty or holds a NUL byte")]
+    Command,
+    /// An image reference must not look like an option.
+    #[error("'{0}' is no image reference")]
+    Image(String),
+    /// The smallest value that still starts an interpreter is far above this.
+    #[error("a {what} limit of {value} is too small to run anything")]
+    Limit {
+        /// Which limit.
+        what: &'static str,
+        /// What was asked for.
+        value: u64,
+    },
+}
+
+impl SandboxSpec {
+    /// Checks everything that would otherwise become an odd message of some runtime.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let texts = self.argv.iter().chain(self.env.iter().flat_map(|(k, v)| [k, v]));
+        if self.argv.is_empty() || texts.into_iter().any(|text| text.contains('\0')) {
+            return Err(SpecError::Command);
+        }
+        for path in self.tmpfs.iter().map(|t| &t.target).chain([&self.cwd]) {
+            let plain = path.starts_with('/')
+                && path.len() > 1
+                && path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."))
+                && !path.contains([',', ':', '\0', '\n']);
+            if !plain {
+                return Err(SpecError::Path(path.clone()));
+            }
+        }
+        if let RootFs::Image(reference) = &self.root
+            && (reference.is_empty()
+                || reference.starts_with('-')
+                || reference.contains(|c: char| c.is_whitespace() || c.is_control()))
+        {
+            return Err(SpecError::Image(reference.clone()));
+        }
+        let Limits { memory, pids, .. } = self.limits;
+        if memory < 16 << 20 {
+            return Err(SpecError::Limit { what: "memory", value: memory });
+        }
+        if pids < 4 {
+            return Err(SpecError::Limit { what: "pids", value: pids.into() });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        assert!(SandboxName::try_from(String::from(SandboxName::of_instance("a1b2", 3))).is_ok());
+        for bad in ["", "codebridge-A", "x", "codebridge-a b", "codebridge-../x"] {
+            assert!(SandboxName::try_from(bad.to_string()).is_err(), "{bad}");
+        }
+    }
+}

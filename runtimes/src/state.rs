@@ -1,0 +1,291 @@
+//! The state folder: what every bridge of this user has running, so that it can be found and removed.
+//!
+//! ```text
+//! <base>/<instance>/owner.json              written first, by the bridge that owns the instance
+//! <base>/<instance>/sandboxes/<name>.json   one record per sandbox: written before launch, removed after reclaim
+//! <base>/<instance>/bundles/<name>/         config.json of crun and runc
+//! <base>/<instance>/roots/<hash>/           skeletons of composed roots, shared by the instance's sandboxes
+//! <base>/<instance>/oci/<runtime>/          the runtimes' own state
+//! ```
+//! The owner writes; its guardian and later bridges only remove, and only when the owner is dead.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::driver::RuntimeId;
+use crate::owner::Owner;
+use crate::root::{ComposedRoot, RootError};
+use crate::spec::{RootFs, SandboxName, SandboxSpec};
+
+/// Why the state folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// An operation on a file failed.
+    #[error("failed to {action} '{path}': {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Somebody else could change what we believe of our own sandboxes.
+    #[error("'{path}' belongs to user {uid} or others may write to it; remove it or set XDG_RUNTIME_DIR")]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// The skeleton of a root could not be written.
+    #[error(transparent)]
+    Root(#[from] RootError),
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    let path = path.to_path_buf();
+    move |source| StateError::Io { action, path, source }
+}
+
+/// What is written down of a sandbox before it is launched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub name: SandboxName,
+    /// What runs it.
+    pub runtime: RuntimeId,
+    /// Where its root is from.
+    pub root: RootFs,
+    /// Seconds since 1970.
+    pub created: u64,
+}
+
+impl Record {
+    /// The record of a sandbox that is about to be launched.
+    pub(crate) fn now(spec: &SandboxSpec, runtime: &RuntimeId) -> Self {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self { name: spec.name.clone(), runtime: runtime.clone(), root: spec.root.clone(), created }
+    }
+}
+
+/// The folder of all instances of this user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateDir {
+    base: PathBuf,
+}
+
+impl StateDir {
+    /// The usual place: `/run/codebridge` for root, whose sandboxes' users must be able to pass through it; else below
+    /// `XDG_RUNTIME_DIR`; else in the temporary folder.
+    pub fn usual() -> Self {
+        let uid = rustix::process::getuid();
+        let run = Path::new("/run");
+        let base = if uid.is_root() && run.is_dir() {
+            run.join("codebridge")
+        } else if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
+            PathBuf::from(dir).join("codebridge")
+        } else {
+            std::env::temp_dir().join(format!("codebridge-{}", uid.as_raw()))
+        };
+        Self { base }
+    }
+
+    /// Another place, for tests.
+    pub fn at(base: impl Into<PathBuf>) -> Self {
+        Self { base: base.into() }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.base
+    }
+
+    /// Makes the folder of a new instance and writes its owner down.
+    pub fn create_instance(&self, owner: &Owner) -> Result<Instance, StateError> {
+        create_folder(&self.base)?;
+        let meta = fs::symlink_metadata(&self.base).map_err(io_error("look at", &self.base))?;
+        let uid = rustix::process::getuid().as_raw();
+        if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o022 != 0 {
+            return Err(StateError::Foreign { path: self.base.clone(), uid: meta.uid() });
+        }
+        let path = self.base.join(&owner.instance);
+        create_folder(&path)?;
+        for sub in ["sandboxes", "bundles", "roots", "oci"] {
+            create_folder(&path.join(sub))?;
+        }
+        write_json(&path.join("owner.json"), owner)?;
+        Ok(Instance { path, owner: owner.clone(), names: Arc::default() })
+    }
+
+    /// Every instance that is written down, whoever owns it; unreadable ones are passed over.
+    pub fn instances(&self) -> Vec<Instance> {
+        let Ok(entries) = fs::read_dir(&self.base) else { return Vec::new() };
+        let mut found: Vec<_> = entries.flatten().filter_map(|entry| Instance::open(entry.path())).collect();
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found
+    }
+}
+
+/// The folder of one instance.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    path: PathBuf,
+    owner: Owner,
+    /// How many names were handed out.
+    names: Arc<AtomicU32>,
+}
+
+impl Instance {
+    /// Reads an instance folder; None when it is none.
+    pub fn open(path: PathBuf) -> Option<Self> {
+        let owner = read_json(&path.join("owner.json"))?;
+        Some(Self { path, owner, names: Arc::default() })
+    }
+
+    /// Who owns it.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A name that no other sandbox of this instance has.
+    pub fn next_name(&self) -> SandboxName {
+        let number = self.names.fetch_add(1, Ordering::Relaxed) + 1;
+        SandboxName::of_instance(&self.owner.instance, number)
+    }
+
+    /// Where a sandbox's bundle goes.
+    pub fn bundle(&self, name: &SandboxName) -> PathBuf {
+        self.path.join("bundles").join(name.as_str())
+    }
+
+    /// The state root handed to crun or runc.
+    pub fn runtime_root(&self, kind: &str) -> PathBuf {
+        self.path.join("oci").join(kind)
+    }
+
+    /// Where a file shared by the instance's sandboxes goes (the seccomp profile).
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Where the skeleton of such a root is or will be.
+    pub fn skeleton_path(&self, root: &ComposedRoot) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        (&root.folders, &root.links, &root.files).hash(&mut hasher);
+        root.binds.iter().for_each(|bind| bind.target.hash(&mut hasher));
+        self.path.join("roots").join(format!("{:016x}", hasher.finish()))
+    }
+
+    /// Makes sure that the skeleton is there; concurrent callers end with one.
+    pub fn ensure_skeleton(&self, root: &ComposedRoot) -> Result<PathBuf, StateError> {
+        let path = self.skeleton_path(root);
+        if path.is_dir() {
+            return Ok(path);
+        }
+        let staging = tempfile::Builder::new()
+            .prefix(".new-")
+            .tempdir_in(self.path.join("roots"))
+            .map_err(io_error("make a folder in", &self.path))?;
+        let inner = staging.path().join("root");
+        root.write_skeleton(&inner)?;
+        match fs::rename(&inner, &path) {
+            Err(_) if path.is_dir() => Ok(path),
+            other => other.map(|()| path.clone()).map_err(io_error("rename a folder to", &path)),
+        }
+    }
+
+    /// Writes a sandbox down; to be called before anything of it exists.
+    pub fn record(&self, record: &Record) -> Result<(), StateError> {
+        write_json(&self.record_path(&record.name), record)
+    }
+
+    /// Forgets a sandbox, whose removal has been verified.
+    pub fn forget(&self, name: &SandboxName) {
+        let _ = fs::remove_dir_all(self.bundle(name));
+        let _ = fs::remove_file(self.record_path(name));
+    }
+
+    /// Every sandbox that is written down.
+    pub fn records(&self) -> Vec<Record> {
+        let Ok(entries) = fs::read_dir(self.path.join("sandboxes")) else { return Vec::new() };
+        let mut found: Vec<Record> = entries.flatten().filter_map(|entry| read_json(&entry.path())).collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found
+    }
+
+    /// Removes the folder with all that is in it.
+    pub fn remove(&self) -> Result<(), StateError> {
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(io_error("remove", &self.path)),
+        }
+    }
+
+    fn record_path(&self, name: &SandboxName) -> PathBuf {
+        self.path.join("sandboxes").join(format!("{name}.json"))
+    }
+}
+
+/// Makes a folder that others may pass through but not read: the ids of a user namespace have to reach their root.
+fn create_folder(path: &Path) -> Result<(), StateError> {
+    match fs::DirBuilder::new().mode(0o711).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        other => other.map_err(io_error("make the folder", path))?,
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o711)).map_err(io_error("set the mode of", path))
+}
+
+/// Writes a file so that a reader never sees half of it.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StateError> {
+    let error = |source| StateError::Io { action: "write", path: path.to_path_buf(), source };
+    let mut staging = path.as_os_str().to_owned();
+    staging.push(format!(".{}.new", std::process::id()));
+    let text = serde_json::to_vec(value).map_err(|e| error(io::Error::other(e)))?;
+    fs::write(&staging, text).map_err(error)?;
+    fs::rename(&staging, path).map_err(error)
+}
+
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = StateDir::at(base.path()).create_instance(&Owner::this_process("a".into())).unwrap_err();
+        assert!(matches!(error, StateError::Foreign { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_instance_is_passed_over_and_the_others_are_found() {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let state = StateDir::at(base.path());
+        let instance = state.create_instance(&Owner::this_process("good".into())).unwrap();
+        fs::create_dir(base.path().join("bad")).unwrap();
+        fs::write(base.path().join("bad/owner.json"), "{").unwrap();
+        let found: Vec<_> = state.instances().into_iter().map(|found| found.path).collect();
+        assert_eq!(found, [instance.path]);
+    }
+}

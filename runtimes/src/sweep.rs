@@ -1,0 +1,85 @@
+//! Removal of what dead bridges left, by records and by labels; what a live bridge owns is never touched.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::driver::{AnyDriver, ReclaimError, RuntimeId};
+use crate::owner::OwnerState;
+use crate::spec::SandboxName;
+use crate::state::{Instance, StateDir};
+
+/// What a sweep did.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Sandboxes that were removed or found gone.
+    pub removed: Vec<SandboxName>,
+    /// Those that could not be removed, and why.
+    pub failed: Vec<ReclaimError>,
+}
+
+impl Swept {
+    fn add(&mut self, name: SandboxName, result: Result<(), ReclaimError>) {
+        match result {
+            Ok(()) => self.removed.push(name),
+            Err(error) => self.failed.push(error),
+        }
+    }
+}
+
+/// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its guardian.
+pub async fn reclaim_instance(instance: &Instance) -> Swept {
+    let mut swept = Swept::default();
+    let mut running = tokio::task::JoinSet::new();
+    for record in instance.records() {
+        let instance = instance.clone();
+        running.spawn(async move {
+            let result = AnyDriver::new(record.runtime.clone()).reclaim(&record.name, &instance).await;
+            if result.is_ok() {
+                instance.forget(&record.name);
+            }
+            (record.name, result)
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        if let Ok((name, result)) = done {
+            swept.add(name, result);
+        }
+    }
+    if swept.failed.is_empty()
+        && let Err(error) = instance.remove()
+    {
+        tracing::warn!(%error, "an instance folder stays");
+    }
+    swept
+}
+
+/// Removes what dead owners left: all of their records, and what the given engines know by label alone.
+pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
+    let mut swept = Swept::default();
+    for instance in state.instances() {
+        if instance.owner().state() == OwnerState::Dead {
+            let done = reclaim_instance(&instance).await;
+            swept.removed.extend(done.removed);
+            swept.failed.extend(done.failed);
+        }
+    }
+    let done: HashSet<_> = swept.removed.iter().cloned().collect();
+    for engine in engines {
+        let driver = Arc::new(AnyDriver::new(engine.clone()));
+        let AnyDriver::Cli(cli) = &*driver else { continue };
+        let owned = match cli.list_owned().await {
+            Ok(owned) => owned,
+            Err(error) => {
+                tracing::debug!(%engine, %error, "cannot list containers");
+                continue;
+            }
+        };
+        for sandbox in owned {
+            if sandbox.owner.state() == OwnerState::Dead && !done.contains(&sandbox.name) {
+                let result = cli.reclaim(&sandbox.name).await;
+                swept.add(sandbox.name, result);
+            }
+        }
+    }
+    swept
+}
