@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
 
 use crate::cli::CliDriver;
 use crate::exec::{self, CommandLine, ExecError};
@@ -20,7 +21,7 @@ use crate::spec::{RootFs, SandboxName, SandboxSpec, SpecError};
 use crate::state::{Instance, Record, StateError};
 
 /// A kill has to be complete within this time.
-pub const KILL_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
 /// Bytes of a runtime's own messages that are kept.
 const MESSAGES_LIMIT: usize = 8 << 10;
 
@@ -304,9 +305,7 @@ impl AnyDriver {
         }
         let mut child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
         let messages = Messages::default();
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(messages.clone().collect(stderr));
-        }
+        let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
         Ok(Sandbox {
             name: plan.name,
             held: plan.held,
@@ -316,6 +315,7 @@ impl AnyDriver {
             instance: Arc::clone(instance),
             child,
             messages,
+            collector,
         })
     }
 
@@ -391,6 +391,7 @@ pub struct Sandbox {
     instance: Arc<Instance>,
     child: Child,
     messages: Messages,
+    collector: Option<JoinHandle<()>>,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
 }
@@ -430,6 +431,10 @@ impl Sandbox {
     pub async fn wait(&mut self) -> io::Result<End> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.wait().await?;
+        if let Some(collector) = self.collector.take() {
+            // Its last words may still be in the pipe; a helper that holds the pipe open is not waited for.
+            let _ = tokio::time::timeout(Duration::from_millis(500), collector).await;
+        }
         Ok(match (status.code(), status.signal()) {
             (Some(code), _) => End::Exited(code),
             (None, signal) => End::Signalled(signal.unwrap_or(0)),

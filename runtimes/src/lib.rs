@@ -20,6 +20,7 @@ mod spec;
 mod state;
 mod sweep;
 
+pub use cli::{Export, LocalImage, find_local_image};
 pub use detect::{
     Choice, Detector, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice, Setback,
     Verdict,

@@ -22,6 +22,15 @@ pub(crate) struct Rlimits {
     pub(crate) processes: Option<u64>,
 }
 
+/// Our own hard limit, or the most processes that this machine can have if that is less: podman lowers itself to that
+/// number (<https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html>, `pid_max`) and then cannot go above it.
+fn ceiling_of_processes() -> Option<u64> {
+    let hard = getrlimit(Resource::Nproc).maximum;
+    let machine =
+        std::fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse().ok());
+    hard.into_iter().chain(machine).min()
+}
+
 /// The limits of a sandbox; `stand_in` when no control group holds memory and pids.
 pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
     let limits = &spec.limits;
@@ -31,6 +40,6 @@ pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
         descriptors: hard.map_or(limits.descriptors, |hard| limits.descriptors.min(hard)),
         data: stand_in.then_some(limits.memory),
         address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
-        processes: if stand_in { Some(limits.pids.into()) } else { getrlimit(Resource::Nproc).maximum },
+        processes: if stand_in { Some(limits.pids.into()) } else { ceiling_of_processes() },
     }
 }

@@ -89,7 +89,7 @@ fn native_architecture() -> Option<Arch> {
 }
 
 /// Builds the profile. System calls of another architecture (32-bit ones on a 64-bit machine) kill the process.
-pub fn profile() -> Result<LinuxSeccomp, OciSpecError> {
+pub(crate) fn profile() -> Result<LinuxSeccomp, OciSpecError> {
     let mut rules = vec![allow([DESCRIPTORS, FILES, MEMORY, PROCESSES, TIME, SOCKETS].concat())?];
     for family in SOCKET_FAMILIES {
         rules.push(allow_when(&["socket", "socketpair"], *family, None)?);

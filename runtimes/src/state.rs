@@ -74,8 +74,17 @@ pub struct Record {
 impl Record {
     /// The record of a sandbox that is about to be launched.
     pub(crate) fn now(spec: &SandboxSpec, runtime: &RuntimeId) -> Self {
+        Self::new(&spec.name, runtime, spec.root.clone())
+    }
+
+    /// The record of a container that is only created, to look into its image.
+    pub(crate) fn of_container(name: &SandboxName, runtime: &RuntimeId, image: &str) -> Self {
+        Self::new(name, runtime, RootFs::Image(image.to_string()))
+    }
+
+    fn new(name: &SandboxName, runtime: &RuntimeId, root: RootFs) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { name: spec.name.clone(), runtime: runtime.clone(), root: spec.root.clone(), created }
+        Self { name: name.clone(), runtime: runtime.clone(), root, created }
     }
 }
 

@@ -4,6 +4,7 @@
 //! a folder.
 
 mod dialect;
+mod export;
 mod messages;
 mod skeleton;
 
@@ -27,6 +28,7 @@ use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
 
 use dialect::Dialect;
+pub use export::{Export, LocalImage, find_local_image};
 
 /// Short commands: inspect, list, remove.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
@@ -195,10 +197,23 @@ impl CliDriver {
         Ok(done.status.success())
     }
 
+    /// The name under which the engine has an image already, if it has it.
+    pub(crate) async fn resolve_local(&self, reference: &str) -> Result<Option<String>, ExecError> {
+        for name in [reference.to_string(), qualified(reference)] {
+            if self.has_image(&name).await? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
     /// Pulls an image; the engine's own words when it cannot be had.
-    pub(crate) async fn pull(&self, reference: &str) -> Result<(), ExecError> {
+    ///
+    /// Returns the name to start it by.
+    pub(crate) async fn pull(&self, reference: &str) -> Result<String, ExecError> {
+        let reference = &qualified(reference);
         exec::run(self.engine().args(["pull", "--quiet", reference]), PULL_LIMIT).await?.success()?;
-        Ok(())
+        Ok(reference.clone())
     }
 
     /// The image's id and its environment, when the engine has it.
@@ -298,6 +313,15 @@ impl CliDriver {
     }
 }
 
+/// A short name in full, as docker understands it: podman has no default registry on many hosts and must not ask.
+fn qualified(reference: &str) -> String {
+    match reference.split_once('/') {
+        Some((first, _)) if first == "localhost" || first.contains(['.', ':']) => reference.to_string(),
+        Some(_) => format!("docker.io/{reference}"),
+        None => format!("docker.io/library/{reference}"),
+    }
+}
+
 /// Reads `container inspect` of either engine; what is not ours or malformed is passed over.
 fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
     #[derive(Deserialize)]
@@ -335,6 +359,15 @@ fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_names_mean_what_they_mean_to_docker() {
+        assert_eq!(qualified("python:3.14-slim"), "docker.io/library/python:3.14-slim");
+        assert_eq!(qualified("ann/tools"), "docker.io/ann/tools");
+        for full in ["localhost/x", "quay.example/x/y", "127.0.0.1:5000/x"] {
+            assert_eq!(qualified(full), full);
+        }
+    }
 
     #[test]
     fn containers_of_others_are_passed_over() {

@@ -127,8 +127,8 @@ impl Candidate {
         let RootFs::Image(reference) = asked else { return Ok((asked.clone(), path())) };
         match AnyDriver::new(runtime.clone()) {
             AnyDriver::Cli(driver) => {
-                ensure_image(&driver, reference).await?;
-                Ok((asked.clone(), Vec::new()))
+                let name = ensure_image(&driver, reference).await?;
+                Ok((RootFs::Image(name), Vec::new()))
             }
             AnyDriver::Oci(_) => {
                 let provided = provider.root(reference).await?;
@@ -165,9 +165,10 @@ async fn ask_engine(driver: &CliDriver) -> Result<EngineInfo, Refusal> {
     }
 }
 
-async fn ensure_image(driver: &CliDriver, reference: &str) -> Result<(), Refusal> {
-    if driver.has_image(reference).await.map_err(|error| refusal_of(&error))? {
-        return Ok(());
+/// The name by which the engine has the image, after a pull if need be.
+async fn ensure_image(driver: &CliDriver, reference: &str) -> Result<String, Refusal> {
+    if let Some(name) = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))? {
+        return Ok(name);
     }
     tracing::info!(image = reference, engine = %driver.id(), "pulling");
     driver.pull(reference).await.map_err(|error| {
