@@ -3,3 +3,4 @@
 //! The folders of this crate are its layers; each `mod.rs` says what its room owns.
 
 pub mod session;
+pub mod settings;
