@@ -91,5 +91,14 @@ pub enum Progress {
     /// The code has started.
     Running,
     /// A piece of standard output or standard error, as it arrives.
-    Output(Vec<u8>),
+    Output(OutputStream, Vec<u8>),
+}
+
+/// Which of the two streams of the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Standard output, and the value of the last expression.
+    Stdout,
+    /// Standard error, and the traceback.
+    Stderr,
 }

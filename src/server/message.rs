@@ -1,0 +1,360 @@
+//! One line, one message: what it asks for, or what is wrong with it.
+//!
+//! The rule is that who can be answered gets an answer. A request that cannot be read is answered with an error
+//! as soon as its id can be made out; everything else that is no message is ignored.
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, CustomRequest, ErrorData,
+    GetMeta, InitializeRequestParams, JsonRpcMessage, MetaObject, RequestId, RequestMetaObject,
+    ServerJsonRpcMessage,
+};
+use serde_json::{Map, Value};
+
+use super::line::Skipped;
+use super::scan::{id_at_the_end, scan};
+
+/// What a line came to.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// A message to handle.
+    Message(ClientJsonRpcMessage),
+    /// No message, and this is the answer.
+    Answer(ServerJsonRpcMessage),
+    /// No message, and nobody to answer; the text says why.
+    Nothing(String),
+}
+
+/// Reads one line.
+pub(super) fn read_line(line: &[u8]) -> Incoming {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    match line.first() {
+        None => return Incoming::Nothing("blank line".into()),
+        Some(b'{' | b'[') => {}
+        Some(_) => return Incoming::Nothing("not JSON".into()),
+    }
+    match serde_json::from_slice(line) {
+        Ok(Value::Object(object)) => read_object(object),
+        Ok(_) => refuse(None, ErrorData::invalid_request("one message a line: batches are not read", None)),
+        Err(error) => {
+            let seen = scan(line);
+            match seen.id.or_else(|| id_at_the_end(line)) {
+                Some(id) if !seen.is_reply => refuse(
+                    Some(id),
+                    ErrorData::parse_error(format!("cannot read the message: {error}"), None),
+                ),
+                _ => Incoming::Nothing(format!("unreadable: {error}")),
+            }
+        }
+    }
+}
+
+/// Answers a line that was too long to keep, if its id is in what is known of it.
+pub(super) fn read_skipped(skipped: &Skipped, limit: usize) -> Incoming {
+    let seen = scan(&skipped.head);
+    let reason = format!(
+        "message of {} bytes is longer than the limit of {limit} bytes ({} MiB)",
+        skipped.length,
+        limit >> 20
+    );
+    match seen.id.or_else(|| id_at_the_end(&skipped.tail)) {
+        Some(id) if !seen.is_reply => refuse(Some(id), ErrorData::invalid_request(reason, None)),
+        _ => Incoming::Nothing(reason),
+    }
+}
+
+fn refuse(id: Option<RequestId>, error: ErrorData) -> Incoming {
+    Incoming::Answer(ServerJsonRpcMessage::error(error, id))
+}
+
+fn read_object(mut object: Map<String, Value>) -> Incoming {
+    let id = match object.get("id") {
+        None => None,
+        Some(id) => match serde_json::from_value::<RequestId>(id.clone()) {
+            Ok(id) => Some(id),
+            Err(_) if object.contains_key("method") => {
+                return refuse(None, ErrorData::invalid_request("'id' must be a string or an integer", None));
+            }
+            Err(_) => return Incoming::Nothing("reply without a usable id".into()),
+        },
+    };
+    if object.get("params").is_some_and(Value::is_null) {
+        object.shift_remove("params");
+    }
+    let is_reply = object.contains_key("result") || object.contains_key("error");
+    let problem = match object.get("method") {
+        _ if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") => {
+            Some("'jsonrpc' must be \"2.0\"")
+        }
+        None if is_reply => None,
+        Some(Value::String(_)) if !is_reply => None,
+        Some(Value::String(_)) => Some("a request has no 'result' and no 'error'"),
+        _ => Some("'method' must be a string"),
+    };
+    match (problem, id) {
+        (None, Some(id)) if !is_reply => read_request(object, id),
+        (None, _) => match serde_json::from_value(Value::Object(object)) {
+            Ok(message) => Incoming::Message(message),
+            Err(error) => Incoming::Nothing(format!("malformed notification or reply: {error}")),
+        },
+        (Some(problem), None) if is_reply => Incoming::Nothing(problem.into()),
+        (Some(problem), id) => refuse(id, ErrorData::invalid_request(problem, None)),
+    }
+}
+
+fn read_request(mut object: Map<String, Value>, id: RequestId) -> Incoming {
+    let method = object.get("method").and_then(Value::as_str).unwrap_or_default();
+    match object.get("params") {
+        None | Some(Value::Object(_)) => {}
+        Some(_) => {
+            return refuse(Some(id), ErrorData::invalid_params("'params' must be an object", None));
+        }
+    }
+    match method {
+        "tools/call" => {
+            let params = match object.remove("params") {
+                Some(Value::Object(params)) => params,
+                _ => Map::new(),
+            };
+            read_tool_call(params, id)
+        }
+        "initialize" => {
+            // The library would take malformed parameters for an unknown method, and say that it misses `_meta`.
+            let params = object.get("params").cloned().unwrap_or_default();
+            match serde_json::from_value::<InitializeRequestParams>(params) {
+                Ok(_) => typed(object, id),
+                Err(error) => {
+                    let reason = format!("malformed params of initialize: {error}");
+                    refuse(Some(id), ErrorData::invalid_params(reason, None))
+                }
+            }
+        }
+        _ => typed(object, id),
+    }
+}
+
+fn typed(object: Map<String, Value>, id: RequestId) -> Incoming {
+    match serde_json::from_value(Value::Object(object)) {
+        Ok(message) => Incoming::Message(message),
+        Err(error) => {
+            refuse(Some(id), ErrorData::invalid_request(format!("malformed request: {error}"), None))
+        }
+    }
+}
+
+/// Builds the call by hand: the library's own reading copies a long text several times before it finds out what
+/// kind of message holds it.
+fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
+    let refuse = |reason: String| {
+        let reason = format!("malformed params of tools/call: {reason}");
+        refuse(Some(id.clone()), ErrorData::invalid_params(reason, None))
+    };
+    let meta = match params.shift_remove("_meta") {
+        Some(Value::Object(meta)) => Some(RequestMetaObject(MetaObject(meta))),
+        Some(Value::Null) | None => None,
+        Some(_) => return refuse("'_meta' must be an object".into()),
+    };
+    let named = params.get("name").is_some_and(Value::is_string);
+    let odd_arguments = params.get("arguments").is_some_and(|it| !it.is_object() && !it.is_null());
+    let mut request = if named && odd_arguments {
+        // The tool is known, so it is the tool's own result that says what is wrong.
+        ClientRequest::CustomRequest(CustomRequest::new("tools/call", Some(Value::Object(params))))
+    } else {
+        match serde_json::from_value::<CallToolRequestParams>(Value::Object(params)) {
+            Ok(call) => ClientRequest::CallToolRequest(CallToolRequest::new(call)),
+            Err(error) => return refuse(error.to_string()),
+        }
+    };
+    if let Some(meta) = meta {
+        *request.get_meta_mut() = meta;
+    }
+    Incoming::Message(JsonRpcMessage::request(request, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::line::REMEMBERED;
+
+    fn answer(line: impl AsRef<[u8]>) -> String {
+        match read_line(line.as_ref()) {
+            Incoming::Answer(answer) => serde_json::to_string(&answer).unwrap(),
+            other => panic!("not answered: {other:?}"),
+        }
+    }
+
+    fn request(line: impl AsRef<[u8]>) -> ClientRequest {
+        match read_line(line.as_ref()) {
+            Incoming::Message(JsonRpcMessage::Request(request)) => request.request,
+            other => panic!("no request: {other:?}"),
+        }
+    }
+
+    fn is_ignored(line: impl AsRef<[u8]>) -> bool {
+        matches!(read_line(line.as_ref()), Incoming::Nothing(_))
+    }
+
+    fn error(code: i32, message: &str, id: &str) -> String {
+        let id = if id.is_empty() { String::new() } else { format!(r#""id":{id},"#) };
+        format!(r#"{{"jsonrpc":"2.0",{id}"error":{{"code":{code},"message":"{message}"}}}}"#)
+    }
+
+    #[test]
+    fn what_is_no_json_is_ignored() {
+        for line in [
+            &b""[..],
+            b" \t",
+            b"\r",
+            b"hello",
+            b"\0\0",
+            b"\xff\xfe",
+            b"5",
+            b"null",
+            b"\"a\"",
+            b"{",
+            b"{nope}",
+        ] {
+            assert!(is_ignored(line), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_json_and_no_message_is_answered() {
+        assert_eq!(answer("[]"), error(-32600, "one message a line: batches are not read", ""));
+        assert_eq!(answer("{}"), error(-32600, "'jsonrpc' must be \\\"2.0\\\"", ""));
+        assert_eq!(
+            answer(r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#),
+            error(-32600, "'jsonrpc' must be \\\"2.0\\\"", "1")
+        );
+        assert_eq!(answer(r#"{"jsonrpc":"2.0","id":1}"#), error(-32600, "'method' must be a string", "1"));
+        assert_eq!(
+            answer(r#"{"jsonrpc":"2.0","id":1,"method":2}"#),
+            error(-32600, "'method' must be a string", "1")
+        );
+        for id in ["null", "1.5", "[]", "true"] {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            assert_eq!(answer(line), error(-32600, "'id' must be a string or an integer", ""));
+        }
+        let params = r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":[1]}"#;
+        assert_eq!(answer(params), error(-32602, "'params' must be an object", r#""a""#));
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_is_answered_by_its_id() {
+        let answered =
+            answer(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"a\":\"\xff\"}}");
+        assert!(
+            answered.starts_with(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32700,"message":"cannot read"#),
+            "{answered}"
+        );
+        let answered = answer(r#"{"params":{"a":"\ud83d"},"jsonrpc":"2.0","id":8,"method":"tools/call"}"#);
+        assert!(answered.contains(r#""id":8,"error":{"code":-32700"#), "{answered}");
+        let deep = format!(r#"{{"id":9,"params":{}{}}}"#, "[".repeat(500), "]".repeat(500));
+        assert!(answer(deep).contains(r#""id":9,"error":{"code":-32700"#));
+        let cut = r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"run_python"#;
+        assert!(answer(cut).contains(r#""id":10,"error":{"code":-32700"#));
+    }
+
+    #[test]
+    fn a_reply_is_never_answered() {
+        assert!(is_ignored(br#"{"jsonrpc":"2.0","id":7,"result":"\xff"#));
+        assert!(is_ignored(r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#));
+        assert!(is_ignored(r#"{"jsonrpc":"1.0","error":{}}"#));
+        assert!(matches!(
+            read_line(br#"{"jsonrpc":"2.0","id":7,"result":{}}"#),
+            Incoming::Message(JsonRpcMessage::Response(_))
+        ));
+    }
+
+    #[test]
+    fn malformed_parameters_are_named() {
+        let initialize = answer(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
+        assert_eq!(
+            initialize,
+            error(-32602, "malformed params of initialize: missing field `protocolVersion`", "1")
+        );
+        for (params, reason) in [
+            ("{}", "missing field `name`"),
+            (r#"{"name":1}"#, "invalid type: number, expected a string"),
+            (r#"{"name":"run_python","_meta":1}"#, "'_meta' must be an object"),
+        ] {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+            assert_eq!(
+                answer(line),
+                error(-32602, &format!("malformed params of tools/call: {reason}"), "1")
+            );
+        }
+        let none = answer(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+        assert_eq!(none, error(-32602, "malformed params of tools/call: missing field `name`", "1"));
+    }
+
+    #[test]
+    fn a_tool_call_is_read_with_its_arguments_and_its_metadata() {
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":5},
+            "name":"run_python","arguments":{"code":"1","n":123456789012345678901234567890}}}"#
+            .replace('\n', "");
+        let request = request(line);
+        assert_eq!(request.get_meta().get_progress_token().map(|token| token.0), Some(RequestId::Number(5)));
+        let ClientRequest::CallToolRequest(call) = request else { panic!("{request:?}") };
+        assert_eq!(call.params.name, "run_python");
+        let arguments = serde_json::to_string(&call.params.arguments).unwrap();
+        assert_eq!(arguments, r#"{"code":"1","n":123456789012345678901234567890}"#);
+    }
+
+    #[test]
+    fn odd_arguments_are_left_to_the_tool() {
+        for arguments in ["1", "[]", r#""code""#] {
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"a","arguments":{arguments}}}}}"#
+            );
+            assert!(matches!(request(line), ClientRequest::CustomRequest(_)), "{arguments}");
+        }
+        let null = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":null}}"#;
+        assert!(matches!(request(null), ClientRequest::CallToolRequest(_)));
+    }
+
+    #[test]
+    fn other_methods_are_read_with_and_without_parameters() {
+        for params in ["", r#","params":null"#, r#","params":{}"#] {
+            let line = |method| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"{params}}}"#);
+            assert!(matches!(request(line("ping")), ClientRequest::PingRequest(_)), "{params}");
+            assert!(matches!(request(line("tools/list")), ClientRequest::ListToolsRequest(_)), "{params}");
+            assert!(matches!(request(line("a/b")), ClientRequest::CustomRequest(_)), "{params}");
+        }
+        let with_mark = b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r";
+        assert!(matches!(request(with_mark), ClientRequest::PingRequest(_)));
+        assert!(matches!(
+            read_line(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
+            Incoming::Message(JsonRpcMessage::Notification(_))
+        ));
+    }
+
+    #[test]
+    fn a_line_that_was_too_long_is_answered_by_either_end() {
+        let skipped =
+            |head: &str, tail: &str| Skipped { head: head.into(), tail: tail.into(), length: 70 << 20 };
+        let reason = "message of 73400320 bytes is longer than the limit of 67108864 bytes (64 MiB)";
+        for (head, tail) in [
+            (r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"code":"xxx"#, "xxx"),
+            (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"code":"xxx"#, r#"xxx"},"id":3}"#),
+        ] {
+            let Incoming::Answer(answer) = read_skipped(&skipped(head, tail), 64 << 20) else {
+                panic!("{head}")
+            };
+            assert_eq!(serde_json::to_string(&answer).unwrap(), error(-32600, reason, "3"));
+        }
+        for (head, tail) in
+            [("xxx", "xxx"), (r#"{"id":3,"result":"xxx"#, "xxx"), (r#"{"result":"xxx"#, r#"","id":3}"#)]
+        {
+            assert!(matches!(read_skipped(&skipped(head, tail), 64 << 20), Incoming::Nothing(_)), "{head}");
+        }
+    }
+
+    #[test]
+    fn looking_for_an_id_at_the_end_is_quick_however_many_there_are() {
+        let mut line = br#"{"params":[x"#.to_vec();
+        line.extend(br#",{"id":1}"#.repeat(200_000));
+        line.extend(br#"],"id":4,"method":"a"}"#);
+        assert!(line.len() > 1000 * REMEMBERED);
+        assert!(answer(line).contains(r#""id":4"#));
+    }
+}

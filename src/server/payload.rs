@@ -1,0 +1,110 @@
+//! What a call came to, in the fields that users see.
+
+use serde::Serialize;
+
+use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
+
+/// The fields of a result, empty ones dropped. The order is the order in which they are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Payload {
+    /// `success`, `error`, `timeout`, `cancelled` or `validation_error`.
+    pub status: &'static str,
+    /// One line that says how it went.
+    pub summary: String,
+    /// As a process would have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The MCP servers that the call could use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
+    /// Standard output, line by line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stdout: Vec<String>,
+    /// Standard error, line by line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stderr: Vec<String>,
+    /// The exception, or what went wrong and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How long the code was allowed to run, when that was too short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Things the caller must know, such as that the session is a new one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
+    /// Number of the run, when output was cut and the rest can be read by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<u32>,
+}
+
+impl Payload {
+    pub(super) const SUCCESS: &str = "success";
+
+    /// The payload of a call that ran, or could not.
+    pub fn new(request: &RunRequest, outcome: RunOutcome) -> Self {
+        let cut = outcome.stdout.truncated || outcome.stderr.truncated;
+        let silent = outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty();
+        let seconds = request.timeout.as_secs();
+        let (status, summary, error) = match outcome.status {
+            Status::Success if silent => (Self::SUCCESS, "Success (no output)".to_owned(), outcome.error),
+            Status::Success => (Self::SUCCESS, "Success".to_owned(), outcome.error),
+            Status::Error => ("error", failed(outcome.failure, outcome.exit_code), outcome.error),
+            Status::Timeout => (
+                "timeout",
+                format!("Timeout: execution exceeded {seconds}s"),
+                outcome.error.or_else(|| Some(format!("Execution timed out after {seconds} seconds"))),
+            ),
+            Status::Cancelled => ("cancelled", "Cancelled".to_owned(), outcome.error),
+        };
+        Self {
+            status,
+            summary,
+            exit_code: outcome.exit_code,
+            servers: request.servers.clone(),
+            stdout: lines(outcome.stdout),
+            stderr: lines(outcome.stderr),
+            error,
+            timeout_seconds: (outcome.status == Status::Timeout).then_some(seconds),
+            notices: outcome.notices,
+            run_id: cut.then_some(outcome.run_id),
+        }
+    }
+
+    /// The payload of a call whose arguments cannot be used; nothing was started.
+    pub fn validation_error(message: String) -> Self {
+        Self {
+            status: "validation_error",
+            summary: message.clone(),
+            exit_code: None,
+            servers: Vec::new(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            error: Some(message),
+            timeout_seconds: None,
+            notices: Vec::new(),
+            run_id: None,
+        }
+    }
+
+    /// Whether a client should treat the result as an error.
+    pub fn is_error(&self) -> bool {
+        self.status != Self::SUCCESS
+    }
+}
+
+fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {
+    match (failure, exit_code) {
+        (Some(Failure::NoRuntime), _) => "Error: no container runtime".to_owned(),
+        (Some(Failure::NoImage), _) => "Error: no image".to_owned(),
+        (Some(Failure::Sandbox), None) => "Error: the sandbox failed".to_owned(),
+        (_, Some(code)) => format!("Error: exit code {code}"),
+        (_, None) => "Error".to_owned(),
+    }
+}
+
+/// Every line as it was written, blank ones included. The newline at the end starts no further line.
+fn lines(stream: Stream) -> Vec<String> {
+    let text = stream.text.strip_suffix('\n').unwrap_or(&stream.text);
+    if stream.text.is_empty() { Vec::new() } else { text.split('\n').map(str::to_owned).collect() }
+}

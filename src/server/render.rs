@@ -1,0 +1,332 @@
+//! Writing a result in the three output modes. Pure functions.
+
+use serde_json::{Map, Value, json};
+
+use super::Payload;
+use crate::settings::OutputMode;
+
+/// A result as it goes to the client.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// The text block.
+    pub text: String,
+    /// The structured content.
+    pub structured: Value,
+    /// Whether it is an error result.
+    pub is_error: bool,
+}
+
+/// Writes the payload as a tool result.
+pub fn render(payload: &Payload, mode: OutputMode) -> Rendered {
+    let (text, structured) = match mode {
+        OutputMode::Compact => (compact_text(payload), compact_fields(payload)),
+        OutputMode::Toon => {
+            let full = full_fields(payload);
+            match toon_format::encode_default(&full) {
+                Ok(toon) => (fenced("toon", &toon), full),
+                Err(_) => (fenced("json", &full.to_string()), full),
+            }
+        }
+        OutputMode::Json => {
+            let full = full_fields(payload);
+            (fenced("json", &full.to_string()), full)
+        }
+    };
+    Rendered { text, structured, is_error: payload.is_error() }
+}
+
+/// Writes the payload for a terminal or a pipe: the text of a result without its fence.
+pub fn render_plain(payload: &Payload, mode: OutputMode) -> String {
+    match mode {
+        OutputMode::Compact => compact_text(payload),
+        OutputMode::Toon => {
+            let full = full_fields(payload);
+            toon_format::encode_default(&full).unwrap_or_else(|_| full.to_string())
+        }
+        OutputMode::Json => full_fields(payload).to_string(),
+    }
+}
+
+/// The body cannot end the fence: both formats write a line of the output as a quoted string in a longer line.
+fn fenced(language: &str, body: &str) -> String {
+    format!("```{language}\n{body}\n```")
+}
+
+fn full_fields(payload: &Payload) -> Value {
+    serde_json::to_value(payload)
+        .unwrap_or_else(|error| json!({ "status": payload.status, "error": error.to_string() }))
+}
+
+fn compact_text(payload: &Payload) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let status = format!("status: {}", payload.status);
+    let exit = payload.exit_code.map(|code| format!("exit: {code}"));
+    let notes: Vec<String> = payload.notices.iter().map(|notice| format!("note: {notice}")).collect();
+    let error = payload.error.as_ref().map(|error| format!("error: {error}"));
+    if payload.is_error() {
+        parts.push(&status);
+        parts.extend(exit.as_deref());
+    }
+    parts.extend(notes.iter().map(String::as_str));
+    parts.extend(payload.stdout.iter().map(String::as_str));
+    if !payload.stderr.is_empty() {
+        parts.push("stderr:");
+        parts.extend(payload.stderr.iter().map(String::as_str));
+    }
+    parts.extend(error.as_deref());
+    if !payload.is_error() && payload.stdout.is_empty() && payload.stderr.is_empty() && error.is_none() {
+        parts.push(&payload.summary);
+    }
+    parts.join("\n")
+}
+
+/// Only what is not obvious from a success.
+fn compact_fields(payload: &Payload) -> Value {
+    let mut fields = match full_fields(payload) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    if !payload.is_error() {
+        fields.shift_remove("status");
+    }
+    if payload.exit_code == Some(0) {
+        fields.shift_remove("exitCode");
+    }
+    if !payload.stdout.is_empty() {
+        fields.shift_remove("summary");
+    }
+    fields.shift_remove("timeoutSeconds");
+    Value::Object(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
+
+    fn stream(text: &str) -> Stream {
+        Stream { text: text.into(), total_bytes: text.len() as u64, truncated: false }
+    }
+
+    fn outcome(stdout: &str, stderr: &str) -> RunOutcome {
+        RunOutcome {
+            run_id: 7,
+            status: Status::Success,
+            failure: None,
+            exit_code: Some(0),
+            stdout: stream(stdout),
+            stderr: stream(stderr),
+            error: None,
+            notices: Vec::new(),
+            elapsed: Duration::from_millis(3),
+        }
+    }
+
+    fn payload(outcome: RunOutcome) -> Payload {
+        let request = RunRequest {
+            code: String::new(),
+            servers: Vec::new(),
+            timeout: Duration::from_secs(5),
+            session: "main".into(),
+        };
+        Payload::new(&request, outcome)
+    }
+
+    fn raised() -> RunOutcome {
+        RunOutcome {
+            status: Status::Error,
+            failure: Some(Failure::Code),
+            exit_code: Some(1),
+            error: Some("ValueError: no".into()),
+            ..outcome("before\n", "Traceback (most recent call last):\n  …\nValueError: no\n")
+        }
+    }
+
+    fn rendered(outcome: RunOutcome, mode: OutputMode) -> (String, String, bool) {
+        let rendered = render(&payload(outcome), mode);
+        (rendered.text, rendered.structured.to_string(), rendered.is_error)
+    }
+
+    fn compact(outcome: RunOutcome) -> (String, String, bool) {
+        rendered(outcome, OutputMode::Compact)
+    }
+
+    fn expect(actual: (String, String, bool), text: &str, structured: &str, is_error: bool) {
+        assert_eq!(actual, (text.to_owned(), structured.to_owned(), is_error));
+    }
+
+    #[test]
+    fn a_compact_success_is_its_output() {
+        expect(compact(outcome("2\n", "")), "2", r#"{"stdout":["2"]}"#, false);
+        expect(
+            compact(outcome("", "")),
+            "Success (no output)",
+            r#"{"summary":"Success (no output)"}"#,
+            false,
+        );
+        expect(
+            compact(outcome("", "warned\n")),
+            "stderr:\nwarned",
+            r#"{"summary":"Success","stderr":["warned"]}"#,
+            false,
+        );
+        expect(
+            compact(outcome("out\n", "warned\n")),
+            "out\nstderr:\nwarned",
+            r#"{"stdout":["out"],"stderr":["warned"]}"#,
+            false,
+        );
+    }
+
+    #[test]
+    fn output_lines_stay_intact() {
+        expect(
+            compact(outcome("\n\n  a\r\n\n\u{fffd}\n\n", "")),
+            "\n\n  a\r\n\n\u{fffd}\n",
+            r#"{"stdout":["","","  a\r","","�",""]}"#,
+            false,
+        );
+        expect(compact(outcome("\n", "")), "", r#"{"stdout":[""]}"#, false);
+        expect(compact(outcome("no newline", "")), "no newline", r#"{"stdout":["no newline"]}"#, false);
+    }
+
+    #[test]
+    fn a_compact_error_starts_with_status_and_exit() {
+        expect(
+            compact(raised()),
+            "status: error\nexit: 1\nbefore\nstderr:\nTraceback (most recent call last):\n  …\n\
+             ValueError: no\nerror: ValueError: no",
+            r#"{"status":"error","exitCode":1,"stdout":["before"],"stderr":["Traceback (most recent call last):","  …","ValueError: no"],"error":"ValueError: no"}"#,
+            true,
+        );
+        let no_runtime = RunOutcome {
+            run_id: 0,
+            status: Status::Error,
+            failure: Some(Failure::NoRuntime),
+            exit_code: None,
+            error: Some("no container runtime works: podman is not installed".into()),
+            ..outcome("", "")
+        };
+        expect(
+            compact(no_runtime),
+            "status: error\nerror: no container runtime works: podman is not installed",
+            r#"{"status":"error","summary":"Error: no container runtime","error":"no container runtime works: podman is not installed"}"#,
+            true,
+        );
+    }
+
+    #[test]
+    fn a_timeout_says_how_long_the_code_had() {
+        let late = RunOutcome { status: Status::Timeout, exit_code: None, ..outcome("tick\n", "") };
+        expect(
+            compact(late.clone()),
+            "status: timeout\ntick\nerror: Execution timed out after 5 seconds",
+            r#"{"status":"timeout","stdout":["tick"],"error":"Execution timed out after 5 seconds"}"#,
+            true,
+        );
+        expect(
+            rendered(late, OutputMode::Json),
+            "```json\n{\"status\":\"timeout\",\"summary\":\"Timeout: execution exceeded 5s\",\"stdout\":[\"tick\"],\
+             \"error\":\"Execution timed out after 5 seconds\",\"timeoutSeconds\":5}\n```",
+            r#"{"status":"timeout","summary":"Timeout: execution exceeded 5s","stdout":["tick"],"error":"Execution timed out after 5 seconds","timeoutSeconds":5}"#,
+            true,
+        );
+    }
+
+    #[test]
+    fn a_cancelled_call_says_so() {
+        let cancelled = RunOutcome { status: Status::Cancelled, exit_code: None, ..outcome("", "") };
+        expect(
+            compact(cancelled),
+            "status: cancelled",
+            r#"{"status":"cancelled","summary":"Cancelled"}"#,
+            true,
+        );
+    }
+
+    #[test]
+    fn notices_come_before_the_output_and_a_cut_output_has_the_number_of_its_run() {
+        let mut cut = outcome("[cut]\na\n", "");
+        cut.notices = vec!["the session is new".into()];
+        cut.stdout.truncated = true;
+        expect(
+            compact(cut),
+            "note: the session is new\n[cut]\na",
+            r#"{"stdout":["[cut]","a"],"notices":["the session is new"],"runId":7}"#,
+            false,
+        );
+        let mut silent = outcome("", "");
+        silent.notices = vec!["the session is new".into()];
+        expect(
+            compact(silent),
+            "note: the session is new\nSuccess (no output)",
+            r#"{"summary":"Success (no output)","notices":["the session is new"]}"#,
+            false,
+        );
+    }
+
+    #[test]
+    fn json_and_toon_carry_the_whole_payload() {
+        let full = r#"{"status":"success","summary":"Success","exitCode":0,"stdout":["a","","b, c"]}"#;
+        expect(
+            rendered(outcome("a\n\nb, c\n", ""), OutputMode::Json),
+            &format!("```json\n{full}\n```"),
+            full,
+            false,
+        );
+        expect(
+            rendered(outcome("a\n\nb, c\n", ""), OutputMode::Toon),
+            "```toon\nstatus: success\nsummary: Success\nexitCode: 0\nstdout[3]: a,\"\",\"b, c\"\n```",
+            full,
+            false,
+        );
+    }
+
+    #[test]
+    fn no_output_can_end_the_fence() {
+        for mode in [OutputMode::Toon, OutputMode::Json] {
+            let (text, _, _) = rendered(outcome("```\n```toon\n", "```\n"), mode);
+            assert_eq!(text.lines().filter(|line| line.starts_with("```")).count(), 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_servers_of_a_call_are_shown() {
+        let request = RunRequest {
+            code: String::new(),
+            servers: vec!["github".into()],
+            timeout: Duration::from_secs(5),
+            session: "main".into(),
+        };
+        let rendered = render(&Payload::new(&request, outcome("1\n", "")), OutputMode::Compact);
+        assert_eq!(rendered.structured.to_string(), r#"{"servers":["github"],"stdout":["1"]}"#);
+    }
+
+    #[test]
+    fn a_validation_error_says_what_is_wrong() {
+        let rendered =
+            render(&Payload::validation_error("Missing 'code' argument".into()), OutputMode::Compact);
+        assert_eq!(rendered.text, "status: validation_error\nerror: Missing 'code' argument");
+        assert!(rendered.is_error);
+        assert_eq!(
+            rendered.structured.to_string(),
+            r#"{"status":"validation_error","summary":"Missing 'code' argument","error":"Missing 'code' argument"}"#
+        );
+    }
+
+    #[test]
+    fn without_the_fence_the_text_is_the_format_itself() {
+        let payload = payload(outcome("2\n", ""));
+        assert_eq!(
+            render_plain(&payload, OutputMode::Json),
+            r#"{"status":"success","summary":"Success","exitCode":0,"stdout":["2"]}"#
+        );
+        assert_eq!(
+            render_plain(&payload, OutputMode::Toon),
+            "status: success\nsummary: Success\nexitCode: 0\nstdout[1]: \"2\""
+        );
+        assert_eq!(render_plain(&payload, OutputMode::Compact), "2");
+    }
+}

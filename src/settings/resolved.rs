@@ -1,0 +1,253 @@
+//! Settings as the code uses them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::error::Expected;
+use super::variables::{self as var, NO_DEFAULT, Variable};
+use super::{
+    ImageChoice, Origin, OutputMode, RawSettings, RuntimeChoice, Setting, SettingError, UserIds, parse,
+};
+
+/// Less memory than this does not start an interpreter; who writes `512` means megabytes.
+const LEAST_MEMORY: u64 = 16 << 20;
+/// Microseconds of the period that a CPU quota is a part of.
+const CPU_PERIOD: f64 = 100_000.0;
+
+/// Every setting with its value and why it has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Which runtime runs the sandboxes.
+    pub runtime: Setting<RuntimeChoice>,
+    /// Which root filesystem the code sees.
+    pub image: Setting<ImageChoice>,
+    /// How long a call may run when it does not say. Never more than `max_timeout`.
+    pub timeout: Setting<Duration>,
+    /// How long a call may ask to run.
+    pub max_timeout: Setting<Duration>,
+    /// Bytes of memory of a sandbox, swap included.
+    pub memory: Setting<u64>,
+    /// Processes and threads in a sandbox.
+    pub pids: Setting<u32>,
+    /// Processors of a sandbox; None = unlimited.
+    pub cpus: Setting<Option<f64>>,
+    /// The user that the code runs as.
+    pub container_user: Setting<UserIds>,
+    /// When an idle session ends; None = never.
+    pub runtime_idle_timeout: Setting<Option<Duration>>,
+    /// Sessions alive at once.
+    pub max_sessions: Setting<usize>,
+    /// Where saved tools and other things are kept. Absolute.
+    pub state_dir: Setting<PathBuf>,
+    /// How results are written.
+    pub output_mode: Setting<OutputMode>,
+    /// Characters of standard output that a result shows.
+    pub output_limit: Setting<usize>,
+    /// A level or log directives, as given.
+    pub log_level: Setting<String>,
+    /// Whether interpreters live on between calls.
+    pub session_persist: Setting<bool>,
+    /// Extra security options of an engine.
+    pub security_opt: Setting<Vec<String>>,
+    /// Whether a server definition that starts this bridge is listed.
+    pub allow_self_server: Setting<bool>,
+    /// One more file of server definitions.
+    pub servers_config: Setting<Option<PathBuf>>,
+}
+
+impl Settings {
+    /// Reads every value.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, with the variable or flag that gave it.
+    pub fn resolve(raw: &RawSettings) -> Result<Self, SettingError> {
+        let resolver = Resolver { raw };
+        let max_timeout = resolver.positive_time(&var::MAX_TIMEOUT)?;
+        let timeout = resolver.positive_time(&var::TIMEOUT)?;
+        // Who asks for a longer default means it, unless the most was set as well.
+        let max_timeout = if max_timeout.is_explicit() || timeout.value <= max_timeout.value {
+            max_timeout
+        } else {
+            timeout
+        };
+        Ok(Self {
+            runtime: resolver.runtime()?,
+            image: resolver.image()?,
+            timeout: timeout.map(|time| time.min(max_timeout.value)),
+            max_timeout,
+            memory: resolver.memory()?,
+            pids: resolver.count(&var::PIDS)?,
+            cpus: resolver.cpus()?,
+            container_user: resolver.value(&var::CONTAINER_USER, Expected::User, parse::parse_user)?,
+            runtime_idle_timeout: resolver
+                .value(&var::RUNTIME_IDLE_TIMEOUT, Expected::Time, parse::parse_time)?
+                .map(|time| Some(time).filter(|time| !time.is_zero())),
+            max_sessions: resolver.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
+            state_dir: resolver.value_or(&var::STATE_DIR, |text, origin| resolver.path(text, origin))?,
+            output_mode: resolver.value(
+                &var::OUTPUT_MODE,
+                Expected::OneOf(&OutputMode::NAMES),
+                parse::parse_output_mode,
+            )?,
+            output_limit: resolver.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
+            log_level: resolver.value_or(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
+            session_persist: resolver.boolean(&var::SESSION_PERSIST)?,
+            security_opt: resolver.optional(&var::SECURITY_OPT, |text, _| {
+                Ok(text.split_whitespace().map(str::to_owned).collect())
+            })?,
+            allow_self_server: resolver.boolean(&var::ALLOW_SELF_SERVER)?,
+            servers_config: resolver
+                .optional(&var::SERVERS_CONFIG, |text, origin| resolver.path(text, origin).map(Some))?,
+        })
+    }
+}
+
+struct Resolver<'a> {
+    raw: &'a RawSettings,
+}
+
+impl Resolver<'_> {
+    /// The text that holds: what somebody said, else the default of the table.
+    fn text(&self, variable: &Variable) -> (&str, Origin) {
+        self.raw.get(variable).unwrap_or((variable.default, Origin::Default))
+    }
+
+    fn value_or<T>(
+        &self,
+        variable: &Variable,
+        read: impl FnOnce(&str, Origin) -> Result<T, SettingError>,
+    ) -> Result<Setting<T>, SettingError> {
+        let (text, origin) = self.text(variable);
+        Ok(Setting { value: read(text, origin)?, origin })
+    }
+
+    fn value<T>(
+        &self,
+        variable: &Variable,
+        expected: Expected,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Setting<T>, SettingError> {
+        self.value_or(variable, |text, origin| parse(text).ok_or_else(|| invalid(text, origin, expected)))
+    }
+
+    /// For variables without a default: then the empty value holds.
+    fn optional<T: Default>(
+        &self,
+        variable: &Variable,
+        read: impl FnOnce(&str, Origin) -> Result<T, SettingError>,
+    ) -> Result<Setting<T>, SettingError> {
+        debug_assert_eq!(variable.default, NO_DEFAULT, "{}", variable.name);
+        match self.raw.get(variable) {
+            Some((text, origin)) => Ok(Setting { value: read(text, origin)?, origin }),
+            None => Ok(Setting { value: T::default(), origin: Origin::Default }),
+        }
+    }
+
+    fn positive_time(&self, variable: &Variable) -> Result<Setting<Duration>, SettingError> {
+        self.value_or(variable, |text, origin| match parse::parse_time(text) {
+            None => Err(invalid(text, origin, Expected::Time)),
+            Some(Duration::ZERO) => {
+                Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "1 second" })
+            }
+            Some(time) => Ok(time),
+        })
+    }
+
+    fn count(&self, variable: &Variable) -> Result<Setting<u32>, SettingError> {
+        self.value(variable, Expected::Count, |text| {
+            parse::parse_digits(text.trim()).and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0)
+        })
+    }
+
+    fn boolean(&self, variable: &Variable) -> Result<Setting<bool>, SettingError> {
+        self.value(variable, Expected::Boolean, parse::parse_bool)
+    }
+
+    fn memory(&self) -> Result<Setting<u64>, SettingError> {
+        self.value_or(&var::MEMORY, |text, origin| match parse::parse_size(text) {
+            None => Err(invalid(text, origin, Expected::Size)),
+            Some(bytes) if bytes < LEAST_MEMORY => {
+                Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "16m" })
+            }
+            Some(bytes) => Ok(bytes),
+        })
+    }
+
+    fn cpus(&self) -> Result<Setting<Option<f64>>, SettingError> {
+        let number = |text: &str, origin| {
+            parse::parse_number(text).map(Some).ok_or_else(|| invalid(text, origin, Expected::Number))
+        };
+        let cpus = self.optional(&var::CPUS, number)?;
+        let quota = self.optional(&var::CPU_QUOTA, number)?;
+        // Either name may be given either way; a flag of one must win over the variable of the other.
+        let flag_of_quota =
+            matches!(quota.origin, Origin::Flag(_)) && !matches!(cpus.origin, Origin::Flag(_));
+        if cpus.is_explicit() && !flag_of_quota {
+            return Ok(cpus);
+        }
+        Ok(quota.map(|quota| quota.map(|microseconds| microseconds / CPU_PERIOD)))
+    }
+
+    fn runtime(&self) -> Result<Setting<RuntimeChoice>, SettingError> {
+        self.value_or(&var::RUNTIME, |text, origin| {
+            let text = text.trim();
+            if text.contains('/') {
+                return self.path(text, origin).map(RuntimeChoice::Path);
+            }
+            let name = text.to_ascii_lowercase();
+            if name == "auto" {
+                return Ok(RuntimeChoice::Auto);
+            }
+            RuntimeChoice::NAMES
+                .into_iter()
+                .find(|known| *known == name)
+                .map(RuntimeChoice::Named)
+                .ok_or_else(|| invalid(text, origin, Expected::Runtime))
+        })
+    }
+
+    fn image(&self) -> Result<Setting<ImageChoice>, SettingError> {
+        self.value_or(&var::IMAGE, |text, origin| {
+            let text = text.trim();
+            if origin == Origin::Default {
+                return Ok(ImageChoice::Unset(text.to_owned()));
+            }
+            if text == "host:" {
+                return Ok(ImageChoice::Host);
+            }
+            if let Some(path) = text.strip_prefix("dir:").filter(|path| !path.is_empty()) {
+                return self.path(path, origin).map(ImageChoice::Dir);
+            }
+            if let Some(form) = parse::foreign_image_form(text) {
+                return Err(SettingError::ImageForm { origin, value: text.to_owned(), form });
+            }
+            let reference = text.bytes().all(|b| b.is_ascii_graphic())
+                && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && !text.ends_with(':')
+                && !text.starts_with("host:");
+            if !reference {
+                return Err(invalid(text, origin, Expected::Image));
+            }
+            Ok(ImageChoice::Reference(text.to_owned()))
+        })
+    }
+
+    /// A path with its `~` expanded, absolute, so that it means the same after a change of folder.
+    fn path(&self, text: &str, origin: Origin) -> Result<PathBuf, SettingError> {
+        let text = text.trim();
+        let path = match text.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                let home = self.raw.home().map(PathBuf::from).or_else(std::env::home_dir);
+                let home = home.filter(|home| home.is_absolute());
+                home.ok_or_else(|| SettingError::NoHome { origin, value: text.to_owned() })?
+                    .join(rest.trim_start_matches('/'))
+            }
+            _ => PathBuf::from(text),
+        };
+        Ok(std::path::absolute(&path).unwrap_or(path))
+    }
+}
+
+fn invalid(value: &str, origin: Origin, expected: Expected) -> SettingError {
+    SettingError::Invalid { origin, value: value.to_owned(), expected }
+}

@@ -1,0 +1,220 @@
+//! The contract of the environment, variable by variable.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+
+fn environment(pairs: &[(&str, &str)]) -> Environment {
+    let home = ("HOME".to_owned(), OsString::from("/home/someone"));
+    std::iter::once(home).chain(pairs.iter().map(|(k, v)| ((*k).to_owned(), OsString::from(v)))).collect()
+}
+
+fn resolve(pairs: &[(&str, &str)]) -> Result<Settings, SettingError> {
+    Settings::resolve(&RawSettings::from_environment(&environment(pairs))?)
+}
+
+fn message(pairs: &[(&str, &str)]) -> String {
+    resolve(pairs).unwrap_err().to_string()
+}
+
+#[test]
+fn without_anything_the_documented_defaults_hold() {
+    let settings = resolve(&[]).unwrap();
+    assert_eq!(*settings.runtime, RuntimeChoice::Auto);
+    assert_eq!(*settings.image, ImageChoice::Unset("python:3.14-slim".into()));
+    assert_eq!(*settings.timeout, Duration::from_secs(30));
+    assert_eq!(*settings.max_timeout, Duration::from_secs(120));
+    assert_eq!(*settings.memory, 512 << 20);
+    assert_eq!(*settings.pids, 128);
+    assert_eq!(*settings.cpus, None);
+    assert_eq!(*settings.container_user, UserIds { uid: 65534, gid: 65534 });
+    assert_eq!(*settings.runtime_idle_timeout, Some(Duration::from_secs(300)));
+    assert_eq!(*settings.max_sessions, 8);
+    assert_eq!(*settings.state_dir, PathBuf::from("/home/someone/MCPs"));
+    assert_eq!(*settings.output_mode, OutputMode::Compact);
+    assert_eq!(*settings.output_limit, 20_000);
+    assert_eq!(*settings.log_level, "INFO");
+    assert!(*settings.session_persist);
+    assert_eq!(*settings.security_opt, Vec::<String>::new());
+    assert!(!*settings.allow_self_server);
+    assert_eq!(*settings.servers_config, None);
+    assert!(!settings.timeout.is_explicit());
+}
+
+#[test]
+fn an_empty_value_counts_as_none() {
+    let empty: Vec<_> = ALL.iter().map(|variable| (variable.name, " ")).collect();
+    assert_eq!(resolve(&empty).unwrap(), resolve(&[]).unwrap());
+}
+
+#[test]
+fn every_name_of_the_table_is_read() {
+    let samples = [
+        ("MCP_BRIDGE_RUNTIME", "runc"),
+        ("MCP_BRIDGE_IMAGE", "host:"),
+        ("MCP_BRIDGE_TIMEOUT", "45s"),
+        ("MCP_BRIDGE_MAX_TIMEOUT", "5m"),
+        ("MCP_BRIDGE_MEMORY", "1g"),
+        ("MCP_BRIDGE_MEMORY_LIMIT", "2g"),
+        ("MCP_BRIDGE_PIDS", "64"),
+        ("MCP_BRIDGE_PIDS_LIMIT", "65"),
+        ("MCP_BRIDGE_CPUS", "1.5"),
+        ("MCP_BRIDGE_CPU_QUOTA", "50000"),
+        ("MCP_BRIDGE_CONTAINER_USER", "1000:1000"),
+        ("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "10"),
+        ("MCP_BRIDGE_MAX_SESSIONS", "2"),
+        ("MCP_BRIDGE_STATE_DIR", "/srv/state"),
+        ("MCP_BRIDGE_OUTPUT_MODE", "json"),
+        ("MCP_BRIDGE_OUTPUT_LIMIT", "100"),
+        ("MCP_BRIDGE_LOG_LEVEL", "DEBUG"),
+        ("MCP_BRIDGE_SESSION_PERSIST", "false"),
+        ("MCP_BRIDGE_SECURITY_OPT", "label=disable"),
+        ("MCP_BRIDGE_ALLOW_SELF_SERVER", "1"),
+        ("MCP_SERVERS_CONFIG", "/etc/servers.json"),
+    ];
+    let names: Vec<_> =
+        ALL.iter().flat_map(|v| std::iter::once(v.name).chain(v.aliases.iter().copied())).collect();
+    assert_eq!(samples.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    let defaults = resolve(&[]).unwrap();
+    for sample in samples {
+        assert_ne!(resolve(&[sample]).unwrap(), defaults, "{sample:?} changes nothing");
+    }
+}
+
+#[test]
+fn values_are_read_in_the_documented_forms() {
+    let settings = resolve(&[
+        ("MCP_BRIDGE_RUNTIME", "Podman"),
+        ("MCP_BRIDGE_IMAGE", "dir:~/roots/python"),
+        ("MCP_BRIDGE_TIMEOUT", "30s"),
+        ("MCP_BRIDGE_MAX_TIMEOUT", "2m"),
+        ("MCP_BRIDGE_MEMORY_LIMIT", "536870912"),
+        ("MCP_BRIDGE_CPU_QUOTA", "150000"),
+        ("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "0"),
+        ("MCP_BRIDGE_SECURITY_OPT", "label=disable  apparmor=unconfined"),
+    ])
+    .unwrap();
+    assert_eq!(*settings.runtime, RuntimeChoice::Named("podman"));
+    assert_eq!(*settings.image, ImageChoice::Dir("/home/someone/roots/python".into()));
+    assert_eq!(*settings.memory, 512 << 20);
+    assert_eq!(*settings.cpus, Some(1.5));
+    assert_eq!(settings.cpus.origin, Origin::Variable("MCP_BRIDGE_CPU_QUOTA"));
+    assert_eq!(*settings.runtime_idle_timeout, None);
+    assert_eq!(*settings.security_opt, ["label=disable", "apparmor=unconfined"]);
+
+    let path = resolve(&[("MCP_BRIDGE_RUNTIME", "/opt/crun")]).unwrap();
+    assert_eq!(*path.runtime, RuntimeChoice::Path("/opt/crun".into()));
+    for reference in ["python", "python:3.13", "localhost:5000/a/b@sha256:00", "ghcr.io/x/y"] {
+        let settings = resolve(&[("MCP_BRIDGE_IMAGE", reference)]).unwrap();
+        assert_eq!(*settings.image, ImageChoice::Reference(reference.into()));
+    }
+}
+
+#[test]
+fn the_default_image_that_is_asked_for_has_no_fallback() {
+    let settings = resolve(&[("MCP_BRIDGE_IMAGE", "python:3.14-slim")]).unwrap();
+    assert_eq!(*settings.image, ImageChoice::Reference("python:3.14-slim".into()));
+}
+
+#[test]
+fn the_first_name_wins_over_its_alias_and_a_flag_over_both() {
+    let variables = environment(&[("MCP_BRIDGE_MEMORY_LIMIT", "2g"), ("MCP_BRIDGE_MEMORY", "1g")]);
+    let mut raw = RawSettings::from_environment(&variables).unwrap();
+    let memory = Settings::resolve(&raw).unwrap().memory;
+    assert_eq!((memory.value, memory.origin), (1 << 30, Origin::Variable("MCP_BRIDGE_MEMORY")));
+    raw.set_flag(&variables::MEMORY, "64m");
+    let memory = Settings::resolve(&raw).unwrap().memory;
+    assert_eq!((memory.value, memory.origin), (64 << 20, Origin::Flag("memory")));
+
+    let mut raw = RawSettings::from_environment(&environment(&[("MCP_BRIDGE_CPUS", "1")])).unwrap();
+    raw.set_flag(&variables::CPU_QUOTA, "200000");
+    assert_eq!(*Settings::resolve(&raw).unwrap().cpus, Some(2.0));
+}
+
+#[test]
+fn a_longer_default_timeout_raises_the_most_unless_that_was_set() {
+    let settings = resolve(&[("MCP_BRIDGE_TIMEOUT", "300")]).unwrap();
+    assert_eq!((settings.timeout.as_secs(), settings.max_timeout.as_secs()), (300, 300));
+    let settings = resolve(&[("MCP_BRIDGE_TIMEOUT", "300"), ("MCP_BRIDGE_MAX_TIMEOUT", "60")]).unwrap();
+    assert_eq!((settings.timeout.as_secs(), settings.max_timeout.as_secs()), (60, 60));
+    let settings = resolve(&[("MCP_BRIDGE_MAX_TIMEOUT", "10")]).unwrap();
+    assert_eq!((settings.timeout.as_secs(), settings.max_timeout.as_secs()), (10, 10));
+}
+
+#[test]
+fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
+    let cases = [
+        (
+            ("MCP_BRIDGE_TIMEOUT", "soon"),
+            "MCP_BRIDGE_TIMEOUT: \"soon\" is not a time in whole seconds such as 30, 30s or 2m",
+        ),
+        (
+            ("MCP_BRIDGE_TIMEOUT", "0"),
+            "MCP_BRIDGE_TIMEOUT: \"0\" is less than the least that works, 1 second",
+        ),
+        (
+            ("MCP_BRIDGE_MEMORY_LIMIT", "lots"),
+            "MCP_BRIDGE_MEMORY_LIMIT: \"lots\" is not a size such as 512m, 1g or 536870912",
+        ),
+        (("MCP_BRIDGE_MEMORY", "512"), "MCP_BRIDGE_MEMORY: \"512\" is less than the least that works, 16m"),
+        (("MCP_BRIDGE_PIDS", "-1"), "MCP_BRIDGE_PIDS: \"-1\" is not a whole number above zero"),
+        (("MCP_BRIDGE_CPUS", "all"), "MCP_BRIDGE_CPUS: \"all\" is not a number above zero"),
+        (
+            ("MCP_BRIDGE_CONTAINER_USER", "nobody"),
+            "MCP_BRIDGE_CONTAINER_USER: \"nobody\" is not a user as UID:GID, such as 65534:65534",
+        ),
+        (
+            ("MCP_BRIDGE_OUTPUT_MODE", "xml"),
+            "MCP_BRIDGE_OUTPUT_MODE: \"xml\" is not one of compact, toon, json",
+        ),
+        (("MCP_BRIDGE_SESSION_PERSIST", "2"), "MCP_BRIDGE_SESSION_PERSIST: \"2\" is not true or false"),
+        (
+            ("MCP_BRIDGE_RUNTIME", "lxc"),
+            "MCP_BRIDGE_RUNTIME: \"lxc\" is not auto, podman, docker, crun, runc or a path to one of them",
+        ),
+        (
+            ("MCP_BRIDGE_IMAGE", "oci:/srv/image"),
+            "MCP_BRIDGE_IMAGE: \"oci:/srv/image\": images of the form `oci:` are not supported; use a \
+             reference, `dir:/path` or `host:`",
+        ),
+        (
+            ("MCP_BRIDGE_IMAGE", "--privileged"),
+            "MCP_BRIDGE_IMAGE: \"--privileged\" is not an image reference, dir:/path or host:",
+        ),
+    ];
+    for (pair, expected) in cases {
+        assert_eq!(message(&[pair]), expected);
+    }
+    for image in ["dir:", "host:/usr", "two words", "name:"] {
+        assert!(message(&[("MCP_BRIDGE_IMAGE", image)]).starts_with("MCP_BRIDGE_IMAGE: "), "{image}");
+    }
+}
+
+#[test]
+fn a_bad_flag_is_named_as_a_flag() {
+    let mut raw = RawSettings::from_environment(&environment(&[])).unwrap();
+    raw.set_flag(&variables::PIDS, "many");
+    let error = Settings::resolve(&raw).unwrap_err();
+    assert_eq!(error.to_string(), "--pids: \"many\" is not a whole number above zero");
+}
+
+#[test]
+fn a_typing_error_gets_a_hint() {
+    let hint = |pair| resolve(&[pair]).unwrap_err().hint();
+    assert_eq!(hint(("MCP_BRIDGE_RUNTIME", "podmam")), Some("did you mean podman?".into()));
+    assert_eq!(hint(("MCP_BRIDGE_OUTPUT_MODE", "compct")), Some("did you mean compact?".into()));
+    assert_eq!(hint(("MCP_BRIDGE_RUNTIME", "lxc")), None);
+}
+
+#[test]
+fn a_value_that_is_not_text_is_an_error_only_where_it_is_read() {
+    let mut variables = environment(&[]);
+    variables.insert("UNRELATED".into(), OsString::from_vec(vec![0xff]));
+    assert!(RawSettings::from_environment(&variables).is_ok());
+    variables.insert("MCP_BRIDGE_IMAGE".into(), OsString::from_vec(vec![0xff]));
+    let error = RawSettings::from_environment(&variables).unwrap_err();
+    assert_eq!(error.to_string(), "MCP_BRIDGE_IMAGE: the value is not valid UTF-8");
+}

@@ -1,0 +1,84 @@
+//! The types of resolved settings that are more than a number or a text.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Which runtime the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuntimeChoice {
+    /// The first one that really works.
+    Auto,
+    /// The one of this name, found on the search path.
+    Named(&'static str),
+    /// This executable.
+    Path(PathBuf),
+}
+
+impl RuntimeChoice {
+    /// The runtimes that can be named, in the order in which `auto` tries them.
+    pub const NAMES: [&str; 4] = ["podman", "docker", "crun", "runc"];
+}
+
+impl fmt::Display for RuntimeChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Named(name) => f.write_str(name),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Which root filesystem the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageChoice {
+    /// Nothing was said: this reference if it can be had, else this machine's own Python.
+    Unset(String),
+    /// An image reference, and no fallback.
+    Reference(String),
+    /// A folder that holds a root filesystem.
+    Dir(PathBuf),
+    /// This machine's own Python.
+    Host,
+}
+
+impl fmt::Display for ImageChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unset(reference) | Self::Reference(reference) => f.write_str(reference),
+            Self::Dir(path) => write!(f, "dir:{}", path.display()),
+            Self::Host => f.write_str("host:"),
+        }
+    }
+}
+
+/// A user and a group, as numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserIds {
+    /// The user id.
+    pub uid: u32,
+    /// The group id.
+    pub gid: u32,
+}
+
+impl fmt::Display for UserIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+/// How a result is written for the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputMode {
+    /// Plain text, and only what is not obvious as structured content.
+    Compact,
+    /// The payload in TOON.
+    Toon,
+    /// The payload in JSON.
+    Json,
+}
+
+impl OutputMode {
+    /// The names of the modes.
+    pub const NAMES: [&str; 3] = ["compact", "toon", "json"];
+}
