@@ -1,0 +1,72 @@
+# The frames between the interpreter and the supervisor, seen from the interpreter.
+
+import os
+
+import _thread
+
+HEADER = 9
+SOFTWARE_FAILURE = 70
+
+
+class Channel:
+    """The frames between this process and the supervisor. Whoever holds `reader` reads, and hands out what it reads."""
+
+    def __init__(self, down, up):
+        self.down, self.up = down, up
+        self.buffer = bytearray()
+        self.inbox = []
+        self.writer, self.reader = _thread.allocate_lock(), _thread.allocate_lock()
+        # Queries without an answer by id, and everybody who waits while somebody else reads (see queries.py).
+        self.asked, self.sleepers = {}, {}
+
+    def send(self, *frames):
+        data = b"".join(
+            part
+            for kind, number, payload in frames
+            for part in (kind, number.to_bytes(4, "big"), len(payload).to_bytes(4, "big"), payload)
+        )
+        with self.writer:
+            try:
+                size = os.write(self.up, data)
+                while size < len(data):
+                    size += os.write(self.up, data[size : size + (1 << 20)])
+            except OSError:
+                # User code closed it, or the supervisor is gone: no result could be told any more.
+                os._exit(SOFTWARE_FAILURE)
+
+    def read(self):
+        """One read(2), for the holder of `reader`."""
+        try:
+            data = os.read(self.down, 1 << 18)
+        except OSError:
+            data = b""
+        if not data:
+            os._exit(SOFTWARE_FAILURE)
+        buffer = self.buffer
+        buffer += data
+        while len(buffer) >= HEADER:
+            end = HEADER + int.from_bytes(buffer[5:HEADER], "big")
+            if len(buffer) < end:
+                break
+            frame = bytes(buffer[:1]), int.from_bytes(buffer[1:5], "big"), bytes(buffer[HEADER:end])
+            del buffer[:end]
+            self.hand_out(*frame)
+
+    def hand_out(self, kind, number, payload):
+        if kind == b"A":
+            waiter = self.asked.pop(number, None)
+            if waiter is not None:
+                waiter.answer = payload
+                waiter.wake()
+            return
+        self.inbox.append((kind, number, payload))
+        for waiter in self.sleepers.copy().values():
+            if waiter.answer is self.inbox:
+                waiter.wake()
+
+    def pass_on(self):
+        """To be called by everybody who stops reading or waiting: somebody who still waits takes over."""
+        for waiter in self.sleepers.copy().values():
+            if not waiter.answer:
+                waiter.wake()
+                return

@@ -1,0 +1,239 @@
+# Cells that await: one asyncio event loop for the whole session. It runs while such a cell runs and while the session
+# waits for the next frame, so background tasks go on between calls. `guest` is the interpreter.
+
+import asyncio
+import sys
+
+channel = guest.channel
+interrupts = guest.interrupts
+
+
+class SessionLoop:
+    def __init__(self):
+        self.loop = None
+        self.idle = False
+        # The cell's task, the tasks that are older than it, and the exception it ended with.
+        self.task, self.older, self.error = None, (), None
+        # Interrupts of this cell; whether one came before there was a task.
+        self.interrupts, self.cancel_early = 0, False
+        # Tasks that failed, and may still be asked about it.
+        self.failed = []
+
+    def open(self):
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+            self.loop.set_task_factory(self.make_task)
+            self.loop.add_reader(channel.down, self.on_frames)
+        # asyncio.run() in a cell of its own takes it away.
+        asyncio.set_event_loop(self.loop)
+
+    def make_task(self, loop, coroutine, **options):
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        task.add_done_callback(self.on_task_done)
+        return task
+
+    # A cell.
+
+    def run(self, codes):
+        """Runs a cell until its own code is done; tasks that it started may stay behind."""
+        self.task, self.error = None, None
+        self.interrupts, self.cancel_early = 0, False
+        interrupts.divert = self.divert
+        try:
+            self.open()
+            self.older = asyncio.all_tasks(self.loop)
+            self.task = self.loop.create_task(self.drive(codes))
+            self.task.add_done_callback(lambda task: self.loop.stop())
+            if self.cancel_early:
+                self.task.cancel()
+            while not self.task.done():
+                self.turn()
+        finally:
+            interrupts.divert = None
+        with interrupts:
+            self.report_failed()
+        self.raise_outcome()
+
+    async def drive(self, codes):
+        try:
+            value = None
+            for code in codes:
+                value = eval(code, guest.namespace)
+                if code.co_flags & 0x80:
+                    value = await value
+            guest.display(value)
+        except BaseException as error:
+            # Kept with its traceback, which a cancelled task would not do on every version.
+            self.error = error
+
+    def turn(self):
+        try:
+            self.loop.run_forever()
+        except KeyboardInterrupt:
+            # An interrupt that hit another task than the cell's; the cell is what was meant.
+            self.task.cancel()
+        except SystemExit as error:
+            complain("A background task ended with %r" % error)
+
+    def raise_outcome(self):
+        task, error = self.task, self.error
+        self.task, self.error, self.older = None, None, ()
+        try:
+            if error is None:
+                # Nothing, or an interrupt in the first or last steps of `drive`.
+                error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if isinstance(error, asyncio.CancelledError) and self.interrupts:
+                error = KeyboardInterrupt().with_traceback(error.__traceback__)
+            if error is not None:
+                raise error
+        finally:
+            # It refers to this frame.
+            del error
+
+    def divert(self, frame):
+        """An interrupt came. True: the cell's task was cancelled. False: it is to be raised where the code is."""
+        self.interrupts += 1
+        if self.task is None:
+            self.cancel_early = True
+            return True
+        if self.task.done():
+            return True
+        current = asyncio.current_task(self.loop)
+        # A task of an earlier cell gets it only when it keeps the loop from going on.
+        if current is None:
+            hits_user_code = in_user_code(frame)
+        else:
+            hits_user_code = current not in self.older or self.interrupts > 1
+        if not hits_user_code:
+            self.loop.call_soon_threadsafe(self.task.cancel)
+        return not hits_user_code
+
+    # Between runs.
+
+    def wait(self):
+        """Lets background tasks run until there is a frame, or something else to look at."""
+        self.open()
+        readable_elsewhere = guest.part("queries").Sleeper(channel.inbox)
+        readable_elsewhere.wake = lambda: self.loop.call_soon_threadsafe(self.loop.stop)
+        channel.sleepers[id(readable_elsewhere)] = readable_elsewhere
+        self.idle = True
+        try:
+            if not channel.inbox:
+                self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            complain("A background task ended with %r" % error)
+        finally:
+            self.idle = False
+            del channel.sleepers[id(readable_elsewhere)]
+
+    def leave(self):
+        """In a forked child: back out of the loop, whose descriptors belong to the parent as well."""
+        if self.idle:
+            self.loop.stop()
+
+    def on_frames(self):
+        read_frames()
+        if self.idle and channel.inbox:
+            self.loop.stop()
+
+    # Failures that nobody asked about.
+
+    def on_task_done(self, task):
+        if task is not self.task and not task.cancelled() and task._log_traceback:
+            self.failed.append(task)
+            if self.idle:
+                # After whoever waits for it has had its turn.
+                self.loop.call_soon(self.report_failed)
+
+    def report_failed(self):
+        failed, self.failed = self.failed, []
+        for task in failed:
+            if task._log_traceback:
+                text = guest.part("report").render(task.exception())
+                complain("Exception in background task %s:\n%s" % (task.get_name(), text.rstrip()))
+
+
+def in_user_code(frame):
+    while frame is not None and frame.f_code is not SessionLoop.turn.__code__:
+        if frame.f_code.co_filename in guest.sources:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def complain(text):
+    try:
+        print(text, file=sys.stderr)
+    except (AttributeError, ValueError):
+        # User code took sys.stderr away or closed it.
+        pass
+
+
+# Queries that are awaited.
+
+
+class Asker:
+    """Waits for an answer in a loop of whatever thread."""
+
+    def __init__(self):
+        self.answer = None
+        self.loop = asyncio.get_running_loop()
+        self.future = self.loop.create_future()
+
+    def wake(self):
+        try:
+            self.loop.call_soon_threadsafe(self.finish)
+        except RuntimeError:
+            # That loop is closed.
+            pass
+
+    def finish(self):
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+async def ask(method, params):
+    """As queries.ask, but other tasks of the running loop go on meanwhile."""
+    queries = guest.part("queries")
+    payload = queries.encode(method, params)
+    asker = Asker()
+    number = None
+    try:
+        with interrupts:
+            number = queries.put(payload, asker)
+            watch(asker.loop, 1)
+        await asker.future
+    finally:
+        with interrupts:
+            if number is not None:
+                channel.asked.pop(number, None)
+                watch(asker.loop, -1)
+    return queries.decode(asker.answer)
+
+
+# Loop -> number of queries that are awaited in it.
+watched = {}
+
+
+def watch(loop, change):
+    """Lets a loop read frames as long as somebody in it waits for one. The session's own loop always does."""
+    if guest.loop is not None and loop is guest.loop.loop:
+        return
+    watched[loop] = watched.get(loop, 0) + change
+    if watched[loop]:
+        loop.add_reader(channel.down, read_frames)
+    else:
+        del watched[loop]
+        loop.remove_reader(channel.down)
+
+
+def read_frames():
+    """Takes what there is to read, unless another thread is about to."""
+    with interrupts:
+        if channel.reader.acquire(False):
+            try:
+                if guest.part("queries").readable(0):
+                    channel.read()
+            finally:
+                channel.reader.release()
+            channel.pass_on()

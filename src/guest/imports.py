@@ -1,0 +1,125 @@
+# What is changed in modules of the standard library once user code has imported them, so that code without a file is
+# like code in a file. `guest` is the interpreter.
+
+import sys
+
+
+class AdjustingLoader:
+    """Stands in for a module's own loader until the module is executed."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        adjust(module)
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+
+def adjusted(spec):
+    spec.loader = AdjustingLoader(spec.loader)
+    return spec
+
+
+def adjust(module):
+    try:
+        ADJUSTMENTS[module.__name__](module)
+    except AttributeError:
+        # A Python that keeps this elsewhere: user code loses a comfort, not the module.
+        pass
+
+
+# Source text, for tracebacks, inspect and the debugger.
+
+
+def show_sources(linecache):
+    """The texts of the cells before; later ones come in one by one."""
+    for name in list(guest.sources):
+        guest.show_source(name)
+
+
+def let_inspect_find_classes(inspect):
+    """A class has no code object that names its file; inspect looks at its module's, and `__main__` has none."""
+    find = inspect.getfile
+
+    def getfile(object):
+        try:
+            return find(object)
+        except (TypeError, OSError):
+            name = file_of_class(object) if isinstance(object, type) else None
+            if name is None:
+                raise
+            return name
+
+    getfile.__doc__ = find.__doc__
+    inspect.getfile = getfile
+
+
+def file_of_class(kind):
+    if kind.__module__ != "__main__":
+        return None
+    for value in vars(kind).values():
+        code = getattr(getattr(value, "__func__", value), "__code__", None)
+        if code is not None and code.co_filename in guest.sources:
+            return code.co_filename
+    import ast
+
+    for name, text in reversed(list(guest.sources.items())):
+        if kind.__name__ in text and defines_class(ast, text, kind):
+            return name
+
+
+def defines_class(ast, text, kind):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return False
+    # From 3.13 on a class knows its line, which tells two of the same name apart.
+    line = vars(kind).get("__firstlineno__")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if line is None or line == first:
+                return True
+    return False
+
+
+# Hints.
+
+
+def notice_unawaited(warnings):
+    show = warnings._showwarnmsg
+
+    def showwarnmsg(message):
+        coroutine = getattr(message, "source", None)
+        if type(coroutine).__name__ == "coroutine" and "never awaited" in str(message.message):
+            if id(coroutine) in guest.hinted:
+                # It was the last value of a cell, which said so.
+                guest.hinted.discard(id(coroutine))
+                return
+            guest.notices.append("did you forget await? The coroutine '%s' was never awaited." % coroutine.__qualname__)
+        show(message)
+
+    warnings._showwarnmsg = showwarnmsg
+
+
+def prefer_fork(context):
+    """Other ways to start a process import the main module, and the functions of a session are in no file."""
+    context._default_context.set_start_method("fork")
+    # A choice that user code may still make, as if none had been made.
+    context._default_context._actual_context = None
+    context._default_context._default_context = context._concrete_contexts["fork"]
+
+
+ADJUSTMENTS = {
+    "linecache": show_sources,
+    "inspect": let_inspect_find_classes,
+    "warnings": notice_unawaited,
+    "multiprocessing.context": prefer_fork,
+}

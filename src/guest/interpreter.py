@@ -1,0 +1,276 @@
+# The interpreter: the process that runs user code, in its real `__main__`, one cell after the other.
+# Here is what every session needs; the other parts are compiled when something first asks for them, because each line
+# that is compiled before the first result delays it.
+
+import os
+import sys
+
+import _io
+
+PROTOCOL = 1
+SOFTWARE_FAILURE = 70
+ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1000000, 0x80
+# What happens to these modules when user code imports them stands in imports.py.
+WATCHED_IMPORTS = frozenset(("linecache", "inspect", "warnings", "multiprocessing.context"))
+
+
+class ImportWatch:
+    """First on sys.meta_path; finds nothing itself, but has a few modules adjusted once they are imported."""
+
+    def __init__(self, guest):
+        self.guest = guest
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in WATCHED_IMPORTS:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                return self.guest.part("imports").adjusted(spec)
+
+
+class Interpreter:
+    def __init__(self, down, up, out, err, settings):
+        self.pid = os.getpid()
+        self.settings = settings
+        self.channel = load("channel").Channel(down, up)
+        self.interrupts = load("interrupts").Interrupts(Interpreter.execute.__code__)
+        self.parts = {}
+        # The session's event loop, once a cell has awaited something.
+        self.loop = None
+        # File name in tracebacks -> text, of cells and saved tools.
+        self.sources = {}
+        self.future_flags = 0
+        # What the host said about the coming run, and which of it LOADED_MCP_SERVERS shows.
+        self.context = self.shown_context = b""
+        self.shows_servers = False
+        # Saved tools: those not yet defined, and the names of the others.
+        self.tools, self.tool_names = [], set()
+        # Notices for the result of this run; ids of coroutines that one was given about.
+        self.notices, self.hinted = [], set()
+        self.saved_outputs = {1: out, 2: err}
+        # Their descriptors have changed since Python made its own.
+        self.outputs = {}
+        self.open_output(1, "stdout")
+        self.open_output(2, "stderr")
+        self.namespace = sys.modules["__main__"].__dict__
+        self.runtime = load("namespace").furnish(self)
+        self.always_there = frozenset(self.namespace)
+
+
+    def part(self, name):
+        """Another part of the guest, compiled at first use."""
+        if name not in self.parts:
+            with self.interrupts:
+                # Two threads may both compile it; one of the results is kept.
+                self.parts.setdefault(name, load(name, guest=self))
+        return self.parts[name]
+
+    def load_runtime(self):
+        with self.interrupts:
+            load("runtime", self.runtime, _guest=self)
+            self.runtime.__class__ = type(sys)
+
+    # The life of the process.
+
+    def serve(self):
+        try:
+            self.prepare()
+            hello = "protocol=%d python=%d.%d.%d" % (PROTOCOL, *sys.version_info[:3])
+            self.channel.send((b"H", 0, hello.encode()))
+            while True:
+                kind, number, payload = self.next_frame()
+                if kind == b"R":
+                    self.run(number, payload.decode("utf-8", "replace"))
+                elif kind == b"C":
+                    self.context = payload
+                elif kind == b"S":
+                    self.tools.append(payload.decode("utf-8", "replace"))
+        except BaseException:
+            # Our own mistake, or no memory for the bookkeeping: the session cannot go on.
+            sys.excepthook(*sys.exc_info())
+            os._exit(SOFTWARE_FAILURE)
+
+    def prepare(self):
+        self.interrupts.reset()
+        os.register_at_fork(after_in_child=self.forget_channel)
+        sys.meta_path.insert(0, ImportWatch(self))
+        # Some are there from the start; linecache always is from 3.13 on, and needs nothing before there is a source.
+        for name in WATCHED_IMPORTS.intersection(sys.modules) - {"linecache"}:
+            self.part("imports").adjust(sys.modules[name])
+        try:
+            # When memory runs out, this process and its children go first, and process 1 can still tell.
+            descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+            os.write(descriptor, b"1000")
+            os.close(descriptor)
+        except OSError:
+            pass
+        for key, limit in ("address_space", "RLIMIT_AS"), ("processes", "RLIMIT_NPROC"):
+            if key in self.settings:
+                self.limit(limit, int(self.settings[key]))
+
+    def limit(self, name, value):
+        import resource
+
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        resource.setrlimit(number, (value, value))
+
+    def next_frame(self):
+        channel = self.channel
+        while not channel.inbox:
+            if os.getpid() != self.pid:
+                # A fork within a background task; its parent goes on.
+                os._exit(0)
+            if self.loop is not None:
+                self.loop.wait()
+            elif channel.reader.acquire(False):
+                try:
+                    channel.read()
+                finally:
+                    channel.reader.release()
+                channel.pass_on()
+            else:
+                self.part("queries").wait_for_frame()
+        return channel.inbox.pop(0)
+
+    def forget_channel(self):
+        """In a forked child: it must neither take frames from its parent nor speak in its name."""
+        channel = self.channel
+        if channel.down >= 0:
+            os.close(channel.down)
+            os.close(channel.up)
+            channel.down = channel.up = -1
+            if self.loop is not None:
+                self.loop.leave()
+
+    # One run.
+
+    def run(self, number, source):
+        self.restore_outputs()
+        self.interrupts.begin()
+        # From here on an interrupt means this run.
+        self.channel.send((b"B", number, b""))
+        error = self.execute(number, source)
+        self.interrupts.reset()
+        if os.getpid() != self.pid:
+            self.part("report").end_forked_child(error)
+        status, text = b"ok 0\n", b""
+        if error is not None:
+            status, text = self.part("report").outcome(error)
+        self.flush_outputs()
+        frames = [(b"N", number, notice.encode("utf-8", "replace")) for notice in dict.fromkeys(self.notices)]
+        self.notices.clear()
+        if text:
+            frames.append((b"T", number, text))
+        self.channel.send(*frames, (b"D", number, status))
+
+    def execute(self, number, source):
+        """Returns the exception that the cell ended with. The only place where interrupts are let in."""
+        interrupts = self.interrupts
+        try:
+            try:
+                interrupts.armed = True
+                if interrupts.pending:
+                    raise KeyboardInterrupt
+                self.evaluate("<cell %d>" % number, source)
+            finally:
+                interrupts.armed = False
+        except BaseException as error:
+            return error
+
+    def evaluate(self, name, source):
+        if "LOADED_MCP_SERVERS" in source:
+            self.shows_servers = True
+        if self.shows_servers and self.shown_context is not self.context:
+            self.namespace["LOADED_MCP_SERVERS"] = self.runtime._loaded_servers()
+            self.shown_context = self.context
+        if self.tools:
+            self.part("report").define_tools()
+        # A warning that an earlier cell was given is news in this one.
+        self.namespace.pop("__warningregistry__", None)
+        codes = self.compile_cell(name, source)
+        if any(code.co_flags & IS_COROUTINE for code in codes):
+            if self.loop is None:
+                self.loop = self.part("event_loop").SessionLoop()
+            self.loop.run(codes)
+        else:
+            value = None
+            for code in codes:
+                value = eval(code, self.namespace)
+            self.display(value)
+        if sys.stdout is not self.outputs[1] and sys.stdout is not None:
+            # The next run will not find it there, so what it holds back has to come out now.
+            sys.stdout.flush()
+
+    def compile_cell(self, name, source):
+        """The code of all statements but a last expression, and that of the last expression, as far as there are any."""
+        self.add_source(name, source)
+        flags = self.future_flags | TOP_LEVEL_AWAIT
+        tree = compile(source, name, "exec", flags | ONLY_AST, True)
+        import _ast
+
+        last = tree.body.pop() if tree.body and type(tree.body[-1]) is _ast.Expr else None
+        codes = []
+        if tree.body:
+            codes.append(compile(tree, name, "exec", flags, True))
+            self.future_flags |= codes[0].co_flags & FUTURE_ANNOTATIONS
+        if last is not None:
+            codes.append(compile(_ast.Expression(last.value), name, "eval", flags, True))
+        return codes
+
+    def add_source(self, name, source):
+        self.sources[name] = source
+        self.show_source(name)
+
+    def show_source(self, name):
+        """For tracebacks, inspect and the debugger, if one of them is there."""
+        cache = getattr(sys.modules.get("linecache"), "cache", None)
+        if cache is not None:
+            # Without a time of change, so that linecache does not look for the file.
+            cache[name] = len(self.sources[name]), None, self.sources[name].splitlines(True), name
+
+    def display(self, value):
+        sys.displayhook(value)
+        if type(value).__name__ == "coroutine":
+            self.hinted.add(id(value))
+            self.notices.append(
+                "did you forget await? The last value is the coroutine '%s', which has not run." % value.__qualname__
+            )
+
+    # The output streams, which user code may replace, close or take away the descriptors of.
+
+    def open_output(self, number, name):
+        # Line by line, so that it streams and that little is lost when the process ends; the descriptor stays open.
+        stream = _io.open(number, "w", 1, "utf-8", "backslashreplace", None, False)
+        self.outputs[number] = stream
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+
+    def restore_outputs(self):
+        for number, name in (1, "stdout"), (2, "stderr"):
+            os.dup2(self.saved_outputs[number], number)
+            # A child process may have changed this for everybody who shares the pipe.
+            os.set_blocking(number, True)
+            stream = self.outputs[number]
+            try:
+                usable = not stream.closed
+            except ValueError:
+                usable = False
+            if not usable:
+                self.open_output(number, name)
+            elif getattr(sys, name, None) is not stream:
+                setattr(sys, name, stream)
+
+    def flush_outputs(self):
+        for number, stream in self.outputs.items():
+            try:
+                stream.flush()
+            except BlockingIOError:
+                os.set_blocking(number, True)
+                stream.flush()
+            except (OSError, ValueError):
+                # Closed or taken away by user code; the next run gets it back.
+                pass

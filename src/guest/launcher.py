@@ -1,0 +1,80 @@
+# The first part of the blob: compiles what every session needs, makes the pipes and forks into the two processes.
+# The boot line hands over `settings`, `contents` (the table of contents) and `body` (all parts, one after the other).
+
+import os
+import sys
+
+# Compiled before the fork: afterwards nearly every page that the compiler touches costs a copy, which takes longer than
+# a second processor saves. All other parts are compiled at first use, where they are used.
+EARLY = "supervisor", "interrupts", "channel", "namespace", "interpreter"
+
+
+def unpack():
+    words = contents.decode().split()
+    parts, start = {}, 0
+    for name, size in zip(words[::2], words[1::2]):
+        end = start + int(size)
+        parts[name] = body[start:end]
+        start = end
+    return parts
+
+
+def compiled(name):
+    return compile(PARTS[name], "<codebridge %s>" % name, "exec", 0, True)
+
+
+def load(name, module=None, **given):
+    """Executes a part in a module, by default one that stays out of sys.modules; `given` are names that it finds."""
+    if module is None:
+        module = type(sys)("codebridge." + name)
+    module.__dict__.update(given)
+    exec(CODES.pop(name, None) or compiled(name), module.__dict__)
+    return module
+
+
+def private_descriptors(descriptors):
+    """Moves descriptors to the top of the first 1024, where code that opens, closes or counts from 3 up does not meet them."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    target = limit if 0 < limit < 1024 else 1024
+    moved = []
+    for descriptor in descriptors:
+        target -= 1
+        moved.append(os.dup2(descriptor, target, False))
+    # Whatever else this process was started with is not for user code either.
+    os.closerange(3, target)
+    return moved
+
+
+def become_interpreter(down, up, out, err):
+    os.setpgid(0, 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    descriptors = private_descriptors((down, up, out, err))
+    main = sys.modules["__main__"].__dict__
+    for name in "os", "r", "s", "t", "b":
+        del main[name]
+    pairs = (pair.split("=", 1) for pair in settings.decode().split())
+    load("interpreter", load=load).Interpreter(*descriptors, dict(pairs)).serve()
+
+
+def main():
+    down, up, out, err = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+    host_in, host_out = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    child = os.fork()
+    if not child:
+        become_interpreter(down[0], up[1], out[1], err[1])
+    try:
+        # Both sides do it, so that it is done before either relies on it.
+        os.setpgid(child, child)
+    except OSError:
+        pass
+    os.dup2(0, 1)
+    for descriptor in down[0], up[1], out[1], err[1]:
+        os.close(descriptor)
+    load("supervisor").Supervisor(child, host_in, host_out, down[1], up[0], out[0], err[0]).serve()
+
+
+PARTS = unpack()
+CODES = {name: compiled(name) for name in EARLY}
+main()

@@ -1,0 +1,46 @@
+//! The Python end of the frames: embedded here, sent over the sandbox's standard input, never on its disk.
+//!
+//! `boot.txt` is the command line's program; it reads a length and that many bytes: a line of settings, a table of
+//! contents, and the parts. `FRAMES.md` has the protocol that they speak afterwards.
+
+/// What the interpreter is started with; it reads the rest from its standard input.
+const BOOT: &str = include_str!("boot.txt");
+
+/// Name and source of each part; the first one runs first.
+const PARTS: &[(&str, &str)] = &[
+    ("launcher", include_str!("launcher.py")),
+    ("supervisor", include_str!("supervisor.py")),
+    ("interpreter", include_str!("interpreter.py")),
+    ("event_loop", include_str!("event_loop.py")),
+    ("imports", include_str!("imports.py")),
+    ("queries", include_str!("queries.py")),
+    ("report", include_str!("report.py")),
+    ("runtime", include_str!("runtime.py")),
+];
+
+/// A program that says whether the sandbox's Python is good enough.
+pub const PROBE: &str = "import sys\n\
+    sys.version_info >= (3, 9) or sys.exit('CPython 3.9 or newer is needed, this is ' + sys.version.split()[0])\n\
+    sys.stdout.write('codebridge')";
+/// What it prints when it is.
+pub const PROBE_ANSWER: &str = "codebridge";
+
+/// The sandbox's command.
+pub fn argv() -> Vec<String> {
+    // -B: the root is read-only, and stale bytecode beside modules that the code writes would only confuse.
+    ["python3", "-B", "-c", BOOT].map(String::from).to_vec()
+}
+
+/// What is sent first: the length, the settings and all parts.
+///
+/// `address_space`: bytes that the interpreter bounds its own address space to, where nobody else does.
+pub fn blob(address_space: Option<u64>) -> Vec<u8> {
+    let settings = address_space.map(|bytes| format!("address_space={bytes}")).unwrap_or_default();
+    let contents: Vec<String> =
+        PARTS.iter().map(|(name, source)| format!("{name} {}", source.len())).collect();
+    let mut body = format!("{settings}\n{}\n", contents.join(" ")).into_bytes();
+    PARTS.iter().for_each(|(_, source)| body.extend_from_slice(source.as_bytes()));
+    let mut blob = (body.len() as u64).to_be_bytes().to_vec();
+    blob.append(&mut body);
+    blob
+}

@@ -1,0 +1,70 @@
+# What user code finds without having made it: the standard input that is none, and the names of the bridge.
+
+import sys
+
+import _io
+
+NO_INPUT = "input is not available here: no one is at the keyboard. Put the value into the code instead."
+
+
+class NoInput(_io._TextIOBase):
+    """sys.stdin. Its descriptor is /dev/null, for child processes; reading it from Python says why there is nothing."""
+
+    encoding, errors, name, mode = "utf-8", "strict", "<stdin>", "r"
+
+    def read(self, *_):
+        raise EOFError(NO_INPUT)
+
+    readline = readlines = readinto = read1 = __next__ = read
+
+    def readable(self):
+        return True
+
+    def fileno(self):
+        return 0
+
+    def isatty(self):
+        return False
+
+    @property
+    def buffer(self):
+        return self
+
+
+class LazyModule(type(sys)):
+    """A module whose source is compiled at the first look into it."""
+
+    def __getattr__(self, name):
+        # Tools that walk over sys.modules ask for names such as __file__; they do not mean to use it.
+        if name[:2] == "__" and name != "__all__":
+            raise AttributeError(name)
+        self.__dict__["_guest"].load_runtime()
+        return getattr(self, name)
+
+    def __dir__(self):
+        self.__dict__["_guest"].load_runtime()
+        return dir(self)
+
+
+def furnish(guest):
+    """Puts the names of the bridge into the user's namespace; returns the module mcp.runtime."""
+    mcp = type(sys)("mcp", "What the bridge lends to the code that runs here.")
+    mcp.__path__ = []
+    mcp.mcp_servers = {}
+    mcp.runtime = runtime = LazyModule("mcp.runtime", "Helpers of the bridge; see capability_summary().")
+    runtime._guest = guest
+    sys.modules["mcp"], sys.modules["mcp.runtime"] = mcp, runtime
+
+    def save_tool(function):
+        """Keeps a function: it is defined again in every later session."""
+        return runtime.save_tool(function)
+
+    guest.namespace.update(
+        mcp=mcp, runtime=runtime, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool
+    )
+    sys.stdin = sys.__stdin__ = NoInput()
+    sys.argv = [""]
+    if sys.path[:1] != [""]:
+        # As at the prompt: the working directory, wherever that is at the time.
+        sys.path.insert(0, "")
+    return runtime

@@ -1,0 +1,317 @@
+# Process 1 of the sandbox: moves bytes between the host, the interpreter and its output pipes, delivers interrupts, reaps.
+# It alone holds the descriptors that lead to the host. Frames from the interpreter are hostile input: anything that
+# FRAMES.md does not allow ends the session. Nothing here may wait for the interpreter; waiting for the host is fine.
+
+import os
+import select
+import sys
+import time
+
+import _signal
+
+HEADER = 9
+CHUNK = 256 * 1024
+# No pipe holds more than this (the kernel's default for pipe-max-size), so that reading as much empties it of everything
+# that was in it at the start, however fast somebody goes on writing.
+PIPE_CAPACITY = 1024 * 1024
+LARGEST_TEXT = 4 * 1024 * 1024
+LARGEST_FRAME = 64 * 1024 * 1024
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME}
+FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"A", b"S"), LARGEST_FRAME)
+# Between the end of the control channel and the end of the process that held it.
+EXIT_GRACE = 0.5
+OOM_COUNTERS = "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"
+
+
+class Violation(Exception):
+    pass
+
+
+def oom_kills():
+    for path in OOM_COUNTERS:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        with open(descriptor, "rb") as counters:
+            for line in counters.read().splitlines():
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
+def split_frame(buffer, largest):
+    """Takes one whole frame off the front of `buffer`: (kind, id, raw bytes), or None when it is not all there yet."""
+    if len(buffer) < HEADER:
+        return None
+    kind = bytes(buffer[:1])
+    size = int.from_bytes(buffer[5:9], "big")
+    if size > largest.get(kind, -1):
+        raise Violation("a frame of type %r and %d bytes" % (kind, size))
+    end = HEADER + size
+    if len(buffer) < end:
+        return None
+    raw = bytes(buffer[:end])
+    del buffer[:end]
+    return kind, int.from_bytes(raw[1:5], "big"), raw
+
+
+class Supervisor:
+    def __init__(self, child, host_in, host_out, down, up, out, err):
+        self.child = child
+        self.host_in, self.host_out = host_in, host_out
+        self.down, self.up = down, up
+        self.outputs = {out: b"O", err: b"E"}
+        self.from_host, self.to_child, self.from_child = bytearray(), bytearray(), bytearray()
+        self.chunk = memoryview(bytearray(CHUNK))
+        self.said_hello = False
+        # The run that was handed on and is not done; whether its code may have begun; an interrupt that came before.
+        self.run, self.begun, self.interrupt_wanted = 0, False, False
+        self.child_is_full = False
+        # When the end of the interpreter is overdue.
+        self.deadline = None
+        self.poll = select.poll()
+
+    def serve(self):
+        try:
+            self.prepare()
+            while True:
+                self.turn()
+        except (BrokenPipeError, EOFError):
+            # The host is gone, and nobody is left to tell.
+            self.leave(0)
+        except Violation as violation:
+            self.give_up("the sandbox was ended: its protocol was broken by %s" % violation)
+        except BaseException:
+            # Our own mistake; the traceback goes to the sandbox's stderr, which is the log of the container.
+            sys.excepthook(*sys.exc_info())
+            self.leave(70)
+
+    def prepare(self):
+        for number in _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGPIPE:
+            _signal.signal(number, _signal.SIG_IGN)
+        self.woken, wake = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(wake, False)
+        _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
+        os.set_blocking(self.host_out, True)
+        for descriptor in self.down, self.up, *self.outputs:
+            os.set_blocking(descriptor, False)
+        for descriptor in self.host_in, self.up, self.woken, *self.outputs:
+            self.poll.register(descriptor, select.POLLIN)
+        self.oom_before = oom_kills()
+        # It may have ended before anybody listened.
+        self.reap()
+
+    def turn(self):
+        if self.deadline is None:
+            events = self.poll.poll()
+        else:
+            events = self.poll.poll(max(0, (self.deadline - time.monotonic()) * 1000))
+            if time.monotonic() >= self.deadline:
+                raise Violation("a closed control channel")
+        for descriptor, _ in events:
+            if descriptor in self.outputs:
+                self.pump(descriptor, CHUNK)
+            elif descriptor == self.up:
+                self.read_child()
+            elif descriptor == self.host_in:
+                self.read_host()
+            elif descriptor == self.down:
+                self.write_child()
+            elif descriptor == self.woken:
+                os.read(self.woken, 4096)
+                self.reap()
+
+    # Towards the host.
+
+    def send_host(self, kind, number, payload):
+        header = kind + number.to_bytes(4, "big") + len(payload).to_bytes(4, "big")
+        sent = os.writev(self.host_out, (header, payload))
+        if sent < HEADER + len(payload):
+            self.send_host_raw(memoryview(header + payload)[sent:])
+
+    def send_host_raw(self, data):
+        while data:
+            data = data[os.write(self.host_out, data) :]
+
+    def pump(self, descriptor, budget):
+        """Hands on up to `budget` bytes of output, or as much as there is."""
+        kind = self.outputs[descriptor]
+        while budget > 0:
+            try:
+                size = os.readv(descriptor, (self.chunk,))
+            except BlockingIOError:
+                return
+            if not size:
+                # Every writer closed it; that is user code's affair and no reason to end.
+                self.forget(descriptor)
+                return
+            self.send_host(kind, self.run, self.chunk[:size])
+            budget -= size
+
+    def drain(self):
+        for descriptor in self.outputs:
+            self.pump(descriptor, PIPE_CAPACITY)
+
+    # From the interpreter.
+
+    def read_child(self):
+        try:
+            data = os.read(self.up, CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self.forget(self.up)
+            self.expect_end()
+        self.from_child += data
+        while True:
+            frame = split_frame(self.from_child, FROM_CHILD)
+            if frame is None:
+                return
+            self.handle_child(*frame)
+
+    def handle_child(self, kind, number, raw):
+        if self.said_hello == (kind == b"H"):
+            raise Violation("a frame of type %r before or after its time" % kind)
+        if kind == b"H":
+            self.said_hello = True
+        elif kind == b"B":
+            self.expect_run(kind, number)
+            self.begun = True
+            if self.interrupt_wanted:
+                self.interrupt()
+            return
+        elif kind == b"D":
+            self.expect_run(kind, number)
+            # What the run wrote is in the pipes already: send all of it first, under the number of the run.
+            self.drain()
+            self.run, self.begun = 0, False
+        elif kind != b"Q":
+            self.expect_run(kind, number)
+        self.send_host_raw(memoryview(raw))
+
+    def expect_end(self):
+        if self.deadline is None:
+            self.deadline = time.monotonic() + EXIT_GRACE
+
+    def expect_run(self, kind, number):
+        if number != self.run or not number:
+            raise Violation("a frame of type %r about run %d" % (kind, number))
+
+    # From the host.
+
+    def read_host(self):
+        data = os.read(self.host_in, CHUNK)
+        if not data:
+            raise EOFError
+        self.from_host += data
+        while True:
+            frame = split_frame(self.from_host, FROM_HOST)
+            if frame is None:
+                break
+            self.handle_host(*frame)
+        self.write_child()
+
+    def handle_host(self, kind, number, raw):
+        if kind == b"I":
+            if number == self.run and number:
+                self.interrupt()
+            return
+        if kind == b"R":
+            if self.run or not number:
+                raise ValueError("run %d came while run %d is not done" % (number, self.run))
+            # Output from before belongs to no run.
+            self.drain()
+            self.run, self.begun, self.interrupt_wanted = number, False, False
+        self.to_child += raw
+
+    def write_child(self):
+        """Writes what fits; the poll loop calls again when there is room."""
+        try:
+            while self.to_child:
+                with memoryview(self.to_child) as pending, pending[:CHUNK] as front:
+                    size = os.write(self.down, front)
+                del self.to_child[:size]
+        except BlockingIOError:
+            self.poll.register(self.down, select.POLLOUT)
+            self.child_is_full = True
+            return
+        except BrokenPipeError:
+            # The other direction, or the end of the process, tells more.
+            self.to_child.clear()
+            self.expect_end()
+        if self.child_is_full:
+            self.child_is_full = False
+            self.forget(self.down)
+
+    def interrupt(self):
+        """Ctrl-C, once the interpreter has said that from now on one belongs to this run."""
+        self.interrupt_wanted = not self.begun
+        if self.begun:
+            self.signal_group(_signal.SIGINT)
+            # A stopped process could not answer.
+            self.signal_group(_signal.SIGCONT)
+
+    # The end.
+
+    def signal_group(self, number):
+        try:
+            os.killpg(self.child, number)
+        except OSError:
+            pass
+
+    def forget(self, descriptor):
+        try:
+            self.poll.unregister(descriptor)
+        except KeyError:
+            pass
+
+    def reap(self):
+        ended = None
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if info is None:
+                break
+            if info.si_pid == self.child:
+                # While its number cannot be anybody else's yet.
+                self.signal_group(_signal.SIGKILL)
+            pid, status = os.waitpid(info.si_pid, 0)
+            if pid == self.child:
+                ended = status
+        if ended is not None:
+            self.report_end(ended)
+
+    def report_end(self, status):
+        """Everything that the interpreter still said, then how it ended."""
+        self.deadline = None
+        try:
+            self.read_child()
+        except Violation:
+            pass
+        self.drain()
+        if os.WIFSIGNALED(status):
+            code, text = 128 + os.WTERMSIG(status), "signal %d" % os.WTERMSIG(status)
+        else:
+            code, text = os.WEXITSTATUS(status), "exit %d" % os.WEXITSTATUS(status)
+        if oom_kills() > self.oom_before:
+            text += " oom"
+        self.send_host(b"X", self.run, text.encode())
+        self.leave(code)
+
+    def give_up(self, reason):
+        try:
+            self.send_host(b"N", self.run, reason.encode())
+            self.signal_group(_signal.SIGKILL)
+            os.kill(self.child, _signal.SIGKILL)
+            self.report_end(os.waitpid(self.child, 0)[1])
+        finally:
+            self.leave(70)
+
+    def leave(self, code):
+        self.signal_group(_signal.SIGKILL)
+        os._exit(code)

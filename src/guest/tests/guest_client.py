@@ -1,0 +1,222 @@
+"""The host's end of the frames, for tests: starts the guest as an ordinary process and speaks FRAMES.md with it.
+
+GUEST_PYTHON names the interpreter to test (a command line, split at spaces), by default the one that runs the tests.
+"""
+
+import collections
+import functools
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PARTS = (
+    "launcher",
+    "supervisor",
+    "interrupts",
+    "channel",
+    "namespace",
+    "interpreter",
+    "queries",
+    "event_loop",
+    "report",
+    "imports",
+    "runtime",
+)
+PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
+# A guard against hangs, not a measure of anything: far beyond what a slow machine needs.
+PATIENCE = 60
+
+Ended = collections.namedtuple("Ended", "text status")
+
+
+def source(name):
+    with open(os.path.join(HERE, name), "rb") as file:
+        return file.read()
+
+
+BOOT = source("boot.txt").decode()
+
+
+@functools.lru_cache(maxsize=None)
+def blob(settings=""):
+    parts = [(name, source(name + ".py")) for name in PARTS]
+    contents = " ".join("%s %d" % (name, len(text)) for name, text in parts)
+    body = ("%s\n%s\n" % (settings, contents)).encode() + b"".join(text for _, text in parts)
+    return len(body).to_bytes(8, "big") + body
+
+
+def frame(kind, number, payload=b""):
+    if isinstance(payload, str):
+        payload = payload.encode()
+    return kind + number.to_bytes(4, "big") + len(payload).to_bytes(4, "big") + payload
+
+
+class GuestEnded(Exception):
+    """The guest ended while a result was waited for; `.end` says how."""
+
+    def __init__(self, end, results):
+        super().__init__("%r after %r" % (end, dict(results)))
+        self.end = end
+
+
+class Result:
+    def __init__(self):
+        self.stdout = self.stderr = b""
+        self.traceback, self.notices = "", []
+        self.status = self.code = self.error = None
+
+    @property
+    def out(self):
+        return self.stdout.decode()
+
+    @property
+    def err(self):
+        return self.stderr.decode()
+
+    def __repr__(self):
+        return "Result(%r)" % (self.__dict__,)
+
+
+class Guest:
+    def __init__(self, settings="", prefix=(), python=None, cwd=None, env=None):
+        self.process = subprocess.Popen(
+            [*prefix, *(python or PYTHON), "-B", "-c", BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            cwd=cwd,
+            env=env,
+        )
+        self.to = self.process.stdin.fileno()
+        self.source = self.process.stdout.fileno()
+        self.buffer = bytearray()
+        self.results = collections.defaultdict(Result)
+        self.done = set()
+        self.frames = []
+        self.queries = []
+        self.answers = {}
+        self.hello = self.end = None
+        self.run_number = 0
+        self.send_raw(blob(settings))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Hangs up; the guest has to end by itself."""
+        self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+
+    # Sending.
+
+    def send_raw(self, data):
+        while data:
+            data = data[os.write(self.to, data) :]
+
+    def send(self, kind, number, payload=b""):
+        self.send_raw(frame(kind, number, payload))
+
+    def start(self, code, context=None):
+        self.run_number += 1
+        if context is not None:
+            self.send(b"C", self.run_number, json.dumps(context))
+        self.send(b"R", self.run_number, code)
+        return self.run_number
+
+    def interrupt(self, number):
+        self.send(b"I", number)
+
+    # Receiving.
+
+    def run(self, code, context=None):
+        return self.finish(self.start(code, context))
+
+    def finish(self, number):
+        self.until(lambda: number in self.done)
+        return self.results[number]
+
+    def until(self, condition, patience=PATIENCE):
+        deadline = time.monotonic() + patience
+        while not condition():
+            if self.end is not None:
+                raise GuestEnded(self.end, self.results)
+            self.receive(deadline)
+
+    def wait_end(self):
+        try:
+            self.until(lambda: False)
+        except GuestEnded as ended:
+            return ended.end
+
+    def receive(self, deadline):
+        ready, _, _ = select.select([self.source], [], [], max(0, deadline - time.monotonic()))
+        if not ready:
+            raise AssertionError("nothing from the guest for a long time; so far: %r" % dict(self.results))
+        data = os.read(self.source, 1 << 20)
+        if not data:
+            self.end = Ended(self.end, self.process.wait(PATIENCE))
+            return
+        self.buffer += data
+        while len(self.buffer) >= 9:
+            size = int.from_bytes(self.buffer[5:9], "big")
+            if len(self.buffer) < 9 + size:
+                break
+            kind, number = bytes(self.buffer[:1]), int.from_bytes(self.buffer[1:5], "big")
+            payload = bytes(self.buffer[9 : 9 + size])
+            del self.buffer[: 9 + size]
+            self.handle(kind, number, payload)
+        if self.end is not None:
+            self.end = Ended(self.end, self.process.wait(PATIENCE))
+
+    def handle(self, kind, number, payload):
+        self.frames.append((kind, number, len(payload)))
+        result = self.results[number]
+        if kind == b"O":
+            result.stdout += payload
+        elif kind == b"E":
+            result.stderr += payload
+        elif kind == b"T":
+            result.traceback += payload.decode()
+        elif kind == b"N":
+            result.notices.append(payload.decode())
+        elif kind == b"D":
+            first, _, result.error = payload.decode().partition("\n")
+            result.status, code = first.split()
+            result.code = int(code)
+            self.done.add(number)
+        elif kind == b"Q":
+            self.answer(number, json.loads(payload))
+        elif kind == b"H":
+            self.hello = payload.decode()
+        elif kind == b"X":
+            self.end = payload.decode()
+        else:
+            raise AssertionError("a frame of type %r" % kind)
+
+    def answer(self, number, query):
+        self.queries.append((number, query["method"], query["params"]))
+        answer = self.answers.get(query["method"])
+        if answer is None:
+            self.send(b"A", number, json.dumps({"error": "no such method: %s" % query["method"]}))
+            return
+        value = answer(query["params"]) if callable(answer) else answer
+        if value is not LATER:
+            self.send(b"A", number, json.dumps({"ok": value}))
+
+
+# An answer that the test sends itself.
+LATER = object()
