@@ -3,6 +3,7 @@
 //! The folders of this crate are its layers; each `mod.rs` says what its room owns.
 
 pub mod error;
+pub mod guest;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -152,6 +152,9 @@ pub struct Plan {
     pub record: Record,
     /// Who keeps which limit.
     pub held: HeldLimits,
+    /// A bound in bytes that the sandbox's program has to put on its own address space, because the runtime has no
+    /// flag for it.
+    pub address_space_to_set: Option<u64>,
 }
 
 /// A sandbox that cannot be planned.
@@ -309,6 +312,7 @@ impl AnyDriver {
         Ok(Sandbox {
             name: plan.name,
             held: plan.held,
+            address_space_to_set: plan.address_space_to_set,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             driver: Arc::clone(self),
@@ -387,6 +391,7 @@ impl Messages {
 pub struct Sandbox {
     name: SandboxName,
     held: HeldLimits,
+    address_space_to_set: Option<u64>,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     child: Child,
@@ -405,6 +410,11 @@ impl Sandbox {
     /// Who keeps which limit.
     pub fn held(&self) -> HeldLimits {
         self.held
+    }
+
+    /// A bound in bytes that its program has to put on its own address space before it runs foreign code.
+    pub fn address_space_to_set(&self) -> Option<u64> {
+        self.address_space_to_set
     }
 
     /// The driver that runs it.

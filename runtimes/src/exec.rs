@@ -370,6 +370,9 @@ mod tests {
     fn command_lines_print_as_one_would_type_them() {
         let line = CommandLine::new("/bin/x").args(["a b", "$c", &"y".repeat(300)]);
         let text = line.to_string();
-        assert!(text.starts_with("/bin/x 'a b' '$c' ") && text.contains("yyy…") && text.len() < 200, "{text}");
+        assert!(
+            text.starts_with("/bin/x 'a b' '$c' ") && text.contains("yyy…") && text.len() < 200,
+            "{text}"
+        );
     }
 }

@@ -16,6 +16,9 @@ const PARTS: &[(&str, &str)] = &[
     ("queries", include_str!("queries.py")),
     ("report", include_str!("report.py")),
     ("runtime", include_str!("runtime.py")),
+    ("namespace", include_str!("namespace.py")),
+    ("interrupts", include_str!("interrupts.py")),
+    ("channel", include_str!("channel.py")),
 ];
 
 /// A program that says whether the sandbox's Python is good enough.

@@ -1,9 +1,25 @@
 //! Interpreters: start, queue, frames, interrupt, limits of one run.
 //!
 //! The room owns every running sandbox of this bridge. It knows nothing of MCP; what it returns is plain data.
+//!
+//! ```text
+//! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ report
+//! ```
 
+mod frames;
+mod guardian;
+mod interpreter;
+mod launch;
 mod outcome;
+mod output;
+mod queries;
+mod report;
+mod roots;
 mod run_python;
+mod sessions;
+mod tools;
 
+pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
 pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
 pub use run_python::RunPython;
+pub use sessions::Sessions;

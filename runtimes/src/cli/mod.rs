@@ -126,6 +126,7 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
+            address_space_to_set: rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged).address_space,
         })
     }
 

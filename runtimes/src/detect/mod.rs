@@ -154,6 +154,8 @@ pub struct Detector {
 #[derive(Debug, Default)]
 struct State {
     chosen: Option<Choice>,
+    /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
+    from_cache: bool,
     /// What failed to launch in this process although its probe had run.
     set_aside: HashMap<RuntimeKind, Refusal>,
 }
@@ -181,26 +183,40 @@ impl Detector {
             && let Some(choice) = self.cache.read()
         {
             state.chosen = Some(choice.clone());
+            state.from_cache = true;
             return Ok(choice);
         }
-        let choice = self.search(probe, provider, instance, &state.set_aside).await?;
+        let found = self.search(probe, provider, instance, &state.set_aside).await;
+        if found.is_err() {
+            state.set_aside.clear();
+        }
+        let choice = found?;
         self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
         state.chosen = Some(choice.clone());
         Ok(choice)
     }
 
-    /// The choice did not launch: forget it. With an automatic choice the next call tries the other runtimes; true then.
+    /// The choice did not launch: forget it. True when choosing again is worth it: it was only remembered from an earlier
+    /// run, or other runtimes may be tried.
     pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
         let mut state = self.state.lock().await;
         self.cache.drop_choice(choice, &refusal);
         if state.chosen.as_ref() == Some(choice) {
             state.chosen = None;
         }
-        let known = state.set_aside.insert(choice.runtime.kind, refusal.clone()).is_some();
-        if !known {
-            tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
+        if std::mem::take(&mut state.from_cache) {
+            tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
+            return true;
         }
-        !known
+        let first_time = state.set_aside.insert(choice.runtime.kind, refusal.clone()).is_none();
+        let another = first_time && self.choice == RuntimeChoice::Auto;
+        if another {
+            tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
+        } else {
+            // Nothing else to try now; the next call may find a mended host.
+            state.set_aside.clear();
+        }
+        another
     }
 
     /// What failed to launch lately although its probe had run, for diagnosis.

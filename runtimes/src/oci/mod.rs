@@ -103,6 +103,7 @@ impl OciDriver {
             image: None,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
+            address_space_to_set: None,
         })
     }
 

@@ -1,0 +1,240 @@
+//! The frames between the bridge and the guest; `src/guest/FRAMES.md` has their table.
+//!
+//! What comes from the sandbox is hostile: types and lengths are checked before anything is read or kept.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Type, id and length.
+const HEADER: usize = 9;
+
+/// One frame from the bridge to the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ToGuest {
+    /// What is true of the coming run, as JSON.
+    Context(Vec<u8>),
+    /// Run this source.
+    Run(u32, String),
+    /// Interrupt that run.
+    Interrupt(u32),
+    /// The answer to a query, as JSON.
+    Answer(u32, Vec<u8>),
+    /// A function to define before the first run: name and source.
+    SavedTool(String, String),
+}
+
+impl ToGuest {
+    /// The frame's bytes: header, payload.
+    fn parts(self) -> (u8, u32, Vec<u8>) {
+        match self {
+            Self::Context(json) => (b'C', 0, json),
+            Self::Run(id, source) => (b'R', id, source.into_bytes()),
+            Self::Interrupt(id) => (b'I', id, Vec::new()),
+            Self::Answer(id, json) => (b'A', id, json),
+            Self::SavedTool(name, source) => (b'S', 0, format!("{name}\n{source}").into_bytes()),
+        }
+    }
+
+    /// Writes the frame.
+    pub(super) async fn write(self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let (kind, id, payload) = self.parts();
+        let length = u32::try_from(payload.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a frame holds at most 4 GiB"))?;
+        let mut frame = Vec::with_capacity(HEADER + payload.len().min(64 << 10));
+        frame.push(kind);
+        frame.extend(id.to_be_bytes());
+        frame.extend(length.to_be_bytes());
+        if payload.len() <= 64 << 10 {
+            // One write for header and payload: half the wake-ups on the way through an engine.
+            frame.extend(payload);
+            writer.write_all(&frame).await?;
+        } else {
+            writer.write_all(&frame).await?;
+            writer.write_all(&payload).await?;
+        }
+        writer.flush().await
+    }
+}
+
+/// How a run ended, by the interpreter's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DoneStatus {
+    Ok,
+    Error,
+    Exit,
+    Interrupted,
+}
+
+/// One frame from the guest to the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FromGuest {
+    /// The interpreter is ready; protocol version.
+    Hello(u32),
+    /// Bytes of standard output.
+    Stdout(Vec<u8>),
+    /// Bytes of standard error.
+    Stderr(Vec<u8>),
+    /// A traceback.
+    Traceback(String),
+    /// Something the caller must know.
+    Notice(String),
+    /// A run has ended: run, status, exit code, one line of error.
+    Done(u32, DoneStatus, i32, String),
+    /// A question of the guest, as JSON.
+    Query(u32, Vec<u8>),
+    /// The interpreter is gone.
+    End(InterpreterEnd),
+}
+
+/// How an interpreter ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InterpreterEnd {
+    /// Its exit status, when it left by itself.
+    pub(super) exit: Option<i32>,
+    /// The signal that ended it.
+    pub(super) signal: Option<i32>,
+    /// Whether the kernel ended it for want of memory.
+    pub(super) out_of_memory: bool,
+}
+
+/// Bytes that are no frame.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    /// Reading failed.
+    #[error("the connection to the sandbox broke: {0}")]
+    Io(#[from] io::Error),
+    /// A type that is not in the table.
+    #[error("the sandbox sent a frame of unknown type {0:#04x}")]
+    Type(u8),
+    /// A length above the type's bound.
+    #[error("the sandbox sent a frame of type '{kind}' with {length} bytes, more than {limit}")]
+    Length {
+        /// Which type.
+        kind: char,
+        /// What it claims.
+        length: u32,
+        /// What is allowed.
+        limit: u32,
+    },
+    /// A payload that does not have its type's form.
+    #[error("the sandbox sent a malformed frame of type '{0}'")]
+    Malformed(char),
+}
+
+/// The longest payload of a type; None for types that are not in the table.
+fn limit_of(kind: u8) -> Option<u32> {
+    match kind {
+        b'O' | b'E' | b'T' => Some(1 << 20),
+        b'Q' => Some(96 << 20),
+        b'D' | b'N' => Some(64 << 10),
+        b'H' | b'X' => Some(1 << 10),
+        _ => None,
+    }
+}
+
+/// Reads the next frame; None at the end of the stream.
+pub(super) async fn read(reader: &mut (impl AsyncRead + Unpin)) -> Result<Option<FromGuest>, FrameError> {
+    let mut header = [0; HEADER];
+    if reader.read(&mut header[..1]).await? == 0 {
+        return Ok(None);
+    }
+    reader.read_exact(&mut header[1..]).await?;
+    let [kind, rest @ ..] = header;
+    let [i0, i1, i2, i3, l0, l1, l2, l3] = rest;
+    let (id, length) = (u32::from_be_bytes([i0, i1, i2, i3]), u32::from_be_bytes([l0, l1, l2, l3]));
+    let limit = limit_of(kind).ok_or(FrameError::Type(kind))?;
+    if length > limit {
+        return Err(FrameError::Length { kind: kind.into(), length, limit });
+    }
+    // Memory grows with what really arrives, not with what the header claims.
+    let mut payload = Vec::with_capacity((length as usize).min(256 << 10));
+    let arrived = reader.take(length.into()).read_to_end(&mut payload).await?;
+    if arrived < length as usize {
+        return Err(FrameError::Io(io::ErrorKind::UnexpectedEof.into()));
+    }
+    parse(kind, id, payload).ok_or(FrameError::Malformed(kind.into())).map(Some)
+}
+
+fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
+    let text = |payload: Vec<u8>| String::from_utf8_lossy(&payload).into_owned();
+    Some(match kind {
+        b'O' => FromGuest::Stdout(payload),
+        b'E' => FromGuest::Stderr(payload),
+        b'T' => FromGuest::Traceback(text(payload)),
+        b'N' => FromGuest::Notice(text(payload)),
+        b'Q' => FromGuest::Query(id, payload),
+        b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
+        b'D' => parse_done(id, &text(payload))?,
+        b'X' => FromGuest::End(parse_end(&text(payload))?),
+        _ => return None,
+    })
+}
+
+/// `protocol=1 python=3.14.0`
+fn parse_hello(text: &str) -> Option<u32> {
+    text.split_whitespace().find_map(|word| word.strip_prefix("protocol="))?.parse().ok()
+}
+
+/// `STATUS EXIT_CODE\nERROR`
+fn parse_done(id: u32, text: &str) -> Option<FromGuest> {
+    let (first, error) = text.split_once('\n').unwrap_or((text, ""));
+    let (status, code) = first.split_once(' ')?;
+    let status = match status {
+        "ok" => DoneStatus::Ok,
+        "error" => DoneStatus::Error,
+        "exit" => DoneStatus::Exit,
+        "interrupted" => DoneStatus::Interrupted,
+        _ => return None,
+    };
+    Some(FromGuest::Done(id, status, code.parse().ok()?, error.trim_end().to_string()))
+}
+
+/// `exit N` or `signal N`, and ` oom`
+fn parse_end(text: &str) -> Option<InterpreterEnd> {
+    let mut words = text.split_whitespace();
+    let (kind, number) = (words.next()?, words.next()?.parse().ok()?);
+    let out_of_memory = words.next() == Some("oom");
+    match kind {
+        "exit" => Some(InterpreterEnd { exit: Some(number), signal: None, out_of_memory }),
+        "signal" => Some(InterpreterEnd { exit: None, signal: Some(number), out_of_memory }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, id: u32, length: u32, payload: &[u8]) -> Vec<u8> {
+        [&[kind][..], &id.to_be_bytes(), &length.to_be_bytes(), payload].concat()
+    }
+
+    async fn read_bytes(bytes: &[u8]) -> Result<Option<FromGuest>, FrameError> {
+        read(&mut &bytes[..]).await
+    }
+
+    #[tokio::test]
+    async fn well_formed_frames_are_read() {
+        let done = frame(b'D', 7, 14, b"exit 3\nno luck");
+        let expected = FromGuest::Done(7, DoneStatus::Exit, 3, "no luck".into());
+        assert_eq!(read_bytes(&done).await.unwrap(), Some(expected));
+        let end = frame(b'X', 0, 12, b"signal 9 oom");
+        let expected = InterpreterEnd { exit: None, signal: Some(9), out_of_memory: true };
+        assert_eq!(read_bytes(&end).await.unwrap(), Some(FromGuest::End(expected)));
+        assert_eq!(read_bytes(b"").await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn forged_frames_are_refused_before_their_payload_is_read() {
+        assert!(matches!(read_bytes(&frame(b'R', 1, 1, b"x")).await, Err(FrameError::Type(b'R'))));
+        let huge = frame(b'O', 1, u32::MAX, b"");
+        assert!(matches!(read_bytes(&huge).await, Err(FrameError::Length { kind: 'O', .. })));
+        for payload in [&b"ok"[..], b"fine 0\n", b"ok x\n", b""] {
+            let bytes = frame(b'D', 1, payload.len().try_into().unwrap(), payload);
+            assert!(matches!(read_bytes(&bytes).await, Err(FrameError::Malformed('D'))), "{payload:?}");
+        }
+        let cut = frame(b'O', 1, 10, b"abc");
+        assert!(matches!(read_bytes(&cut).await, Err(FrameError::Io(_))));
+    }
+}

@@ -1,0 +1,80 @@
+//! The guardian: a child of the same binary that outlives a bridge which was killed, just long enough to remove what it
+//! owned. It holds one end of a pipe; when the other end closes, the bridge is gone.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use codebridge_runtimes::exec::{CommandLine, spawn_guardian};
+use codebridge_runtimes::{Instance, OwnerState, reclaim_instance};
+use tokio::io::AsyncReadExt;
+use tokio::process::Child;
+use tokio::sync::Mutex;
+
+/// The hidden subcommand that a guardian is started with.
+pub const SUBCOMMAND: &str = "guardian";
+/// A guardian with nothing to do is gone at once.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The bridge's end of its guardian.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    child: Mutex<Option<Child>>,
+}
+
+impl Guardian {
+    /// Starts the guardian of an instance. Without one the next bridge sweeps, which is worth a warning only.
+    pub(super) fn start(instance: &Path) -> Self {
+        let started = program().and_then(|program| {
+            let command = CommandLine::new(program).arg(SUBCOMMAND).arg(instance);
+            spawn_guardian(&command).map_err(|error| error.to_string())
+        });
+        let child = started.inspect_err(|error| tracing::warn!(error, "no guardian")).ok();
+        Self { child: Mutex::new(child) }
+    }
+
+    /// Lets it go, after everything was removed: it finds nothing to do.
+    pub(super) async fn release(&self) {
+        let Some(mut child) = self.child.lock().await.take() else { return };
+        drop(child.stdin.take());
+        if tokio::time::timeout(RELEASE_LIMIT, child.wait()).await.is_err() {
+            tracing::warn!("the guardian is still busy");
+        }
+    }
+}
+
+fn program() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| error.to_string())
+}
+
+/// What the guardian does: waits for the end of its standard input, then removes all that the instance owns.
+pub async fn guard(instance: PathBuf) {
+    outlive_the_terminal();
+    let mut byte = [0];
+    // Nothing is ever sent: any answer means that the bridge is gone.
+    let _ = tokio::io::stdin().read(&mut byte).await;
+    let Some(instance) = Instance::open(instance) else { return };
+    // The pipe closes a moment before the process is gone, and a live owner cleans up by itself.
+    for _ in 0..100 {
+        if instance.owner().state() != OwnerState::Alive {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let swept = reclaim_instance(&instance).await;
+    for error in swept.failed {
+        tracing::error!(%error, "a sandbox was left behind");
+    }
+}
+
+/// What ends the bridge's terminal or process group must not end its guardian.
+fn outlive_the_terminal() {
+    let _ = rustix::process::setsid();
+    for kind in [
+        tokio::signal::unix::SignalKind::hangup(),
+        tokio::signal::unix::SignalKind::interrupt(),
+        tokio::signal::unix::SignalKind::terminate(),
+    ] {
+        // A handler that nobody listens to replaces the default, which is to end.
+        let _ = tokio::signal::unix::signal(kind);
+    }
+}

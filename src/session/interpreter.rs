@@ -1,0 +1,414 @@
+//! One live interpreter: its sandbox, the frames to and from it, and one run at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use codebridge_runtimes::{End, HeldLimits, Sandbox};
+use tokio::io::BufReader;
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::frames::{self, DoneStatus, FrameError, FromGuest, InterpreterEnd, ToGuest};
+use super::output::{Capture, KeptStream};
+use super::queries::Queries;
+use super::{OutputStream, Progress, Stream};
+
+/// The protocol version that this bridge speaks.
+const PROTOCOL: u32 = 1;
+/// Frames that wait for a reader; output frames hold up to 256 KiB each.
+const WAITING_FRAMES: usize = 8;
+/// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
+const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
+/// Interrupted code that has not ended after this loses its session.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+/// Bytes of a traceback, which has a budget of its own so that chatter on standard error cannot push it out.
+const TRACEBACK_BUDGET: usize = 8_000;
+/// Bytes of each stream that are kept of what background code prints between runs.
+const EARLY_OUTPUT: usize = 256 << 10;
+/// Notices of one run; a guest that sends more is not listened to.
+const MOST_NOTICES: usize = 20;
+
+/// How much of each stream is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budgets {
+    pub(super) stdout: usize,
+    pub(super) stderr: usize,
+}
+
+/// Why a sandbox did not become an interpreter.
+#[derive(Debug)]
+pub(super) enum StartError {
+    /// The runtime's process ended before the guest said hello.
+    Ended(End, String),
+    /// What came is not the guest.
+    Frame(FrameError),
+    /// The guest speaks another version.
+    Protocol(u32),
+    /// Nothing came in time.
+    TimedOut(String),
+    /// The call was cancelled meanwhile.
+    Cancelled,
+}
+
+/// Why an interpreter is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It ended by itself, by a signal, or for want of memory.
+    Ended(InterpreterEnd),
+    /// The sandbox went away under it.
+    Vanished(String),
+    /// It sent what no interpreter sends.
+    Forged(String),
+    /// It did not heed an interrupt.
+    Stubborn,
+}
+
+/// How one run ended.
+#[derive(Debug)]
+pub(super) enum RunEnd {
+    /// The interpreter reported the end and waits for more.
+    Done { status: DoneStatus, exit_code: i32, error: String },
+    /// The interpreter is gone.
+    Lost(Loss),
+}
+
+/// Why a run was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interrupt {
+    Timeout,
+    Cancel,
+}
+
+/// Everything that one run came to.
+#[derive(Debug)]
+pub(super) struct RunReport {
+    pub(super) end: RunEnd,
+    pub(super) interrupted: Option<Interrupt>,
+    pub(super) stdout: (Stream, Option<KeptStream>),
+    pub(super) stderr: (Stream, Option<KeptStream>),
+    pub(super) traceback: String,
+    pub(super) notices: Vec<String>,
+    pub(super) elapsed: Duration,
+}
+
+#[derive(Debug)]
+enum Event {
+    Frame(FromGuest),
+    Broken(FrameError),
+    Closed,
+}
+
+/// What came between runs; within bounds, the rest is dropped.
+#[derive(Debug, Default)]
+struct Early {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    notices: Vec<String>,
+}
+
+impl Early {
+    fn take(&mut self, frame: FromGuest) {
+        let append = |kept: &mut Vec<u8>, bytes: &[u8]| {
+            let room = EARLY_OUTPUT.saturating_sub(kept.len());
+            kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        };
+        match frame {
+            FromGuest::Stdout(bytes) => append(&mut self.stdout, &bytes),
+            FromGuest::Stderr(bytes) => append(&mut self.stderr, &bytes),
+            FromGuest::Traceback(text) => append(&mut self.stderr, text.as_bytes()),
+            FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
+            _ => {}
+        }
+    }
+}
+
+/// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the guardian.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    sandbox: Sandbox,
+    frames: mpsc::UnboundedSender<ToGuest>,
+    events: mpsc::Receiver<Event>,
+    /// What came between runs, for the next one.
+    early: Early,
+    limits: HeldLimits,
+}
+
+impl Interpreter {
+    /// Sends the guest into a launched sandbox and waits for its hello.
+    ///
+    /// On an error the sandbox is handed back, to be ended.
+    pub(super) async fn start(
+        mut sandbox: Sandbox,
+        guest: Vec<u8>,
+        tools: Vec<(String, String)>,
+        queries: Arc<Queries>,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Self, (Sandbox, StartError)> {
+        let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
+            return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
+        };
+        let (frames, outgoing) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::channel(WAITING_FRAMES);
+        tokio::spawn(write_frames(stdin, guest, outgoing));
+        tokio::spawn(read_frames(stdout, sender, queries, frames.clone()));
+        for (name, source) in tools {
+            let _ = frames.send(ToGuest::SavedTool(name, source));
+        }
+        let limits = sandbox.held();
+        let mut starting = Self { sandbox, frames, events, early: Early::default(), limits };
+        let hello = tokio::select! {
+            hello = tokio::time::timeout(limit, starting.hello()) => hello,
+            () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
+        };
+        match hello {
+            Ok(Ok(())) => Ok(starting),
+            Ok(Err(error)) => Err((starting.sandbox, error)),
+            Err(_) => {
+                let messages = starting.sandbox.messages();
+                let text = format!("no sign of life from the sandbox within {limit:?}. {messages}");
+                Err((starting.sandbox, StartError::TimedOut(text)))
+            }
+        }
+    }
+
+    async fn hello(&mut self) -> Result<(), StartError> {
+        loop {
+            match self.events.recv().await {
+                Some(Event::Frame(FromGuest::Hello(PROTOCOL))) => return Ok(()),
+                Some(Event::Frame(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
+                Some(Event::Frame(frame)) => self.early.take(frame),
+                Some(Event::Broken(FrameError::Io(_)) | Event::Closed) | None => {
+                    let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
+                    return Err(StartError::Ended(end, self.sandbox.messages()));
+                }
+                Some(Event::Broken(error)) => return Err(StartError::Frame(error)),
+            }
+        }
+    }
+
+    /// Who holds which limit of the sandbox.
+    pub(super) fn limits(&self) -> HeldLimits {
+        self.limits
+    }
+
+    /// Looks at what came since the last run; why the interpreter is gone, if it is.
+    pub(super) fn lost_while_idle(&mut self) -> Option<Loss> {
+        loop {
+            match self.events.try_recv() {
+                Ok(Event::Frame(FromGuest::End(end))) => return Some(Loss::Ended(end)),
+                Ok(Event::Frame(FromGuest::Done(id, ..))) => {
+                    return Some(Loss::Forged(format!(
+                        "it reported the end of run {id}, which is not running"
+                    )));
+                }
+                Ok(Event::Frame(frame)) => self.early.take(frame),
+                Ok(Event::Broken(FrameError::Io(error))) => return Some(Loss::Vanished(error.to_string())),
+                Ok(Event::Broken(error)) => return Some(Loss::Forged(error.to_string())),
+                Ok(Event::Closed) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                    return Some(Loss::Vanished("the sandbox went away".into()));
+                }
+                Err(mpsc::error::TryRecvError::Empty) => return None,
+            }
+        }
+    }
+
+    /// Ends the sandbox and verifies that nothing is left of it.
+    pub(super) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
+        self.sandbox.end().await
+    }
+
+    /// Runs code. The interpreter lives on unless the report says that it is lost.
+    pub(super) async fn run(
+        &mut self,
+        id: u32,
+        code: String,
+        context: Vec<u8>,
+        timeout: Duration,
+        budgets: Budgets,
+        progress: &mpsc::Sender<Progress>,
+        cancel: &CancellationToken,
+    ) -> RunReport {
+        let started = Instant::now();
+        let mut run = Running::new(std::mem::take(&mut self.early), budgets);
+        let _ = self.frames.send(ToGuest::Context(context));
+        let _ = self.frames.send(ToGuest::Run(id, code));
+        let mut interrupted = None;
+        let mut deadline = started + timeout;
+        let mut interrupts = 0;
+        let mut waiting: Option<Progress> = None;
+        let end = loop {
+            tokio::select! {
+                biased;
+                room = progress.reserve(), if waiting.is_some() => {
+                    // A closed receiver means that nobody looks; the output is captured all the same.
+                    if let (Ok(room), Some(output)) = (room, waiting.take()) {
+                        room.send(output);
+                    }
+                }
+                event = self.events.recv(), if waiting.is_none() => {
+                    match run.take(id, event, &mut waiting) {
+                        Some(RunEnd::Lost(Loss::Vanished(text))) => break self.lost_under_us(text).await,
+                        Some(end) => break end,
+                        None => {}
+                    }
+                    if progress.is_closed() {
+                        waiting = None;
+                    }
+                }
+                () = cancel.cancelled(), if interrupted.is_none() => {
+                    interrupted = Some(Interrupt::Cancel);
+                    deadline = Instant::now();
+                }
+                () = sleep_until(deadline) => {
+                    interrupted.get_or_insert(Interrupt::Timeout);
+                    match interrupts {
+                        0 => deadline = Instant::now() + SECOND_INTERRUPT,
+                        1 => deadline = Instant::now() + (INTERRUPT_GRACE - SECOND_INTERRUPT),
+                        _ => break RunEnd::Lost(Loss::Stubborn),
+                    }
+                    interrupts += 1;
+                    let _ = self.frames.send(ToGuest::Interrupt(id));
+                }
+            }
+        };
+        if let Some(output) = waiting {
+            let _ = progress.send(output).await;
+        }
+        run.finish(id, end, interrupted, started.elapsed())
+    }
+
+    /// The stream ended without a word from the supervisor: how the runtime's process ended is all there is to know.
+    async fn lost_under_us(&mut self, text: String) -> RunEnd {
+        let ended = tokio::time::timeout(Duration::from_secs(2), self.sandbox.wait()).await;
+        let how = match ended {
+            Ok(Ok(End::Exited(code))) => format!("{text}; the runtime ended with status {code}"),
+            Ok(Ok(End::Signalled(signal))) => format!("{text}; the runtime was ended by signal {signal}"),
+            _ => text,
+        };
+        let messages = self.sandbox.messages();
+        RunEnd::Lost(Loss::Vanished(if messages.is_empty() { how } else { format!("{how}: {messages}") }))
+    }
+}
+
+/// What a run has brought so far.
+struct Running {
+    stdout: Capture,
+    stderr: Capture,
+    traceback: Capture,
+    notices: Vec<String>,
+}
+
+impl Running {
+    fn new(early: Early, budgets: Budgets) -> Self {
+        let mut run = Self {
+            stdout: Capture::new(budgets.stdout),
+            stderr: Capture::new(budgets.stderr),
+            traceback: Capture::new(TRACEBACK_BUDGET),
+            notices: early.notices,
+        };
+        run.stdout.push(&early.stdout);
+        run.stderr.push(&early.stderr);
+        run
+    }
+
+    /// Takes an event in; the end of the run, when it is one. Output that came between runs counts for this one.
+    fn take(&mut self, run: u32, event: Option<Event>, output: &mut Option<Progress>) -> Option<RunEnd> {
+        let lost = |loss| Some(RunEnd::Lost(loss));
+        match event {
+            Some(Event::Frame(frame)) => match frame {
+                FromGuest::Stdout(bytes) => {
+                    self.stdout.push(&bytes);
+                    *output = Some(Progress::Output(OutputStream::Stdout, bytes));
+                }
+                FromGuest::Stderr(bytes) => {
+                    self.stderr.push(&bytes);
+                    *output = Some(Progress::Output(OutputStream::Stderr, bytes));
+                }
+                FromGuest::Traceback(text) => {
+                    self.traceback.push(text.as_bytes());
+                    *output = Some(Progress::Output(OutputStream::Stderr, text.into_bytes()));
+                }
+                FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
+                FromGuest::Done(id, status, exit_code, error) if id == run => {
+                    return Some(RunEnd::Done { status, exit_code, error });
+                }
+                FromGuest::Done(id, ..) => {
+                    return lost(Loss::Forged(format!(
+                        "it reported the end of run {id}, which is not running"
+                    )));
+                }
+                FromGuest::End(end) => return lost(Loss::Ended(end)),
+                FromGuest::Hello(_) | FromGuest::Notice(_) | FromGuest::Query(..) => {}
+            },
+            Some(Event::Broken(FrameError::Io(error))) => {
+                return lost(Loss::Vanished(format!("the sandbox went away: {error}")));
+            }
+            Some(Event::Broken(error)) => return lost(Loss::Forged(error.to_string())),
+            Some(Event::Closed) | None => return lost(Loss::Vanished("the sandbox went away".into())),
+        }
+        None
+    }
+
+    fn finish(self, id: u32, end: RunEnd, interrupted: Option<Interrupt>, elapsed: Duration) -> RunReport {
+        let rest = |stream: &'static str| {
+            move || {
+                format!(
+                    "read it with runtime.output({id}, \"{stream}\", start, length) or as resource codebridge://runs/{id}/{stream}"
+                )
+            }
+        };
+        let (traceback, _) = self.traceback.finish(|| "print it in parts".into());
+        RunReport {
+            end,
+            interrupted,
+            stdout: self.stdout.finish(rest("stdout")),
+            stderr: self.stderr.finish(rest("stderr")),
+            traceback: traceback.text,
+            notices: self.notices,
+            elapsed,
+        }
+    }
+}
+
+/// Writes the guest, then frames as they come. A sandbox that does not read shows at its other end.
+async fn write_frames(mut stdin: ChildStdin, guest: Vec<u8>, mut frames: mpsc::UnboundedReceiver<ToGuest>) {
+    use tokio::io::AsyncWriteExt;
+    if stdin.write_all(&guest).await.is_err() {
+        return;
+    }
+    while let Some(frame) = frames.recv().await {
+        if frame.write(&mut stdin).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads frames until the stream ends or breaks; queries are answered from here, also between runs.
+async fn read_frames(
+    stdout: ChildStdout,
+    events: mpsc::Sender<Event>,
+    queries: Arc<Queries>,
+    answers: mpsc::UnboundedSender<ToGuest>,
+) {
+    let mut reader = BufReader::with_capacity(64 << 10, stdout);
+    loop {
+        let event = match frames::read(&mut reader).await {
+            Ok(Some(FromGuest::Query(id, json))) => {
+                // In order and one at a time: a guest that asks faster than we answer waits.
+                let answer = queries.answer(&json).await;
+                let _ = answers.send(ToGuest::Answer(id, answer));
+                continue;
+            }
+            Ok(Some(frame)) => Event::Frame(frame),
+            Ok(None) => Event::Closed,
+            Err(error) => Event::Broken(error),
+        };
+        let last = !matches!(event, Event::Frame(_));
+        if events.send(event).await.is_err() || last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! From "there is no interpreter" to a live one: the state folder, the guardian, the choice of a runtime, the sandbox.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use codebridge_runtimes::{
+    AnyDriver, Choice, Detector, Instance, LaunchError, Limits, NothingWorks, Owner, Probe, ProbeReport,
+    Refusal, RootFs, RuntimeChoice as Wish, RuntimeKind, SandboxSpec, StateDir, StateError, Tmpfs, User,
+    reclaim_instance, sweep,
+};
+use tokio::sync::{OnceCell, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::guardian::Guardian;
+use super::interpreter::{Interpreter, StartError};
+use super::queries::Queries;
+use super::roots::Roots;
+use super::{Failure, Progress};
+use crate::guest;
+use crate::settings::{ImageChoice, RuntimeChoice, Settings};
+
+/// Writable places of every sandbox and their sizes.
+const TMPFS: [(&str, u64); 3] = [("/tmp", 64 << 20), ("/workspace", 128 << 20), ("/projects", 16 << 20)];
+/// Descriptors per process.
+const DESCRIPTORS: u64 = 1024;
+/// A sandbox on a loaded host may take long to come up; a hanging one is not waited for longer than this.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a start takes before its progress is worth a word.
+const SLOW_START: Duration = Duration::from_millis(500);
+
+/// Why there is no interpreter.
+#[derive(Debug)]
+pub(super) struct StartFailure {
+    pub(super) failure: Failure,
+    pub(super) text: String,
+}
+
+impl StartFailure {
+    fn sandbox(text: impl ToString) -> Self {
+        Self { failure: Failure::Sandbox, text: text.to_string() }
+    }
+}
+
+impl From<NothingWorks> for StartFailure {
+    fn from(error: NothingWorks) -> Self {
+        let failure = if error.lacks_image() { Failure::NoImage } else { Failure::NoRuntime };
+        Self { failure, text: error.to_string() }
+    }
+}
+
+impl From<StateError> for StartFailure {
+    fn from(error: StateError) -> Self {
+        Self::sandbox(error)
+    }
+}
+
+/// What exists from the first execution on.
+#[derive(Debug)]
+struct Home {
+    instance: Arc<Instance>,
+    guardian: Guardian,
+}
+
+/// Starts interpreters.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    template: Template,
+    detector: Detector,
+    state: StateDir,
+    roots: Roots,
+    home: OnceCell<Home>,
+    /// Things to say once, with the first result.
+    warned_of_fallback: Mutex<bool>,
+    /// Whether the engine was asked for what dead bridges left in it.
+    swept_engine: AtomicBool,
+    tasks: TaskTracker,
+}
+
+/// The parts of a sandbox's specification that never change.
+#[derive(Debug, Clone)]
+struct Template {
+    user: User,
+    limits: Limits,
+    security_options: Vec<String>,
+}
+
+impl Launcher {
+    pub(super) fn new(settings: &Settings, tasks: TaskTracker) -> Self {
+        let wish = match &settings.runtime.value {
+            RuntimeChoice::Auto => Wish::Auto,
+            RuntimeChoice::Named(name) => RuntimeKind::of_program(name).map_or(Wish::Auto, Wish::Kind),
+            RuntimeChoice::Path(path) => Wish::Program(path.clone()),
+        };
+        let roots = match &settings.image.value {
+            ImageChoice::Unset(reference) => vec![RootFs::Image(reference.clone()), RootFs::Host],
+            ImageChoice::Reference(reference) => vec![RootFs::Image(reference.clone())],
+            ImageChoice::Dir(path) => vec![RootFs::Directory(path.clone())],
+            ImageChoice::Host => vec![RootFs::Host],
+        };
+        let user = User { uid: settings.container_user.value.uid, gid: settings.container_user.value.gid };
+        let limits = Limits {
+            memory: settings.memory.value,
+            pids: settings.pids.value,
+            cpus: settings.cpus.value,
+            descriptors: DESCRIPTORS,
+        };
+        Self {
+            template: Template { user, limits, security_options: settings.security_opt.value.clone() },
+            detector: Detector::new(wish, roots, cache_dir()),
+            state: StateDir::usual(),
+            roots: Roots::usual(),
+            home: OnceCell::new(),
+            warned_of_fallback: Mutex::new(false),
+            swept_engine: AtomicBool::new(false),
+            tasks,
+        }
+    }
+
+    /// The memory limit in bytes, for messages.
+    pub(super) fn memory_limit(&self) -> u64 {
+        self.template.limits.memory
+    }
+
+    /// The state folder, the guardian, and a sweep of what dead bridges left: at the first execution, once.
+    async fn home(&self) -> Result<&Home, StartFailure> {
+        self.home
+            .get_or_try_init(|| async {
+                let owner = Owner::this_process(random_id());
+                let instance = Arc::new(self.state.create_instance(&owner)?);
+                let guardian = Guardian::start(instance.path());
+                self.sweep_in_the_background(None);
+                Ok(Home { instance, guardian })
+            })
+            .await
+    }
+
+    fn sweep_in_the_background(&self, engine: Option<codebridge_runtimes::RuntimeId>) {
+        let state = self.state.clone();
+        self.tasks.spawn(async move {
+            let swept = sweep(&state, engine.as_slice()).await;
+            if !swept.removed.is_empty() {
+                tracing::info!(count = swept.removed.len(), "removed what a dead bridge had left");
+            }
+            for error in swept.failed {
+                tracing::warn!(%error, "what a dead bridge left stays");
+            }
+        });
+    }
+
+    /// Starts an interpreter with the first runtime that can. The notices are for the call that started it.
+    pub(super) async fn start(
+        &self,
+        queries: &Arc<Queries>,
+        progress: &mpsc::Sender<Progress>,
+        cancel: &CancellationToken,
+    ) -> Result<(Interpreter, Vec<String>), StartFailure> {
+        let start = self.start_quietly(queries, cancel);
+        tokio::pin!(start);
+        if let Ok(done) = tokio::time::timeout(SLOW_START, &mut start).await {
+            return done;
+        }
+        let _ = progress.try_send(Progress::Preparing("starting a sandbox".into()));
+        start.await
+    }
+
+    async fn start_quietly(
+        &self,
+        queries: &Arc<Queries>,
+        cancel: &CancellationToken,
+    ) -> Result<(Interpreter, Vec<String>), StartFailure> {
+        let home = self.home().await?;
+        loop {
+            let (probe, roots) = (self.probe(&home.instance), self.roots_for(home));
+            let choosing = self.detector.choose(&probe, &roots, &home.instance);
+            let choice = tokio::select! {
+                choice = choosing => choice?,
+                () = cancel.cancelled() => return Err(StartFailure::sandbox("cancelled")),
+            };
+            let refusal = match self.start_with(&choice, home, queries, cancel).await {
+                Ok(interpreter) => {
+                    if !self.swept_engine.swap(true, Ordering::Relaxed) {
+                        self.sweep_in_the_background(Some(choice.runtime.clone()));
+                    }
+                    return Ok((interpreter, self.notices(&choice)));
+                }
+                Err(Attempt::Refused(refusal)) => refusal,
+                Err(Attempt::Failed(failure)) => return Err(failure),
+            };
+            let text =
+                format!("{} did not start a sandbox: {refusal}\n  hint: {}", choice.runtime, refusal.hint());
+            if !self.detector.reject(&choice, refusal).await {
+                return Err(StartFailure::sandbox(text));
+            }
+        }
+    }
+
+    fn roots_for<'a>(&'a self, home: &'a Home) -> super::roots::Provider<'a> {
+        self.roots.provider(&home.instance)
+    }
+
+    async fn start_with(
+        &self,
+        choice: &Choice,
+        home: &Home,
+        queries: &Arc<Queries>,
+        cancel: &CancellationToken,
+    ) -> Result<Interpreter, Attempt> {
+        let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
+        let mut spec = self.template.spec(&home.instance, guest::argv());
+        spec.root = choice.root.clone();
+        spec.env.splice(0..0, choice.env.iter().cloned());
+        let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
+        let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
+        let blob = guest::blob(sandbox.address_space_to_set());
+        let tools = queries.tools().load();
+        let started =
+            Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;
+        let (sandbox, error) = match started {
+            Ok(interpreter) => return Ok(interpreter),
+            Err(failed) => failed,
+        };
+        let attempt = match error {
+            StartError::Ended(end, messages) => Attempt::Refused(driver.explain(end, &messages)),
+            StartError::TimedOut(message) => Attempt::Refused(Refusal::TimedOut { message }),
+            StartError::Frame(error) => Attempt::Refused(Refusal::Other { message: error.to_string() }),
+            StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
+                "the sandbox speaks version {version} of the protocol, this bridge another one"
+            ))),
+            StartError::Cancelled => Attempt::Failed(StartFailure::sandbox("cancelled")),
+        };
+        if let Err(error) = sandbox.end().await {
+            tracing::warn!(%error, "a sandbox that did not start was left behind");
+        }
+        Err(attempt)
+    }
+
+    /// Said with the first result only: the wanted image was not to be had, or limits are weaker than they look.
+    fn notices(&self, choice: &Choice) -> Vec<String> {
+        let mut said = self.warned_of_fallback.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut said, true) || !choice.fallback {
+            return Vec::new();
+        }
+        let text = "the image python:3.14-slim is not to be had here: this machine's own Python runs in its place \
+                    (set MCP_BRIDGE_IMAGE to choose an image, or to 'host:' for this without the notice)";
+        tracing::warn!("{text}");
+        vec![text.into()]
+    }
+
+    fn probe(&self, instance: &Instance) -> Probe {
+        let argv = ["python3", "-B", "-c", guest::PROBE].map(String::from).to_vec();
+        Probe {
+            template: self.template.spec(instance, argv),
+            expected: guest::PROBE_ANSWER.into(),
+            limit: START_LIMIT,
+        }
+    }
+
+    /// Tries every runtime, for diagnosis.
+    pub(super) async fn examine(&self) -> Result<Vec<ProbeReport>, StartFailure> {
+        let home = self.home().await?;
+        Ok(self.detector.examine(&self.probe(&home.instance), &self.roots_for(home), &home.instance).await)
+    }
+
+    /// The last launch that failed although its probe had run.
+    pub(super) fn setback(&self) -> Option<codebridge_runtimes::Setback> {
+        self.detector.setback()
+    }
+
+    /// Removes what is left of this bridge's sandboxes and its folder, and lets the guardian go.
+    pub(super) async fn close(&self) {
+        let Some(home) = self.home.get() else { return };
+        let swept = reclaim_instance(&home.instance).await;
+        for error in swept.failed {
+            tracing::error!(%error, "a sandbox was left behind");
+        }
+        home.guardian.release().await;
+    }
+}
+
+/// What became of one attempt to start.
+enum Attempt {
+    /// The runtime would not; another one may.
+    Refused(Refusal),
+    /// Nothing that another runtime would do better.
+    Failed(StartFailure),
+}
+
+impl Attempt {
+    fn of(error: LaunchError) -> Self {
+        match error {
+            LaunchError::Exec(error) => Self::Refused(Refusal::Other { message: error.to_string() }),
+            other => Self::Failed(StartFailure::sandbox(other)),
+        }
+    }
+}
+
+impl Template {
+    /// A specification whose root is still to be filled in.
+    fn spec(&self, instance: &Instance, argv: Vec<String>) -> SandboxSpec {
+        let env = [("HOME", "/workspace"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8")];
+        SandboxSpec {
+            name: instance.next_name(),
+            root: RootFs::Host,
+            argv,
+            env: env.map(|(key, value)| (key.to_string(), value.to_string())).to_vec(),
+            cwd: "/workspace".into(),
+            hostname: "sandbox".into(),
+            tmpfs: TMPFS.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
+            user: self.user,
+            limits: self.limits,
+            owner: instance.owner().clone(),
+            security_options: self.security_options.clone(),
+        }
+    }
+}
+
+/// `$XDG_CACHE_HOME/codebridge` or its usual place.
+fn cache_dir() -> Option<PathBuf> {
+    use etcetera::BaseStrategy;
+    Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("codebridge"))
+}
+
+/// Ten random lower-case letters and digits.
+fn random_id() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    format!("{:010x}", random & 0xff_ffff_ffff)
+}

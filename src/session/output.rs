@@ -1,0 +1,252 @@
+//! The output of a run: what is shown, within a budget, and the whole of it on disk when it is more.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::{OutputStream, Stream};
+
+/// Bytes of one stream of one run that are kept on disk; what comes after is counted and dropped.
+const KEPT_PER_STREAM: u64 = 256 << 20;
+/// Runs whose output is kept.
+const KEPT_RUNS: usize = 32;
+
+/// Collects one stream. Memory stays within twice the budget whatever arrives.
+#[derive(Debug)]
+pub(super) struct Capture {
+    /// Bytes shown at most.
+    budget: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+    spill: Option<Spill>,
+}
+
+/// The file behind a stream that is longer than its budget. It has no name: it goes with its last user.
+#[derive(Debug)]
+struct Spill {
+    file: File,
+    length: u64,
+}
+
+impl Capture {
+    pub(super) fn new(budget: usize) -> Self {
+        Self { budget, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
+    }
+
+    /// Takes in what arrived.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = self.budget.saturating_sub(self.head.len());
+        let (first, rest) = bytes.split_at(bytes.len().min(room));
+        self.head.extend_from_slice(first);
+        if rest.is_empty() {
+            return;
+        }
+        if self.spill.is_none() {
+            self.spill = Spill::start(&self.head);
+        }
+        if let Some(spill) = &mut self.spill {
+            spill.append(rest);
+        }
+        let last = &rest[rest.len().saturating_sub(self.budget)..];
+        self.tail.extend(last);
+        let surplus = self.tail.len().saturating_sub(self.budget);
+        self.tail.drain(..surplus);
+    }
+
+    /// Ends the capture: what to show, and the whole of it where that is more. `rest` says how to get it.
+    pub(super) fn finish(mut self, rest: impl FnOnce() -> String) -> (Stream, Option<KeptStream>) {
+        if self.total <= self.budget as u64 {
+            let text = String::from_utf8_lossy(&self.head).into_owned();
+            return (Stream { text, total_bytes: self.total, truncated: false }, None);
+        }
+        let half = self.budget / 2;
+        let tail = self.tail.make_contiguous();
+        // The beginning of the tail may still be in what was kept as the head.
+        let behind_head = self.total - self.head.len() as u64;
+        let wanted = (self.budget - half).min(usize::try_from(self.total).unwrap_or(usize::MAX));
+        let mut last = Vec::with_capacity(wanted);
+        if (behind_head as usize) < wanted {
+            last.extend_from_slice(&self.head[self.head.len() - (wanted - behind_head as usize)..]);
+        }
+        last.extend_from_slice(&tail[tail.len().saturating_sub(wanted)..]);
+        let first = whole_lines_at_the_end(&self.head[..half]);
+        let last = whole_lines_at_the_start(&last);
+        let omitted = self.total.saturating_sub((first.len() + last.len()) as u64);
+        let kept = self.spill.map(|spill| KeptStream { file: Arc::new(spill.file), length: spill.length });
+        let notice = match &kept {
+            Some(kept) if kept.length < self.total => {
+                format!(
+                    "[output cut: {} bytes in all, {omitted} not shown; the first {} are kept: {}]",
+                    self.total,
+                    kept.length,
+                    rest()
+                )
+            }
+            Some(_) => format!("[output cut: {} bytes in all, {omitted} not shown; {}]", self.total, rest()),
+            None => format!(
+                "[output cut: {} bytes in all, {omitted} not shown and lost: no temporary file could be written]",
+                self.total
+            ),
+        };
+        let text = format!(
+            "{notice}\n{}\n[… {omitted} bytes …]\n{}",
+            String::from_utf8_lossy(first).trim_end_matches('\n'),
+            String::from_utf8_lossy(last)
+        );
+        (Stream { text, total_bytes: self.total, truncated: true }, kept)
+    }
+}
+
+impl Spill {
+    fn start(head: &[u8]) -> Option<Self> {
+        let started = tempfile::tempfile().and_then(|mut file| file.write_all(head).map(|()| file));
+        match started {
+            Ok(file) => Some(Self { file, length: head.len() as u64 }),
+            Err(error) => {
+                tracing::warn!(%error, "output beyond the budget is not kept");
+                None
+            }
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let room = usize::try_from(KEPT_PER_STREAM.saturating_sub(self.length)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(room)];
+        if self.file.write_all(bytes).is_ok() {
+            self.length += bytes.len() as u64;
+        } else {
+            // A full disk: what was written so far stays readable.
+            let _ = self.file.seek(SeekFrom::Start(self.length));
+        }
+    }
+}
+
+/// Without a last line that was cut in two, unless it is all there is.
+fn whole_lines_at_the_end(bytes: &[u8]) -> &[u8] {
+    match bytes.iter().rposition(|&b| b == b'\n') {
+        Some(end) if end > 0 => &bytes[..=end],
+        _ => &bytes[..bytes.len() - partial_character(bytes)],
+    }
+}
+
+/// Without a first line that was cut in two, unless it is all there is.
+fn whole_lines_at_the_start(bytes: &[u8]) -> &[u8] {
+    match bytes.iter().position(|&b| b == b'\n') {
+        Some(end) if end + 1 < bytes.len() => &bytes[end + 1..],
+        _ => &bytes[bytes.iter().take(3).take_while(|&&b| b & 0xc0 == 0x80).count()..],
+    }
+}
+
+/// How many bytes at the end belong to a UTF-8 character that is not complete.
+fn partial_character(bytes: &[u8]) -> usize {
+    match str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
+        _ => 0,
+    }
+}
+
+/// One stream of a run that was cut.
+#[derive(Debug, Clone)]
+pub(super) struct KeptStream {
+    file: Arc<File>,
+    length: u64,
+}
+
+impl KeptStream {
+    /// Bytes from `start`, at most `length` and never more than one read may return.
+    fn read(&self, start: u64, length: u64) -> Vec<u8> {
+        let length = length.min(self.length.saturating_sub(start)).min(64 << 20);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        match self.file.read_exact_at(&mut bytes, start) {
+            Ok(()) => bytes,
+            Err(error) => {
+                tracing::warn!(%error, "a kept output cannot be read");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// The kept outputs of the last runs.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    runs: VecDeque<(u32, [Option<KeptStream>; 2])>,
+}
+
+impl Outputs {
+    pub(super) fn keep(&mut self, run: u32, stdout: Option<KeptStream>, stderr: Option<KeptStream>) {
+        if stdout.is_none() && stderr.is_none() {
+            return;
+        }
+        if self.runs.len() == KEPT_RUNS {
+            self.runs.pop_front();
+        }
+        self.runs.push_back((run, [stdout, stderr]));
+    }
+
+    pub(super) fn runs(&self) -> Vec<u32> {
+        self.runs.iter().map(|(run, _)| *run).collect()
+    }
+
+    pub(super) fn read(&self, run: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
+        let (_, streams) = self.runs.iter().find(|(id, _)| *id == run)?;
+        let index = match stream {
+            OutputStream::Stdout => 0,
+            OutputStream::Stderr => 1,
+        };
+        Some(streams[index].as_ref()?.read(start, length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(budget: usize, chunks: &[&[u8]]) -> (Stream, Option<KeptStream>) {
+        let mut capture = Capture::new(budget);
+        chunks.iter().for_each(|chunk| capture.push(chunk));
+        capture.finish(|| "ask".into())
+    }
+
+    #[test]
+    fn what_fits_is_shown_as_it_is() {
+        let (stream, kept) = captured(10, &[b"a\n\n", b"b\xff\n"]);
+        assert_eq!(stream, Stream { text: "a\n\nb\u{fffd}\n".into(), total_bytes: 6, truncated: false });
+        assert!(kept.is_none());
+    }
+
+    #[test]
+    fn more_is_cut_in_the_middle_at_lines_and_kept_whole() {
+        let lines: Vec<u8> = (0..1000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+        for size in [1, 7, 64, 10_000] {
+            let chunks: Vec<&[u8]> = lines.chunks(size).collect();
+            let (stream, kept) = captured(100, &chunks);
+            assert!(stream.truncated && stream.total_bytes == lines.len() as u64);
+            let shown: Vec<&str> = stream.text.lines().collect();
+            assert!(
+                shown[0].starts_with("[output cut: 8890 bytes in all, ") && shown[0].ends_with("ask]"),
+                "{shown:?}"
+            );
+            assert_eq!((shown[1], *shown.last().unwrap()), ("line 0", "line 999"));
+            assert!(
+                shown[2..].iter().all(|line| line.starts_with("line ") || line.starts_with("[… ")),
+                "{shown:?}"
+            );
+            let kept = kept.unwrap();
+            assert_eq!(kept.read(0, u64::MAX), lines);
+            assert_eq!(kept.read(5, 3), lines[5..8]);
+            assert_eq!(kept.read(9_999_999, 3), b"");
+        }
+    }
+
+    #[test]
+    fn a_single_long_line_is_cut_between_characters() {
+        let text = "ä".repeat(500);
+        let (stream, _) = captured(101, &[text.as_bytes()]);
+        assert!(!stream.text.contains('\u{fffd}'), "{}", stream.text);
+    }
+}

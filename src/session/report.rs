@@ -1,0 +1,156 @@
+//! From what an interpreter reported to what the caller is told.
+
+use std::time::Duration;
+
+use codebridge_runtimes::{HeldLimits, Mechanism};
+
+use super::frames::{DoneStatus, InterpreterEnd};
+use super::interpreter::{Interrupt, Loss, RunEnd, RunReport};
+use super::output::KeptStream;
+use super::{Failure, RunOutcome, Status, Stream};
+
+/// SIGKILL, which is also how the kernel ends a process for want of memory.
+const SIGKILL: i32 = 9;
+
+/// For interpreters of which nothing is known any more.
+pub(super) const UNKNOWN_LIMITS: HeldLimits =
+    HeldLimits { memory: Mechanism::Nothing, pids: Mechanism::Nothing, cpus: Mechanism::Nothing };
+
+/// The outcome of a run, and what else follows from it.
+pub(super) struct Report {
+    pub(super) outcome: RunOutcome,
+    /// Why the session is gone, when it is.
+    pub(super) loss: Option<String>,
+    pub(super) stdout: Option<KeptStream>,
+    pub(super) stderr: Option<KeptStream>,
+}
+
+/// The outcome of a call whose code never ran.
+pub(super) fn failed_start(failure: Failure, text: String, cancelled: bool) -> RunOutcome {
+    RunOutcome {
+        run_id: 0,
+        status: if cancelled { Status::Cancelled } else { Status::Error },
+        failure: Some(failure),
+        exit_code: None,
+        stdout: Stream::default(),
+        stderr: Stream::default(),
+        error: Some(text),
+        notices: Vec::new(),
+        elapsed: Duration::ZERO,
+    }
+}
+
+/// Why a session is gone, in a few words.
+pub(super) fn describe_loss(loss: &Loss, limits: HeldLimits, memory: u64) -> String {
+    let megabytes = memory >> 20;
+    match loss {
+        Loss::Ended(InterpreterEnd { out_of_memory: true, .. }) => {
+            format!("out of memory: it needed more than its limit of {megabytes} MiB")
+        }
+        Loss::Ended(InterpreterEnd { signal: Some(SIGKILL), .. }) if limits.memory == Mechanism::Cgroup => {
+            format!(
+                "killed by SIGKILL, most likely for needing more than its memory limit of {megabytes} MiB"
+            )
+        }
+        Loss::Ended(InterpreterEnd { signal: Some(signal), .. }) => {
+            format!("the interpreter was ended by {}", signal_name(*signal))
+        }
+        Loss::Ended(InterpreterEnd { exit, .. }) => {
+            format!("the code ended its interpreter with exit status {}", exit.unwrap_or(0))
+        }
+        Loss::Vanished(text) => text.clone(),
+        Loss::Forged(text) => format!("{text}; such a sandbox is ended"),
+        Loss::Stubborn => "the code did not heed the interrupt".into(),
+    }
+}
+
+/// Puts a report into the caller's words.
+pub(super) fn outcome_of(
+    run_id: u32,
+    report: RunReport,
+    session: &str,
+    describe: impl FnOnce(&Loss) -> String,
+) -> Report {
+    let RunReport { end, interrupted, stdout, stderr, traceback, mut notices, elapsed } = report;
+    let (stdout, kept_stdout) = stdout;
+    let (mut stderr, kept_stderr) = stderr;
+    if !traceback.is_empty() {
+        if !stderr.text.is_empty() && !stderr.text.ends_with('\n') {
+            stderr.text.push('\n');
+        }
+        stderr.text.push_str(&traceback);
+    }
+    let loss = match &end {
+        RunEnd::Lost(loss) => Some(describe(loss)),
+        RunEnd::Done { .. } => None,
+    };
+    if loss.is_some() {
+        notices.push(format!(
+            "session '{session}' has ended; the next call starts a new one without its variables"
+        ));
+    }
+    let why = |interrupt| match interrupt {
+        Interrupt::Timeout => (Status::Timeout, "the code ran longer than its timeout"),
+        Interrupt::Cancel => (Status::Cancelled, "the call was cancelled"),
+    };
+    let (status, failure, exit_code, error) = match (end, interrupted) {
+        (RunEnd::Done { .. }, Some(interrupt)) => {
+            let (status, what) = why(interrupt);
+            (
+                status,
+                Some(Failure::Code),
+                None,
+                Some(format!("{what} and was interrupted; variables are kept")),
+            )
+        }
+        (RunEnd::Lost(_), Some(interrupt)) => {
+            let (status, what) = why(interrupt);
+            let loss = loss.as_deref().unwrap_or_default();
+            (status, Some(Failure::Code), None, Some(format!("{what} and was ended: {loss}")))
+        }
+        (RunEnd::Done { status: DoneStatus::Ok, .. }, None) => (Status::Success, None, Some(0), None),
+        (RunEnd::Done { status: DoneStatus::Exit, exit_code: 0, .. }, None) => {
+            (Status::Success, None, Some(0), None)
+        }
+        (RunEnd::Done { status: DoneStatus::Exit, exit_code, error }, None) => {
+            (Status::Error, Some(Failure::Code), Some(exit_code), some_text(error))
+        }
+        (RunEnd::Done { exit_code, error, .. }, None) => {
+            (Status::Error, Some(Failure::Code), Some(exit_code), some_text(error))
+        }
+        (RunEnd::Lost(Loss::Ended(end)), None) => {
+            let code = end.exit.or(end.signal.map(|signal| 128 + signal));
+            (Status::Error, Some(Failure::Code), code, loss.clone())
+        }
+        (RunEnd::Lost(_), None) => (Status::Error, Some(Failure::Sandbox), None, loss.clone()),
+    };
+    let outcome = RunOutcome { run_id, status, failure, exit_code, stdout, stderr, error, notices, elapsed };
+    Report { outcome, loss, stdout: kept_stdout, stderr: kept_stderr }
+}
+
+fn some_text(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A signal as people know it: <https://man7.org/linux/man-pages/man7/signal.7.html>; these numbers are the same on every
+/// architecture that runs containers.
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        31 => "SIGSYS",
+        _ => return format!("signal {signal}"),
+    };
+    name.to_string()
+}

@@ -1,0 +1,310 @@
+//! All sessions of a bridge: by name, each with its queue, within a number, ended when idle.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use codebridge_runtimes::ProbeReport;
+use serde_json::json;
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::interpreter::{Budgets, Interpreter, Loss};
+use super::launch::{Launcher, StartFailure};
+use super::output::Outputs;
+use super::queries::Queries;
+use super::report::{Report, failed_start, outcome_of};
+use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
+use crate::settings::Settings;
+
+/// Bytes of standard error that are shown beside a traceback.
+const STDERR_BUDGET: usize = 8_000;
+
+/// The sessions of this bridge.
+#[derive(Debug, Clone)]
+pub struct Sessions(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    launcher: Launcher,
+    queries: Arc<Queries>,
+    outputs: Arc<StdMutex<Outputs>>,
+    slots: StdMutex<HashMap<String, Arc<Slot>>>,
+    /// One permit for each interpreter alive.
+    room: Arc<Semaphore>,
+    /// Told whenever a session becomes idle.
+    became_idle: Notify,
+    persist: bool,
+    idle_limit: Option<Duration>,
+    budgets: Budgets,
+    next_run: AtomicU32,
+    closing: CancellationToken,
+    /// Removals under way.
+    tasks: TaskTracker,
+}
+
+/// One named session. Holding its lock is holding the interpreter: calls queue here, in order.
+#[derive(Debug, Default)]
+struct Slot {
+    state: Arc<Mutex<SlotState>>,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    live: Option<Live>,
+    /// Why the interpreter before is gone, until somebody was told.
+    lost: Option<String>,
+    last_used: Option<Instant>,
+    idle_timer: Option<AbortHandle>,
+}
+
+#[derive(Debug)]
+struct Live {
+    interpreter: Interpreter,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Sessions {
+    /// No session yet; nothing is looked for before the first call.
+    pub fn new(settings: &Settings) -> Self {
+        let outputs = Arc::<StdMutex<Outputs>>::default();
+        let tasks = TaskTracker::new();
+        Self(Arc::new(Inner {
+            launcher: Launcher::new(settings, tasks.clone()),
+            queries: Arc::new(Queries::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
+            outputs,
+            slots: StdMutex::default(),
+            room: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
+            became_idle: Notify::new(),
+            persist: settings.session_persist.value,
+            idle_limit: settings.runtime_idle_timeout.value,
+            budgets: Budgets { stdout: settings.output_limit.value, stderr: STDERR_BUDGET },
+            next_run: AtomicU32::new(1),
+            closing: CancellationToken::new(),
+            tasks,
+        }))
+    }
+
+    /// Tries every runtime with the wanted image, for diagnosis.
+    ///
+    /// # Errors
+    /// The state folder cannot be used.
+    pub async fn examine(&self) -> Result<Vec<ProbeReport>, String> {
+        self.0.launcher.examine().await.map_err(|failure| failure.text)
+    }
+
+    /// The last launch that failed although its probe had run.
+    pub fn setback(&self) -> Option<codebridge_runtimes::Setback> {
+        self.0.launcher.setback()
+    }
+}
+
+impl RunPython for Sessions {
+    async fn run(
+        &self,
+        request: RunRequest,
+        progress: mpsc::Sender<Progress>,
+        cancel: CancellationToken,
+    ) -> RunOutcome {
+        let inner = &self.0;
+        let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
+        let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
+        let mut state = tokio::select! {
+            state = Arc::clone(&slot.state).lock_owned() => state,
+            () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
+        };
+        if let Some(timer) = state.idle_timer.take() {
+            timer.abort();
+        }
+        let outcome = tokio::select! {
+            outcome = inner.run_in(&mut state, request, &progress, &cancel) => outcome,
+            () = inner.closing.cancelled() => failed_start(Failure::Sandbox, "the bridge is shutting down".into(), true),
+        };
+        state.last_used = Some(Instant::now());
+        if throw_away || inner.closing.is_cancelled() {
+            if let Some(live) = state.live.take() {
+                inner.end(live);
+            }
+        } else if state.live.is_some() {
+            state.idle_timer = inner.start_idle_timer(&slot);
+        }
+        drop(state);
+        inner.became_idle.notify_waiters();
+        outcome
+    }
+
+    fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
+        lock(&self.0.outputs).read(run_id, stream, start, length)
+    }
+
+    fn kept_runs(&self) -> Vec<u32> {
+        lock(&self.0.outputs).runs()
+    }
+
+    async fn shutdown(&self) {
+        let inner = &self.0;
+        inner.closing.cancel();
+        let slots: Vec<_> = lock(&inner.slots).drain().map(|(_, slot)| slot).collect();
+        for slot in slots {
+            let mut state = slot.state.lock().await;
+            if let Some(live) = state.live.take() {
+                inner.end(live);
+            }
+        }
+        inner.tasks.close();
+        inner.tasks.wait().await;
+        inner.launcher.close().await;
+    }
+}
+
+impl Inner {
+    fn slot(&self, name: &str) -> Arc<Slot> {
+        Arc::clone(lock(&self.slots).entry(name.to_string()).or_default())
+    }
+
+    /// Runs code in a session whose lock is held.
+    async fn run_in(
+        self: &Arc<Self>,
+        state: &mut SlotState,
+        request: RunRequest,
+        progress: &mpsc::Sender<Progress>,
+        cancel: &CancellationToken,
+    ) -> RunOutcome {
+        if let Some(live) = &mut state.live
+            && let Some(loss) = live.interpreter.lost_while_idle()
+        {
+            state.lost = Some(format!("the one before ended while it was idle ({})", self.describe(&loss)));
+            if let Some(live) = state.live.take() {
+                self.end(live);
+            }
+        }
+        let mut notices = Vec::new();
+        if state.live.is_none() {
+            let started = tokio::select! {
+                started = self.start(progress, cancel) => started,
+                () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
+            };
+            match started {
+                Ok((live, said)) => {
+                    state.live = Some(live);
+                    notices = said;
+                    if let Some(why) = state.lost.take() {
+                        notices.push(format!(
+                            "session '{}' is new: {why}; its variables are gone",
+                            request.session
+                        ));
+                    }
+                }
+                Err(StartFailure { failure, text }) => {
+                    return failed_start(failure, text, cancel.is_cancelled());
+                }
+            }
+        }
+        let Some(live) = &mut state.live else {
+            return failed_start(Failure::Sandbox, "there is no interpreter".into(), false);
+        };
+        let id = self.next_run.fetch_add(1, Ordering::Relaxed);
+        // Nobody who listens has to hear it.
+        let _ = progress.send(Progress::Running).await;
+        let context =
+            serde_json::to_vec(&json!({ "servers": request.servers, "run_id": id })).unwrap_or_default();
+        let report = live
+            .interpreter
+            .run(id, request.code, context, request.timeout, self.budgets, progress, cancel)
+            .await;
+        let limits = live.interpreter.limits();
+        let Report { mut outcome, loss, stdout, stderr } = outcome_of(id, report, &request.session, |loss| {
+            super::report::describe_loss(loss, limits, self.launcher.memory_limit())
+        });
+        lock(&self.outputs).keep(id, stdout, stderr);
+        outcome.notices.splice(0..0, notices);
+        if let Some(loss) = loss {
+            state.lost = Some(format!("the one before was lost ({loss})"));
+            if let Some(live) = state.live.take() {
+                self.end(live);
+            }
+        }
+        outcome
+    }
+
+    fn describe(&self, loss: &Loss) -> String {
+        super::report::describe_loss(loss, super::report::UNKNOWN_LIMITS, self.launcher.memory_limit())
+    }
+
+    async fn start(
+        self: &Arc<Self>,
+        progress: &mpsc::Sender<Progress>,
+        cancel: &CancellationToken,
+    ) -> Result<(Live, Vec<String>), StartFailure> {
+        let room = self.make_room().await;
+        let (interpreter, notices) = self.launcher.start(&self.queries, progress, cancel).await?;
+        Ok((Live { interpreter, _room: room }, notices))
+    }
+
+    /// Room for one more interpreter: a free place, else that of the idle session which was not used for longest, else
+    /// the next that becomes idle.
+    async fn make_room(self: &Arc<Self>) -> OwnedSemaphorePermit {
+        loop {
+            let idle = self.became_idle.notified();
+            if let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() {
+                return permit;
+            }
+            if self.end_least_recently_used() {
+                continue;
+            }
+            tokio::select! {
+                () = idle => {}
+                permit = Arc::clone(&self.room).acquire_owned() => {
+                    if let Ok(permit) = permit {
+                        return permit;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends an idle session for another one's sake; false when none is idle.
+    fn end_least_recently_used(self: &Arc<Self>) -> bool {
+        let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
+        let idle = slots.iter().filter_map(|slot| Arc::clone(&slot.state).try_lock_owned().ok());
+        let oldest = idle.filter(|state| state.live.is_some()).min_by_key(|state| state.last_used);
+        let Some(mut state) = oldest else { return false };
+        let Some(live) = state.live.take() else { return false };
+        state.lost = Some("it had to make room for another session".into());
+        self.end(live);
+        true
+    }
+
+    /// Removes an interpreter's sandbox; its place is free at once.
+    fn end(self: &Arc<Self>, live: Live) {
+        let Live { interpreter, _room } = live;
+        self.tasks.spawn(async move {
+            if let Err(error) = interpreter.end().await {
+                tracing::error!(%error, "a sandbox was left behind");
+            }
+        });
+    }
+
+    fn start_idle_timer(self: &Arc<Self>, slot: &Arc<Slot>) -> Option<AbortHandle> {
+        let limit = self.idle_limit?;
+        let (inner, slot) = (Arc::clone(self), Arc::clone(slot));
+        // Not one of the tracked tasks: nobody waits for a timer.
+        let timer = tokio::spawn(async move {
+            tokio::time::sleep(limit).await;
+            let mut state = slot.state.lock().await;
+            let unused = state.last_used.is_some_and(|used| used.elapsed() >= limit);
+            if unused && let Some(live) = state.live.take() {
+                state.lost = Some(format!("it was ended after {} s without a call", limit.as_secs()));
+                inner.end(live);
+            }
+        });
+        Some(timer.abort_handle())
+    }
+}
+
+fn lock<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,125 @@
+//! Saved tools: `<state dir>/tools/<name>.py`, one function each. Written by `save_tool`, read at the start of a session;
+//! the user may read, edit and delete them.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// A function's source.
+const LONGEST_SOURCE: usize = 256 << 10;
+/// Functions that a session starts with.
+const MOST_TOOLS: usize = 500;
+
+/// Why a tool was not saved.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ToolError {
+    /// The name becomes a file name.
+    #[error("'{0}' is no name of a function")]
+    Name(String),
+    /// Code that fills the disk is not kept.
+    #[error("the function's source is longer than {LONGEST_SOURCE} bytes")]
+    TooLong,
+    /// Likewise.
+    #[error("there are {MOST_TOOLS} saved tools already; delete some of '{0}'")]
+    TooMany(PathBuf),
+    /// The file cannot be written.
+    #[error("failed to write '{path}': {source}")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The folder of saved tools.
+#[derive(Debug, Clone)]
+pub(super) struct SavedTools {
+    dir: PathBuf,
+}
+
+impl SavedTools {
+    pub(super) fn at(state_dir: PathBuf) -> Self {
+        Self { dir: state_dir.join("tools") }
+    }
+
+    /// Keeps a function's source, in place of an earlier one of the same name.
+    pub(super) fn save(&self, name: &str, source: &str) -> Result<PathBuf, ToolError> {
+        if !is_identifier(name) {
+            return Err(ToolError::Name(name.to_string()));
+        }
+        if source.len() > LONGEST_SOURCE {
+            return Err(ToolError::TooLong);
+        }
+        let path = self.dir.join(format!("{name}.py"));
+        let error = |source| ToolError::Write { path: path.clone(), source };
+        fs::create_dir_all(&self.dir).map_err(error)?;
+        if !path.exists() && self.names().len() >= MOST_TOOLS {
+            return Err(ToolError::TooMany(self.dir.clone()));
+        }
+        // Written beside and renamed, so that no session ever starts with half a function.
+        let mut staging = tempfile::NamedTempFile::new_in(&self.dir).map_err(error)?;
+        io::Write::write_all(&mut staging, source.as_bytes()).map_err(error)?;
+        staging.persist(&path).map_err(|failed| error(failed.error))?;
+        Ok(path)
+    }
+
+    /// Name and source of every saved tool, in the order of their names; a file that cannot be read is passed over.
+    pub(super) fn load(&self) -> Vec<(String, String)> {
+        let read = |name: String| {
+            let path = self.dir.join(format!("{name}.py"));
+            match fs::read_to_string(&path) {
+                Ok(source) if source.len() <= LONGEST_SOURCE => Some((name, source)),
+                Ok(_) => None,
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a saved tool cannot be read");
+                    None
+                }
+            }
+        };
+        self.names().into_iter().take(MOST_TOOLS).filter_map(read).collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".py").map(String::from))
+            .filter(|name| is_identifier(name))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// An ASCII identifier of a length that every file system takes.
+fn is_identifier(name: &str) -> bool {
+    name.len() <= 200
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_tool_comes_back_and_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = SavedTools::at(dir.path().join("not there yet"));
+        assert!(tools.load().is_empty());
+        tools.save("double", "def double(x): return x").unwrap();
+        tools.save("double", "def double(x): return 2 * x").unwrap();
+        assert_eq!(tools.load(), [("double".to_string(), "def double(x): return 2 * x".to_string())]);
+    }
+
+    #[test]
+    fn a_name_cannot_lead_out_of_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = SavedTools::at(dir.path().into());
+        for name in ["../x", "a/b", "", "1a", "a b", "a.b"] {
+            assert!(matches!(tools.save(name, ""), Err(ToolError::Name(_))), "{name}");
+        }
+        assert!(matches!(tools.save("x", &"x".repeat(LONGEST_SOURCE + 1)), Err(ToolError::TooLong)));
+    }
+}
