@@ -7,6 +7,7 @@ use codebridge_runtimes::{End, HeldLimits, Sandbox};
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -129,6 +130,7 @@ impl Early {
 pub(super) struct Interpreter {
     sandbox: Sandbox,
     frames: mpsc::UnboundedSender<ToGuest>,
+    writer: AbortHandle,
     events: mpsc::Receiver<Event>,
     /// What came between runs, for the next one.
     early: Early,
@@ -152,13 +154,13 @@ impl Interpreter {
         };
         let (frames, outgoing) = mpsc::unbounded_channel();
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
-        tokio::spawn(write_frames(stdin, guest, outgoing));
-        tokio::spawn(read_frames(stdout, sender, queries, frames.clone()));
+        let writer = tokio::spawn(write_frames(stdin, guest, outgoing)).abort_handle();
+        tokio::spawn(read_frames(stdout, sender, queries, frames.downgrade()));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
         let limits = sandbox.held();
-        let mut starting = Self { sandbox, frames, events, early: Early::default(), limits };
+        let mut starting = Self { sandbox, frames, writer, events, early: Early::default(), limits };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
             () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
@@ -217,6 +219,9 @@ impl Interpreter {
 
     /// Ends the sandbox and verifies that nothing is left of it.
     pub(super) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
+        // The end of its input tells the guest to leave; a writer that waits for it to read would keep that open.
+        self.writer.abort();
+        drop(self.events);
         self.sandbox.end().await
     }
 
@@ -391,7 +396,7 @@ async fn read_frames(
     stdout: ChildStdout,
     events: mpsc::Sender<Event>,
     queries: Arc<Queries>,
-    answers: mpsc::UnboundedSender<ToGuest>,
+    answers: mpsc::WeakUnboundedSender<ToGuest>,
 ) {
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
@@ -399,7 +404,10 @@ async fn read_frames(
             Ok(Some(FromGuest::Query(id, json))) => {
                 // In order and one at a time: a guest that asks faster than we answer waits.
                 let answer = queries.answer(&json).await;
-                let _ = answers.send(ToGuest::Answer(id, answer));
+                // Weak, or the sandbox's input would stay open as long as its output is read.
+                if let Some(answers) = answers.upgrade() {
+                    let _ = answers.send(ToGuest::Answer(id, answer));
+                }
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),
