@@ -159,7 +159,7 @@ pub static OUTPUT_LIMIT: Variable = Variable {
     flag: "output-limit",
     placeholder: "N",
     default: "20000",
-    meaning: "characters of standard output that a result shows; the middle of more is cut and can be read later",
+    meaning: "bytes of standard output that a result shows; the middle of more is cut and can be read later",
 };
 
 /// What is logged.
