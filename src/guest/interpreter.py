@@ -167,6 +167,8 @@ class Interpreter:
         status, text = b"ok 0\n", b""
         if error is not None:
             status, text = self.part("report").outcome(error)
+            # What goes with it may still have something to say.
+            del error
         self.flush_outputs()
         frames = [(b"N", number, notice.encode("utf-8", "replace")) for notice in dict.fromkeys(self.notices)]
         self.notices.clear()
