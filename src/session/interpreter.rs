@@ -20,6 +20,8 @@ use super::{OutputStream, Progress, Stream};
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
+/// Answers that wait for the guest to read them; each may hold megabytes.
+const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 /// Interrupted code that has not ended after this loses its session.
@@ -153,9 +155,10 @@ impl Interpreter {
             return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
         };
         let (frames, outgoing) = mpsc::unbounded_channel();
+        let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
-        let writer = tokio::spawn(write_frames(stdin, guest, outgoing)).abort_handle();
-        tokio::spawn(read_frames(stdout, sender, queries, frames.downgrade()));
+        let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
+        tokio::spawn(read_frames(stdout, sender, queries, answers));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
@@ -378,13 +381,25 @@ impl Running {
     }
 }
 
-/// Writes the guest, then frames as they come. A sandbox that does not read shows at its other end.
-async fn write_frames(mut stdin: ChildStdin, guest: Vec<u8>, mut frames: mpsc::UnboundedReceiver<ToGuest>) {
+/// Writes the guest, then frames as they come, until there are no more of ours. A sandbox that does not read shows at its
+/// other end.
+async fn write_frames(
+    mut stdin: ChildStdin,
+    guest: Vec<u8>,
+    mut frames: mpsc::UnboundedReceiver<ToGuest>,
+    mut answers: mpsc::Receiver<ToGuest>,
+) {
     use tokio::io::AsyncWriteExt;
     if stdin.write_all(&guest).await.is_err() {
         return;
     }
-    while let Some(frame) = frames.recv().await {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = frames.recv() => frame,
+            Some(answer) = answers.recv() => Some(answer),
+        };
+        let Some(frame) = frame else { return };
         if frame.write(&mut stdin).await.is_err() {
             return;
         }
@@ -396,7 +411,7 @@ async fn read_frames(
     stdout: ChildStdout,
     events: mpsc::Sender<Event>,
     queries: Arc<Queries>,
-    answers: mpsc::WeakUnboundedSender<ToGuest>,
+    answers: mpsc::Sender<ToGuest>,
 ) {
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
@@ -404,10 +419,8 @@ async fn read_frames(
             Ok(Some(FromGuest::Query(id, json))) => {
                 // In order and one at a time: a guest that asks faster than we answer waits.
                 let answer = queries.answer(&json).await;
-                // Weak, or the sandbox's input would stay open as long as its output is read.
-                if let Some(answers) = answers.upgrade() {
-                    let _ = answers.send(ToGuest::Answer(id, answer));
-                }
+                // A guest that asks and does not read its answers is not read either.
+                let _ = answers.send(ToGuest::Answer(id, answer)).await;
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),
