@@ -151,22 +151,8 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
                     .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 Ok(CustomResult::new(refusal))
             }
-            method if KNOWN_METHODS.contains(&method) => {
-                Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
-            }
+            "resources/read" => Err(ErrorData::invalid_params("malformed params of resources/read", None)),
             method => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None)),
         }
     }
 }
-
-/// Methods that the library knows, besides those that are looked at before it sees them.
-const KNOWN_METHODS: [&str; 8] = [
-    "completion/complete",
-    "logging/setLevel",
-    "prompts/get",
-    "prompts/list",
-    "resources/list",
-    "resources/read",
-    "resources/templates/list",
-    "tools/list",
-];

@@ -18,6 +18,9 @@ pub mod stdio;
 mod tool;
 mod transport;
 
+#[cfg(test)]
+mod tests;
+
 pub use payload::Payload;
 pub use render::{Rendered, render, render_plain};
 pub use serve::{Connection, ServeError, serve};
