@@ -2,7 +2,10 @@
 //!
 //! The folders of this crate are its layers; each `mod.rs` says what its room owns.
 
+pub mod cli;
 pub mod error;
+#[cfg(test)]
+mod fake_sessions;
 pub mod server;
 pub mod session;
 pub mod settings;

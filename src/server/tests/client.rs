@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex}
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::fake::FakeSessions;
+use crate::fake_sessions::FakeSessions;
 use crate::server::{Connection, ServeError, serve};
 use crate::settings::{RawSettings, Settings};
 

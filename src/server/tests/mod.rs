@@ -4,6 +4,5 @@ mod calls;
 mod client;
 mod ending;
 mod eras;
-mod fake;
 mod garbage;
 mod listings;

@@ -10,18 +10,18 @@ use tokio_util::sync::CancellationToken;
 use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, Stream};
 
 /// Sessions that obey these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
-/// released, whatever is cancelled), `panic`, `report TEXT…` (each word as a line, then hold) and `raise`.
+/// released, whatever is cancelled), `panic`, `report TEXT…` (each word as a line, then hold), `print TEXT` and `raise`.
 #[derive(Debug, Default)]
-pub(super) struct FakeSessions {
-    pub(super) requests: Mutex<Vec<RunRequest>>,
-    pub(super) started: Notify,
-    pub(super) release: Notify,
-    pub(super) cancelled: AtomicUsize,
-    pub(super) is_shut_down: AtomicBool,
-    pub(super) kept: Mutex<Vec<(u32, Vec<u8>)>>,
+pub(crate) struct FakeSessions {
+    pub(crate) requests: Mutex<Vec<RunRequest>>,
+    pub(crate) started: Notify,
+    pub(crate) release: Notify,
+    pub(crate) cancelled: AtomicUsize,
+    pub(crate) is_shut_down: AtomicBool,
+    pub(crate) kept: Mutex<Vec<(u32, Vec<u8>)>>,
 }
 
-pub(super) fn outcome(status: Status, stdout: &str) -> RunOutcome {
+pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
     RunOutcome {
         run_id: 1,
         status,
@@ -69,9 +69,22 @@ impl RunPython for FakeSessions {
             ("report", words) => {
                 for word in words.split(' ') {
                     let line = format!("{word}\n").into_bytes();
-                    progress.send(Progress::Output(OutputStream::Stdout, line)).await.unwrap();
+                    let _ = progress.send(Progress::Output(OutputStream::Stdout, line)).await;
                 }
                 hold.await
+            }
+            ("print", text) => {
+                let running = [Progress::Preparing("starting".into()), Progress::Running];
+                let streams = [OutputStream::Stdout, OutputStream::Stderr];
+                let output = streams.map(|stream| Progress::Output(stream, text.as_bytes().to_vec()));
+                for event in running.into_iter().chain(output) {
+                    // As the trait says: a closed receiver means that nobody looks.
+                    let _ = progress.send(event).await;
+                }
+                match cancel.is_cancelled() {
+                    true => outcome(Status::Cancelled, ""),
+                    false => outcome(Status::Success, text),
+                }
             }
             ("raise", _) => outcome(Status::Error, ""),
             _ => panic!("the test has no meaning for {code:?}"),
