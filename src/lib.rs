@@ -2,8 +2,10 @@
 //!
 //! The folders of this crate are its layers; each `mod.rs` says what its room owns.
 
+pub mod doctor;
 pub mod error;
 pub mod guest;
+pub mod housekeeping;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -22,6 +22,8 @@ use crate::state::{Instance, Record, StateError};
 
 /// A kill has to be complete within this time.
 pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
+/// How long a sandbox whose input has closed may take to leave by itself.
+const LEAVE_LIMIT: Duration = Duration::from_millis(300);
 /// Bytes of a runtime's own messages that are kept.
 const MESSAGES_LIMIT: usize = 8 << 10;
 
@@ -451,24 +453,29 @@ impl Sandbox {
         })
     }
 
-    /// Ends the sandbox: kill by name, remove, reap the runtime's process, verify. Also right after it ended by itself.
+    /// Ends the sandbox: its input closes and it may leave by itself for a moment, then it is killed by name, removed, the
+    /// runtime's process reaped, and all of it verified. Also right after it ended by itself.
     pub async fn end(mut self) -> Result<(), ReclaimError> {
         drop(self.stdin.take());
         drop(self.stdout.take());
-        let group = exec::group_of(&self.child);
-        let mut result = self.driver.reclaim(&self.name, &self.instance).await;
-        let left_by_itself = tokio::time::timeout(KILL_LIMIT / 2, self.child.wait()).await.is_ok();
-        if !left_by_itself {
-            exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
-        }
-        // The runtime may have been about to create what the first removal did not find yet.
-        let gone = self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
-        if result.is_err() || !left_by_itself || !gone {
-            result = self.driver.reclaim(&self.name, &self.instance).await;
-        }
+        let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
+        let gone = left && self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
+        let result = if gone { Ok(()) } else { self.kill().await };
         if result.is_ok() {
             self.instance.forget(&self.name);
         }
         result
+    }
+
+    async fn kill(&mut self) -> Result<(), ReclaimError> {
+        let group = exec::group_of(&self.child);
+        let result = self.driver.reclaim(&self.name, &self.instance).await;
+        let left = tokio::time::timeout(KILL_LIMIT / 2, self.child.wait()).await.is_ok();
+        if left && result.is_ok() {
+            return Ok(());
+        }
+        exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
+        // The runtime may have been about to create what the first removal did not find yet.
+        self.driver.reclaim(&self.name, &self.instance).await
     }
 }

@@ -34,4 +34,4 @@ pub use refusal::Refusal;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
-pub use sweep::{Swept, reclaim_instance, sweep};
+pub use sweep::{Swept, installed_engines, reclaim_instance, sweep};

@@ -1,9 +1,11 @@
 //! Removal of what dead bridges left, by records and by labels; what a live bridge owns is never touched.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::driver::{AnyDriver, ReclaimError, RuntimeId};
+use crate::driver::{AnyDriver, CgroupMode, ReclaimError, RuntimeId, RuntimeKind};
+use crate::exec;
 use crate::owner::OwnerState;
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
@@ -24,6 +26,17 @@ impl Swept {
             Err(error) => self.failed.push(error),
         }
     }
+}
+
+/// The engines on this machine that keep containers by label.
+pub fn installed_engines() -> Vec<RuntimeId> {
+    [RuntimeKind::Podman, RuntimeKind::Docker]
+        .into_iter()
+        .filter_map(|kind| {
+            let program = exec::find_program(Path::new(kind.program_name()))?;
+            Some(RuntimeId { kind, program, cgroups: CgroupMode::Direct, oci_runtime: None, remote: false })
+        })
+        .collect()
 }
 
 /// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its guardian.

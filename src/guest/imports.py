@@ -104,6 +104,9 @@ def notice_unawaited(warnings):
                 guest.hinted.discard(id(coroutine))
                 return
             guest.notices.append("did you forget await? The coroutine '%s' was never awaited." % coroutine.__qualname__)
+            if message.filename.startswith("<codebridge "):
+                # It went when nothing of the user's ran, and the place would say nothing.
+                return
         show(message)
 
     warnings._showwarnmsg = showwarnmsg

@@ -29,6 +29,13 @@ class ImportWatch:
                 return self.guest.part("imports").adjusted(spec)
 
 
+class OutputBuffer(_io.BufferedWriter):
+    """Cannot be closed: whoever wraps it in a text stream of their own, and drops that, would close it for all."""
+
+    def close(self):
+        self.flush()
+
+
 class Interpreter:
     def __init__(self, down, up, out, err, settings):
         self.pid = os.getpid()
@@ -160,6 +167,8 @@ class Interpreter:
         status, text = b"ok 0\n", b""
         if error is not None:
             status, text = self.part("report").outcome(error)
+            # What goes with it may still have something to say.
+            del error
         self.flush_outputs()
         frames = [(b"N", number, notice.encode("utf-8", "replace")) for notice in dict.fromkeys(self.notices)]
         self.notices.clear()
@@ -229,8 +238,9 @@ class Interpreter:
         """For tracebacks, inspect and the debugger, if one of them is there."""
         cache = getattr(sys.modules.get("linecache"), "cache", None)
         if cache is not None:
-            # Without a time of change, so that linecache does not look for the file.
-            cache[name] = len(self.sources[name]), None, self.sources[name].splitlines(True), name
+            text = self.sources[name]
+            # A last line without its end would be odd to linecache, a time of change would make it look for the file.
+            cache[name] = len(text), None, (text if text[-1:] == "\n" else text + "\n").splitlines(True), name
 
     def display(self, value):
         sys.displayhook(value)
@@ -243,8 +253,11 @@ class Interpreter:
     # The output streams, which user code may replace, close or take away the descriptors of.
 
     def open_output(self, number, name):
-        # Line by line, so that it streams and that little is lost when the process ends; the descriptor stays open.
-        stream = _io.open(number, "w", 1, "utf-8", "backslashreplace", None, False)
+        raw = _io.FileIO(number, "w", False)
+        raw.name = "<%s>" % name
+        # Line by line, so that it streams, and that little is lost when the process ends.
+        stream = _io.TextIOWrapper(OutputBuffer(raw), "utf-8", "backslashreplace", None, True)
+        stream.mode = "w"
         self.outputs[number] = stream
         setattr(sys, name, stream)
         setattr(sys, "__%s__" % name, stream)
@@ -255,14 +268,13 @@ class Interpreter:
             # A child process may have changed this for everybody who shares the pipe.
             os.set_blocking(number, True)
             stream = self.outputs[number]
-            try:
-                usable = not stream.closed
-            except ValueError:
-                usable = False
-            if not usable:
-                self.open_output(number, name)
-            elif getattr(sys, name, None) is not stream:
+            if getattr(sys, name, None) is not stream:
                 setattr(sys, name, stream)
+            try:
+                stream.closed
+            except ValueError:
+                # Its buffer was detached.
+                self.open_output(number, name)
 
     def flush_outputs(self):
         for number, stream in self.outputs.items():

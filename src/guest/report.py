@@ -120,16 +120,15 @@ def end_forked_child(error):
 
 
 def define_tools():
-    """Before the first cell, as part of it. A broken tool costs a notice, an interrupt leaves the rest for the next run."""
+    """Before the first cell, as part of it. A broken tool costs a notice; after an interrupt the next run has the rest."""
     while guest.tools:
-        name, _, source = guest.tools[0].partition("\n")
+        name, _, source = guest.tools.pop(0).partition("\n")
         file = "<saved tool %s>" % name
         try:
             guest.add_source(file, source)
             exec(compile(source, file, "exec", 0, True), guest.namespace)
             guest.tool_names.add(name)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
             guest.notices.append("The saved tool '%s' is broken and was skipped: %s" % (name, describe(error)))
-        del guest.tools[0]
+            if isinstance(error, KeyboardInterrupt):
+                raise

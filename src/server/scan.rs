@@ -142,22 +142,9 @@ mod tests {
     #[test]
     fn an_id_that_is_not_whole_or_not_the_outermost_is_none() {
         for text in [
-            "",
-            "{",
-            "[1]",
-            r#"{"id"#,
-            r#"{"id""#,
-            r#"{"id":"#,
-            r#"{"id":12"#,
-            r#"{"id":"ab"#,
-            r#"{"id":"ab\"#,
-            r#"{"id":null,"#,
-            r#"{"id":1.5,"#,
-            r#"{"id":{"id":1},"#,
-            r#"{"params":{"id":1}}"#,
-            r#"{"params":"\"id\":1,"}"#,
-            r#"{"id" 1}"#,
-            "{}}}",
+            "", "{", "[1]", r#"{"id"#, r#"{"id""#, r#"{"id":"#, r#"{"id":12"#, r#"{"id":"ab"#,
+            r#"{"id":"ab\"#, r#"{"id":null,"#, r#"{"id":1.5,"#, r#"{"id":{"id":1},"#,
+            r#"{"params":{"id":1}}"#, r#"{"params":"\"id\":1,"}"#, r#"{"id" 1}"#, "{}}}",
         ] {
             assert_eq!(id(text), None, "{text}");
         }
@@ -175,13 +162,8 @@ mod tests {
         assert_eq!(id_at_the_end(br#"xxx"},"id":7}"#), number(7));
         assert_eq!(id_at_the_end(br#"xxx\"id\":3"}}, "id" : 7 , "jsonrpc":"2.0","method":"a"} "#), number(7));
         for text in [
-            r#"xxx","id":7}}"#,
-            r#"xxx","id":7,"params":{}}"#,
-            r#"xxx\"id\":7}"#,
-            r#""id":7"#,
-            r#""id":null}"#,
-            r#""id""#,
-            "",
+            r#"xxx","id":7}}"#, r#"xxx","id":7,"params":{}}"#, r#"xxx\"id\":7}"#, r#""id":7"#,
+            r#""id":null}"#, r#""id""#, "",
         ] {
             assert_eq!(id_at_the_end(text.as_bytes()), None, "{text}");
         }

@@ -7,6 +7,7 @@ use codebridge_runtimes::{End, HeldLimits, Sandbox};
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,8 @@ use super::{OutputStream, Progress, Stream};
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
+/// Answers that wait for the guest to read them; each may hold megabytes.
+const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 /// Interrupted code that has not ended after this loses its session.
@@ -129,6 +132,7 @@ impl Early {
 pub(super) struct Interpreter {
     sandbox: Sandbox,
     frames: mpsc::UnboundedSender<ToGuest>,
+    writer: AbortHandle,
     events: mpsc::Receiver<Event>,
     /// What came between runs, for the next one.
     early: Early,
@@ -151,14 +155,15 @@ impl Interpreter {
             return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
         };
         let (frames, outgoing) = mpsc::unbounded_channel();
+        let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
-        tokio::spawn(write_frames(stdin, guest, outgoing));
-        tokio::spawn(read_frames(stdout, sender, queries, frames.clone()));
+        let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
+        tokio::spawn(read_frames(stdout, sender, queries, answers));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
         let limits = sandbox.held();
-        let mut starting = Self { sandbox, frames, events, early: Early::default(), limits };
+        let mut starting = Self { sandbox, frames, writer, events, early: Early::default(), limits };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
             () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
@@ -217,6 +222,9 @@ impl Interpreter {
 
     /// Ends the sandbox and verifies that nothing is left of it.
     pub(super) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
+        // The end of its input tells the guest to leave; a writer that waits for it to read would keep that open.
+        self.writer.abort();
+        drop(self.events);
         self.sandbox.end().await
     }
 
@@ -373,13 +381,25 @@ impl Running {
     }
 }
 
-/// Writes the guest, then frames as they come. A sandbox that does not read shows at its other end.
-async fn write_frames(mut stdin: ChildStdin, guest: Vec<u8>, mut frames: mpsc::UnboundedReceiver<ToGuest>) {
+/// Writes the guest, then frames as they come, until there are no more of ours. A sandbox that does not read shows at its
+/// other end.
+async fn write_frames(
+    mut stdin: ChildStdin,
+    guest: Vec<u8>,
+    mut frames: mpsc::UnboundedReceiver<ToGuest>,
+    mut answers: mpsc::Receiver<ToGuest>,
+) {
     use tokio::io::AsyncWriteExt;
     if stdin.write_all(&guest).await.is_err() {
         return;
     }
-    while let Some(frame) = frames.recv().await {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = frames.recv() => frame,
+            Some(answer) = answers.recv() => Some(answer),
+        };
+        let Some(frame) = frame else { return };
         if frame.write(&mut stdin).await.is_err() {
             return;
         }
@@ -391,7 +411,7 @@ async fn read_frames(
     stdout: ChildStdout,
     events: mpsc::Sender<Event>,
     queries: Arc<Queries>,
-    answers: mpsc::UnboundedSender<ToGuest>,
+    answers: mpsc::Sender<ToGuest>,
 ) {
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
@@ -399,7 +419,8 @@ async fn read_frames(
             Ok(Some(FromGuest::Query(id, json))) => {
                 // In order and one at a time: a guest that asks faster than we answer waits.
                 let answer = queries.answer(&json).await;
-                let _ = answers.send(ToGuest::Answer(id, answer));
+                // A guest that asks and does not read its answers is not read either.
+                let _ = answers.send(ToGuest::Answer(id, answer)).await;
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),

@@ -85,15 +85,8 @@ pub(super) fn parse_output_mode(text: &str) -> Option<OutputMode> {
 /// The transport in front of an image that other tools read and this one does not.
 pub(super) fn foreign_image_form(text: &str) -> Option<&'static str> {
     [
-        "docker://",
-        "docker-archive:",
-        "docker-daemon:",
-        "containers-storage:",
-        "oci-archive:",
-        "oci:",
-        "ostree:",
-        "sif:",
-        "tarball:",
+        "docker://", "docker-archive:", "docker-daemon:", "containers-storage:", "oci-archive:", "oci:",
+        "ostree:", "sif:", "tarball:",
     ]
     .into_iter()
     .find(|form| text.starts_with(form))

@@ -159,7 +159,7 @@ pub static OUTPUT_LIMIT: Variable = Variable {
     flag: "output-limit",
     placeholder: "N",
     default: "20000",
-    meaning: "characters of standard output that a result shows; the middle of more is cut and can be read later",
+    meaning: "bytes of standard output that a result shows; the middle of more is cut and can be read later",
 };
 
 /// What is logged.
@@ -214,25 +214,9 @@ pub static SERVERS_CONFIG: Variable = Variable {
 
 /// Every variable, in the order in which the README shows them.
 pub static ALL: [&Variable; 19] = [
-    &RUNTIME,
-    &IMAGE,
-    &TIMEOUT,
-    &MAX_TIMEOUT,
-    &MEMORY,
-    &PIDS,
-    &CPUS,
-    &CPU_QUOTA,
-    &CONTAINER_USER,
-    &RUNTIME_IDLE_TIMEOUT,
-    &MAX_SESSIONS,
-    &STATE_DIR,
-    &OUTPUT_MODE,
-    &OUTPUT_LIMIT,
-    &LOG_LEVEL,
-    &SESSION_PERSIST,
-    &SECURITY_OPT,
-    &ALLOW_SELF_SERVER,
-    &SERVERS_CONFIG,
+    &RUNTIME, &IMAGE, &TIMEOUT, &MAX_TIMEOUT, &MEMORY, &PIDS, &CPUS, &CPU_QUOTA, &CONTAINER_USER,
+    &RUNTIME_IDLE_TIMEOUT, &MAX_SESSIONS, &STATE_DIR, &OUTPUT_MODE, &OUTPUT_LIMIT, &LOG_LEVEL,
+    &SESSION_PERSIST, &SECURITY_OPT, &ALLOW_SELF_SERVER, &SERVERS_CONFIG,
 ];
 
 /// The table as the README shows it.

@@ -21,7 +21,7 @@ IMAGE_TAR=$CACHE/images/python-3.14.tar
 DOCKERD_DATA=$CACHE/dockerd
 DOCKER_SOCKET=$RUN/docker.sock
 DOCKER_URL=unix://$DOCKER_SOCKET
-HOST_USERS=$RUN/users
+HOST_USERS=$RUN/host.lock
 
 CARGO_DENY_VERSION=0.20.2
 
@@ -44,14 +44,16 @@ require_root() {
 }
 
 # What podman leaves running would keep our locks and the caller's pipe open for ever if it inherited them.
-without_inherited_files() {
-    "$@" 3>&- 4>&- 6>&- 7>&- 8>&- 9>&-
+# To be called in a subshell: a mere redirection would leave them open in the shell that waits for the command.
+close_inherited_files() {
+    exec 3>&- 4>&- 6>&- 7>&- 8>&- 9>&-
 }
 
 # No login, no environment of ours: what the user's podman finds is what its files and these variables say.
 as_test_user() (
     cd "$TEST_HOME" || exit
-    without_inherited_files setpriv --reuid "$TEST_UID" --regid "$TEST_UID" --init-groups -- \
+    close_inherited_files
+    exec setpriv --reuid "$TEST_UID" --regid "$TEST_UID" --init-groups -- \
         env -i HOME="$TEST_HOME" USER="$TEST_USER" PATH="$TEST_USER_PATH" LANG=C.UTF-8 \
         XDG_RUNTIME_DIR="$TEST_RUNTIME_DIR" "$@"
 )
@@ -106,11 +108,11 @@ leave_host() {
     exec 7>>"$HOST_USERS"
     if flock --nonblock 7; then
         stop_pause_process
-        without_inherited_files "$HOST_SCRIPTS/dockerd" stop --last
+        "$HOST_SCRIPTS/dockerd" stop --last
     fi
     exec 7>&-
 }
 
 start_dockerd() {
-    without_inherited_files "$HOST_SCRIPTS/dockerd" start --held
+    "$HOST_SCRIPTS/dockerd" start --held
 }

@@ -1,14 +1,13 @@
 //! Takes an image out of a local engine's store, for runtimes that have none.
 
-use std::path::Path;
-
 use tokio::process::ChildStdout;
 
 use super::CliDriver;
-use crate::driver::{AnyDriver, CgroupMode, RuntimeId, RuntimeKind};
+use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError};
 use crate::spec::SandboxName;
 use crate::state::{Instance, Record};
+use crate::sweep::installed_engines;
 
 /// An image in the store of podman or docker.
 #[derive(Debug, Clone)]
@@ -34,10 +33,8 @@ pub struct Export {
 
 /// Looks for an image in the stores of the engines that are installed here; nothing is pulled.
 pub async fn find_local_image(reference: &str) -> Option<LocalImage> {
-    for kind in [RuntimeKind::Podman, RuntimeKind::Docker] {
-        let Some(program) = exec::find_program(Path::new(kind.program_name())) else { continue };
-        let cgroups = CgroupMode::Direct;
-        let driver = CliDriver::new(RuntimeId { kind, program, cgroups, oci_runtime: None, remote: false });
+    for id in installed_engines() {
+        let driver = CliDriver::new(id);
         let Ok(Some(reference)) = driver.resolve_local(reference).await else { continue };
         if let Ok(Some((id, env))) = driver.inspect_image(&reference).await {
             return Some(LocalImage { driver, reference, id, env });

@@ -9,7 +9,6 @@ import json
 import os
 import select
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -161,6 +160,11 @@ class Guest:
             self.until(lambda: False)
         except GuestEnded as ended:
             return ended.end
+
+    def receive_now(self):
+        """What is there already, if anything."""
+        if select.select([self.source], [], [], 0)[0]:
+            self.receive(time.monotonic() + PATIENCE)
 
     def receive(self, deadline):
         ready, _, _ = select.select([self.source], [], [], max(0, deadline - time.monotonic()))

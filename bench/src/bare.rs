@@ -1,0 +1,72 @@
+//! The bare runtime: the same image, the same constraints, and `python3 -c` in place of a session.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use codebridge_runtimes::{
+    AnyDriver, CgroupMode, Instance, Limits, Owner, RootFs, RuntimeId, RuntimeKind, SandboxSpec, StateDir,
+    Tmpfs, User,
+};
+use tokio::io::AsyncReadExt;
+
+/// Runs the runtime without a bridge.
+pub(crate) struct Bare {
+    driver: Arc<AnyDriver>,
+    instance: Arc<Instance>,
+    root: RootFs,
+}
+
+impl Bare {
+    pub(crate) fn new(kind: RuntimeKind, program: std::path::PathBuf, root: RootFs) -> io::Result<Self> {
+        let id = RuntimeId { kind, program, cgroups: CgroupMode::Direct, oci_runtime: None, remote: false };
+        let owner = Owner::this_process(format!("bench{}{kind}", std::process::id()));
+        let instance = StateDir::usual().create_instance(&owner).map_err(io::Error::other)?;
+        Ok(Self { driver: Arc::new(AnyDriver::new(id)), instance: Arc::new(instance), root })
+    }
+
+    /// The whole of `RUNTIME run … python3 -c 'print(1+1)'`, from its start to its end.
+    pub(crate) async fn run(&self) -> io::Result<Duration> {
+        let spec = SandboxSpec {
+            name: self.instance.next_name(),
+            root: self.root.clone(),
+            argv: ["python3", "-B", "-c", "print(1+1)"].map(String::from).to_vec(),
+            env: vec![
+                ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
+                ("HOME".into(), "/workspace".into()),
+            ],
+            cwd: "/workspace".into(),
+            hostname: "sandbox".into(),
+            tmpfs: [("/tmp", 64 << 20), ("/workspace", 128 << 20), ("/projects", 16 << 20)]
+                .map(|(target, size)| Tmpfs { target: target.into(), size })
+                .to_vec(),
+            user: User { uid: 65534, gid: 65534 },
+            limits: Limits { memory: 512 << 20, pids: 128, cpus: None, descriptors: 1024 },
+            owner: self.instance.owner().clone(),
+            security_options: Vec::new(),
+        };
+        // Files are written before the clock starts: a bare runtime finds its bundle ready.
+        let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;
+        let warm = self.driver.launch(plan.clone(), &self.instance).await.map_err(io::Error::other)?;
+        warm.end().await.map_err(io::Error::other)?;
+        let started = Instant::now();
+        let mut sandbox = self.driver.launch(plan, &self.instance).await.map_err(io::Error::other)?;
+        let mut output = String::new();
+        if let Some(mut stdout) = sandbox.take_stdout() {
+            stdout.read_to_string(&mut output).await?;
+        }
+        let end = sandbox.wait().await?;
+        let elapsed = started.elapsed();
+        let messages = sandbox.messages();
+        sandbox.end().await.map_err(io::Error::other)?;
+        if output.trim() == "2" {
+            Ok(elapsed)
+        } else {
+            Err(io::Error::other(format!("the bare runtime failed: {end:?} {messages}")))
+        }
+    }
+
+    pub(crate) fn close(self) -> io::Result<()> {
+        self.instance.remove().map_err(io::Error::other)
+    }
+}

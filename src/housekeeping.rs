@@ -1,0 +1,99 @@
+//! What runs and what was left: the listings and removals behind `codebridge ps` and `codebridge reap`.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use codebridge_runtimes::{AnyDriver, OwnerState, SandboxName, StateDir, Swept, installed_engines, sweep};
+use serde::Serialize;
+
+/// One sandbox of some bridge of this user.
+#[derive(Debug, Clone, Serialize)]
+pub struct Listed {
+    /// Its name, which is the container's.
+    pub name: SandboxName,
+    /// What runs it.
+    pub runtime: String,
+    /// Where its root is from; unknown for one that is known by its labels only.
+    pub root: Option<String>,
+    /// Process id of the bridge that owns it.
+    pub owner_pid: u32,
+    /// `alive`, `dead`, or `elsewhere` when it belongs to another machine.
+    pub owner: &'static str,
+    /// Seconds since it was started.
+    pub age: Option<u64>,
+}
+
+/// Every sandbox that is written down or that an engine lists with our labels.
+pub async fn list() -> Vec<Listed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut found = BTreeMap::new();
+    for instance in StateDir::usual().instances() {
+        for record in instance.records() {
+            let listed = Listed {
+                name: record.name.clone(),
+                runtime: record.runtime.to_string(),
+                root: Some(record.root.to_string()),
+                owner_pid: instance.owner().pid,
+                owner: word(instance.owner().state()),
+                age: Some(now.saturating_sub(record.created)),
+            };
+            found.insert(record.name, listed);
+        }
+    }
+    for engine in installed_engines() {
+        let runtime = engine.to_string();
+        // An engine that does not answer has nothing to list.
+        for sandbox in AnyDriver::new(engine).list_owned().await.unwrap_or_default() {
+            found.entry(sandbox.name.clone()).or_insert_with(|| Listed {
+                name: sandbox.name,
+                runtime: runtime.clone(),
+                root: None,
+                owner_pid: sandbox.owner.pid,
+                owner: word(sandbox.owner.state()),
+                age: None,
+            });
+        }
+    }
+    found.into_values().collect()
+}
+
+/// A table for people; one line saying so when there is nothing.
+pub fn table(listed: &[Listed]) -> String {
+    if listed.is_empty() {
+        return "no sandboxes\n".into();
+    }
+    let head = ["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"].map(String::from).to_vec();
+    let rows = listed.iter().map(|one| {
+        let age = one.age.map_or_else(|| "-".into(), |seconds| format!("{seconds} s"));
+        let owner = format!("{} ({})", one.owner_pid, one.owner);
+        vec![
+            one.name.to_string(),
+            one.runtime.clone(),
+            one.root.clone().unwrap_or_else(|| "-".into()),
+            owner,
+            age,
+        ]
+    });
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Removes what dead bridges of this machine left, in every engine that is installed.
+pub async fn reap() -> Swept {
+    sweep(&StateDir::usual(), &installed_engines()).await
+}
+
+fn word(state: OwnerState) -> &'static str {
+    match state {
+        OwnerState::Alive => "alive",
+        OwnerState::Dead => "dead",
+        OwnerState::Elsewhere => "elsewhere",
+    }
+}
