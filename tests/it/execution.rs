@@ -25,13 +25,21 @@ fn a_session_keeps_variables_imports_functions_and_files(env: &TestEnv) {
     let code = "import json, inspect\ndef twice(n):\n    return 2 * n\n\
                 open('/tmp/a', 'w').write('tmp'); open('b', 'w').write('workspace')";
     assert_eq!(bridge.run(code).ok(), "9");
-    assert_eq!(bridge.run("print(json.dumps(twice(4)), open('/tmp/a').read(), open('/workspace/b').read())").ok(), "8 tmp workspace");
+    assert_eq!(
+        bridge.run("print(json.dumps(twice(4)), open('/tmp/a').read(), open('/workspace/b').read())").ok(),
+        "8 tmp workspace"
+    );
     assert_eq!(bridge.run("print(inspect.getsource(twice), end='')").ok(), "def twice(n):\n    return 2 * n");
     assert_eq!(bridge.run_in("another", "'x' in globals()").ok(), "False", "sessions share nothing");
     assert_eq!(bridge.run_in("another", "import os; os.path.exists('/tmp/a')").ok(), "False");
     assert_eq!(bridge.run_in("new", "'x' in globals()").ok(), "False");
     // `_` is what it is at a prompt only by habit; what the session defines is there by promise.
-    assert_eq!(bridge.run("sorted({'runtime', 'mcp', 'mcp_servers', 'LOADED_MCP_SERVERS', 'save_tool'} - set(dir()))").ok(), "[]");
+    assert_eq!(
+        bridge
+            .run("sorted({'runtime', 'mcp', 'mcp_servers', 'LOADED_MCP_SERVERS', 'save_tool'} - set(dir()))")
+            .ok(),
+        "[]"
+    );
     assert_eq!(bridge.run("from mcp import runtime as r\nr is runtime").ok(), "True");
     assert!(bridge.run("print(runtime.capability_summary())").ok().contains("runtime.output("));
     bridge.close();
@@ -63,7 +71,8 @@ fn output_of_every_kind_is_captured_line_by_line(env: &TestEnv) {
     assert_eq!(outcome.structured["stdout"], json!(["a", "", "  b", "child", "\u{fffd}\u{fffd}", "raw"]));
     assert_eq!(outcome.stderr(), "oops");
     assert_eq!(outcome.text, "a\n\n  b\nchild\n\u{fffd}\u{fffd}\nraw\nstderr:\noops");
-    let outcome = bridge.run("import os; os.system('ls /nowhere 2>/dev/null; echo status $?')").expect("success");
+    let outcome =
+        bridge.run("import os; os.system('ls /nowhere 2>/dev/null; echo status $?')").expect("success");
     assert_eq!(outcome.stdout().lines().next(), Some("status 2"));
     let _ = bridge.run("import sys; sys.stdout.close()");
     assert_eq!(bridge.run("print('open again')").ok(), "open again");
@@ -110,6 +119,9 @@ fn the_sandbox_is_as_the_readme_says(env: &TestEnv) {
     assert_eq!(said["sizes"], json!([64, 128]));
     assert_eq!((&said["ids"][0], &said["ids"][1]), (&json!(65534), &json!(65534)), "{said}");
     let refused = bridge.run("open('/usr/x', 'w')").expect("error");
-    assert!(refused.error().contains("Read-only file system") || refused.error().contains("Permission denied"), "{refused}");
+    assert!(
+        refused.error().contains("Read-only file system") || refused.error().contains("Permission denied"),
+        "{refused}"
+    );
     bridge.close();
 }

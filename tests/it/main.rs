@@ -9,6 +9,9 @@
 mod harness;
 
 mod execution;
+mod interrupts;
+mod losses;
+mod sessions;
 
 use std::process::ExitCode;
 
@@ -26,6 +29,9 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     suite.runtimes();
     execution::register(&mut suite);
+    interrupts::register(&mut suite);
+    losses::register(&mut suite);
+    sessions::register(&mut suite);
     let conclusion = libtest_mimic::run(&arguments, suite.trials);
     harness::env::remove_base();
     conclusion.exit_code()

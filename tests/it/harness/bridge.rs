@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,8 @@ pub(crate) struct BridgeBuilder<'a> {
 impl<'a> BridgeBuilder<'a> {
     pub(super) fn new(env: &'a TestEnv) -> Self {
         let command = env.command(env.binary());
-        let builder = Self { env, command, sockets: false, prefix: Vec::new() }.var("MCP_BRIDGE_LOG_LEVEL", "debug");
+        let builder =
+            Self { env, command, sockets: false, prefix: Vec::new() }.var("MCP_BRIDGE_LOG_LEVEL", "debug");
         match env.runtime_if_any() {
             Some(runtime) => builder
                 .var("MCP_BRIDGE_RUNTIME", runtime.kind.name())
@@ -122,8 +123,9 @@ pub(crate) struct Bridge<'a> {
 struct Shared {
     /// Who waits for an answer, by request id as JSON.
     waiting: Mutex<HashMap<String, Sender<Arrived>>>,
-    /// Messages that answer nobody: notifications, requests, errors without id.
-    others: Mutex<Vec<Value>>,
+    /// Messages that answer nobody: notifications, requests, errors without id; and whether the stream has ended.
+    others: Mutex<(Vec<Value>, bool)>,
+    another: Condvar,
     /// Lines that are no JSON-RPC message.
     garbage: Mutex<Vec<String>>,
 }
@@ -154,6 +156,8 @@ impl<'a> Bridge<'a> {
             }
             // Whoever still waits learns that nothing will come.
             reader.waiting.lock().unwrap().clear();
+            reader.others.lock().unwrap().1 = true;
+            reader.another.notify_all();
         });
         let (input, next_id) = (Mutex::new(Some(input)), AtomicI64::new(1));
         Self { env, process, input, shared, next_id, began: Instant::now() }
@@ -228,7 +232,19 @@ impl<'a> Bridge<'a> {
 
     /// Messages that came without being asked for.
     pub(crate) fn unasked(&self) -> Vec<Value> {
-        self.shared.others.lock().unwrap().clone()
+        self.shared.others.lock().unwrap().0.clone()
+    }
+
+    /// Waits for a message that comes without being asked for.
+    pub(crate) fn wait_for(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let mut others = self.shared.others.lock().unwrap();
+        loop {
+            if let Some(found) = others.0.iter().find(|message| is_it(message)) {
+                return found.clone();
+            }
+            assert!(!others.1, "the connection ended before {what}");
+            others = self.shared.another.wait(others).unwrap();
+        }
     }
 
     // Calls of the tool.
@@ -236,6 +252,27 @@ impl<'a> Bridge<'a> {
     /// Starts a call of `run_python` with these arguments.
     pub(crate) fn start_call(&self, arguments: Value) -> PendingCall<'_> {
         PendingCall(self.request("tools/call", json!({ "name": "run_python", "arguments": arguments })))
+    }
+
+    /// Starts code that prints `ready`, and returns when it has. `more` are further arguments.
+    pub(crate) fn start_until_ready(&self, session: &str, code: &str, more: Value) -> PendingCall<'_> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut arguments = json!({ "code": code, "session": session });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            arguments[key] = value.clone();
+        }
+        let token = format!("token-{id}");
+        let pending = self.expect_answer(&json!(id), "tools/call");
+        self.send(&json!({
+            "jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": { "name": "run_python", "arguments": arguments, "_meta": { "progressToken": token } },
+        }));
+        self.wait_for("the code was ready", |message| {
+            message["method"] == "notifications/progress"
+                && message["params"]["progressToken"] == *token
+                && message["params"]["message"].as_str().is_some_and(|text| text.contains("ready"))
+        });
+        PendingCall(pending)
     }
 
     /// Calls `run_python` with these arguments.
@@ -318,13 +355,15 @@ impl Shared {
             return self.garbage.lock().unwrap().push(message.to_string());
         }
         let answers = message.get("result").is_some() || message.get("error").is_some();
-        let waiting = answers
-            .then(|| self.waiting.lock().unwrap().remove(&message["id"].to_string()))
-            .flatten();
+        let waiting =
+            answers.then(|| self.waiting.lock().unwrap().remove(&message["id"].to_string())).flatten();
         match waiting {
             // Nobody waits any more when the test has let go of the answer.
             Some(sender) => drop(sender.send(Arrived { message, at })),
-            None => self.others.lock().unwrap().push(message),
+            None => {
+                self.others.lock().unwrap().0.push(message);
+                self.another.notify_all();
+            }
         }
     }
 }
@@ -364,7 +403,8 @@ impl Pending<'_> {
     /// The answer, and how long it took.
     pub(crate) fn answer(self) -> (Value, Duration) {
         let (what, id) = (self.what.clone(), self.id.clone());
-        self.answer_if_any().unwrap_or_else(|| panic!("the connection ended before {what} ({id}) was answered"))
+        self.answer_if_any()
+            .unwrap_or_else(|| panic!("the connection ended before {what} ({id}) was answered"))
     }
 
     /// The result; an error is none.

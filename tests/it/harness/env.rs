@@ -70,6 +70,10 @@ impl TestEnv {
         self.runtime.expect("this test runs without a runtime")
     }
 
+    pub(super) fn runtime_if_any(&self) -> Option<Runtime> {
+        self.runtime
+    }
+
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -173,8 +177,7 @@ impl TestEnv {
 
     /// A command of the test's user.
     pub(crate) fn command(&self, program: impl Into<OsString>) -> Prepared {
-        let prepared =
-            Prepared { argv: vec![program.into()], env: self.variables(), cwd: self.home() };
+        let prepared = Prepared { argv: vec![program.into()], env: self.variables(), cwd: self.home() };
         match self.user() {
             None => prepared,
             Some(user) => prepared.behind([
@@ -191,7 +194,8 @@ impl TestEnv {
     pub(crate) fn run<S: Into<OsString>>(&self, argv: impl IntoIterator<Item = S>) -> Output {
         let mut words = argv.into_iter().map(Into::into);
         let name: OsString = words.next().unwrap();
-        let program = if Path::new(&name).is_absolute() { name.into() } else { which(name.to_str().unwrap()).unwrap() };
+        let program =
+            if Path::new(&name).is_absolute() { name.into() } else { which(name.to_str().unwrap()).unwrap() };
         let mut command = self.command(program);
         command.argv.extend(words);
         command.run(&self.guard)

@@ -63,7 +63,8 @@ impl<'a> Traces<'a> {
             return;
         }
         for name in self.containers() {
-            let inspected = self.env.run([self.env.runtime().kind.name(), "container", "inspect", &name]).ok();
+            let inspected =
+                self.env.run([self.env.runtime().kind.name(), "container", "inspect", &name]).ok();
             let inspected: Value = serde_json::from_str(&inspected).unwrap();
             let container = &inspected[0];
             self.mounts.insert(container["Id"].as_str().unwrap().into());
@@ -76,7 +77,8 @@ impl<'a> Traces<'a> {
     /// The sandboxes that are written down.
     pub(crate) fn records(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.join("sandboxes")).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".json").map(String::from));
+        let names =
+            entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".json").map(String::from));
         names.collect()
     }
 
@@ -85,7 +87,8 @@ impl<'a> Traces<'a> {
         let kind = self.env.runtime().kind;
         if kind.is_engine() {
             let filter = format!("name=codebridge-{}-", self.id);
-            let listed = self.env.run([kind.name(), "ps", "--all", "--format={{.Names}}", "--filter", &filter]);
+            let listed =
+                self.env.run([kind.name(), "ps", "--all", "--format={{.Names}}", "--filter", &filter]);
             return listed.ok().lines().map(String::from).collect();
         }
         let entries = fs::read_dir(self.folder.join("oci").join(kind.name())).into_iter().flatten().flatten();
@@ -150,7 +153,9 @@ impl<'a> Traces<'a> {
 
 /// The processes in a process id namespace.
 pub(crate) fn processes_in(namespace: &Path) -> Vec<u32> {
-    processes().filter(|pid| fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|it| it == namespace)).collect()
+    processes()
+        .filter(|pid| fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|it| it == namespace))
+        .collect()
 }
 
 /// The process that is number 1 in there.

@@ -92,7 +92,8 @@ impl Machine {
     pub(crate) fn get() -> &'static Self {
         static MACHINE: OnceLock<Machine> = OnceLock::new();
         MACHINE.get_or_init(|| {
-            let text = |name: &str| env::var(format!("CODEBRIDGE_TEST_{name}")).ok().filter(|v| !v.is_empty());
+            let text =
+                |name: &str| env::var(format!("CODEBRIDGE_TEST_{name}")).ok().filter(|v| !v.is_empty());
             Self {
                 prepared: text("RUNTIMES").map(|names| names.split_whitespace().map(String::from).collect()),
                 image: text("IMAGE"),
@@ -155,7 +156,9 @@ fn try_out(runtime: Runtime) -> Result<(), String> {
                 return Err("there is no image for it (CODEBRIDGE_TEST_IMAGE)".into());
             };
             let mut command = env.command(program);
-            command.argv.extend(["run", "--rm", "--network=none", "--ulimit=nofile=1024:1024"].map(Into::into));
+            command
+                .argv
+                .extend(["run", "--rm", "--network=none", "--ulimit=nofile=1024:1024"].map(Into::into));
             command.argv.extend([image.into(), OsString::from("true")]);
             command.run(env.guard())
         }

@@ -172,7 +172,8 @@ impl Prepared {
     pub(crate) fn spawn(&self, guard: &Guard, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Running {
         let mut command = self.command();
         command.stdin(stdin).stdout(stdout).stderr(stderr);
-        let child = command.spawn().unwrap_or_else(|error| panic!("failed to start {}: {error}", self.line()));
+        let child =
+            command.spawn().unwrap_or_else(|error| panic!("failed to start {}: {error}", self.line()));
         // The command holds the child's ends of its streams.
         drop(command);
         let process = Arc::new(pidfd_open(pid_of(child.id()), PidfdFlags::empty()).unwrap());
@@ -217,10 +218,7 @@ impl Prepared {
 }
 
 /// Reads a stream to its end in a thread of its own.
-pub(crate) fn collect(
-    mut stream: impl Read + Send + 'static,
-    transcript: Transcript,
-) -> JoinHandle<Vec<u8>> {
+pub(crate) fn collect(mut stream: impl Read + Send + 'static, transcript: Transcript) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut all = Vec::new();
         let mut chunk = vec![0; 64 << 10];
@@ -337,4 +335,20 @@ pub(crate) fn eventually<T>(what: &str, limit: Duration, mut ask: impl FnMut() -
         assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The processes that were started by this one.
+pub(crate) fn children(of: u32) -> Vec<u32> {
+    processes().filter(|pid| parent_of(*pid) == Some(of)).collect()
+}
+
+/// Field 4 of `/proc/PID/stat`; the command before it may hold anything.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Sends a signal to a process that the test knows to be its own.
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    rustix::process::kill_process(pid_of(pid), signal).unwrap();
 }
