@@ -40,6 +40,21 @@ pub(super) struct Budgets {
     pub(super) stderr: usize,
 }
 
+/// One piece of code to run.
+#[derive(Debug)]
+pub(super) struct Cell {
+    /// Number of the run.
+    pub(super) id: u32,
+    /// Python source.
+    pub(super) code: String,
+    /// What the code may know of its call, as JSON.
+    pub(super) context: Vec<u8>,
+    /// How long it may run.
+    pub(super) timeout: Duration,
+    /// How much of its output is shown.
+    pub(super) budgets: Budgets,
+}
+
 /// Why a sandbox did not become an interpreter.
 #[derive(Debug)]
 pub(super) enum StartError {
@@ -231,14 +246,11 @@ impl Interpreter {
     /// Runs code. The interpreter lives on unless the report says that it is lost.
     pub(super) async fn run(
         &mut self,
-        id: u32,
-        code: String,
-        context: Vec<u8>,
-        timeout: Duration,
-        budgets: Budgets,
+        cell: Cell,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> RunReport {
+        let Cell { id, code, context, timeout, budgets } = cell;
         let started = Instant::now();
         let mut run = Running::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(context));
