@@ -39,11 +39,14 @@ pub(crate) async fn remove_empty(name: &SandboxName) {
     }
 }
 
-/// Groups are removed leaf first; their files need no removal.
+/// Groups are removed leaf first.
 fn remove_tree(path: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(path)?.flatten() {
         if entry.file_type()?.is_dir() {
             remove_tree(&entry.path())?;
+        } else {
+            // A group's files go with it and cannot be removed before; those in a plain folder have to be.
+            let _ = fs::remove_file(entry.path());
         }
     }
     fs::remove_dir(path)
