@@ -35,7 +35,8 @@ impl<P: RunPython> Bridge<P> {
 
     async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> Payload {
         let (progress, events) = mpsc::channel(progress::QUEUE);
-        let run = self.sessions.run(request.clone(), progress, context.ct.clone());
+        // Boxed, because the type of this future would be nested too deep for the compiler.
+        let run = Box::pin(self.sessions.run(request.clone(), progress, context.ct.clone()));
         let turn = context.extensions.get::<Turn>().cloned();
         let run = async move {
             match turn {
