@@ -1,8 +1,9 @@
 //! The drivers' common face: plan (pure), launch, reclaim, list.
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -359,11 +360,19 @@ impl AnyDriver {
     }
 }
 
-fn write_plan_file(path: &std::path::Path, content: &str) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
+/// Files may be shared by sandboxes that start at the same time: nobody ever sees half of one.
+fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == content.as_bytes()) {
+        return Ok(());
     }
-    std::fs::write(path, content)
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)?;
+    let mut staging = tempfile::NamedTempFile::new_in(folder)?;
+    staging.write_all(content.as_bytes())?;
+    // The mode of a temporary file is 0600; the profile is read by engines that may run as another user.
+    staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    staging.persist(path)?;
+    Ok(())
 }
 
 /// The runtime's own messages: the last bytes of its standard error.

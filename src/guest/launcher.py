@@ -45,14 +45,22 @@ def private_descriptors(descriptors):
     return moved
 
 
+def forget_boot():
+    """What the boot line left in the user's namespace, and from 3.13 on as the source of everything named <string>."""
+    main = sys.modules["__main__"].__dict__
+    for name in "os", "r", "s", "t", "b":
+        del main[name]
+    linecache = sys.modules.get("linecache")
+    for cache in "cache", "_interactive_cache":
+        getattr(linecache, cache, {}).clear()
+
+
 def become_interpreter(down, up, out, err):
     os.setpgid(0, 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
     descriptors = private_descriptors((down, up, out, err))
-    main = sys.modules["__main__"].__dict__
-    for name in "os", "r", "s", "t", "b":
-        del main[name]
+    forget_boot()
     pairs = (pair.split("=", 1) for pair in settings.decode().split())
     load("interpreter", load=load).Interpreter(*descriptors, dict(pairs)).serve()
 

@@ -26,8 +26,8 @@ const LONGEST_LINE: usize = 64 << 20;
 const MOST_QUEUED: usize = 16 << 20;
 /// Messages are written together up to this.
 const BATCH: usize = 64 << 10;
-/// How long the last answers may take to be written at the end.
-const FLUSH_TIME: Duration = Duration::from_secs(2);
+/// How long what is left may take to be written at the very end; the service has already waited for its answers.
+const FLUSH_TIME: Duration = Duration::from_millis(500);
 
 /// The server's end of the connection.
 #[derive(Debug)]

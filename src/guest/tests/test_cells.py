@@ -240,6 +240,13 @@ class Source(CellTest):
             result = guest.run("try: f()\nexcept KeyError:\n    import traceback; traceback.print_exc()")
             self.assertIn("raise KeyError('printed')  # marked", result.err)
 
+    def test_code_without_source_has_no_lines(self):
+        with Guest() as guest:
+            for code in "exec('def g(): 1/0')\ng()", "exec('1/0')":
+                traceback = guest.run(code).traceback
+                self.assertIn('File "<string>", line 1, in', traceback)
+                self.assertNotIn("import os", traceback)
+
     def test_lines_survive_a_cleared_cache(self):
         self.ok("import linecache\ndef broken():\n    raise ValueError  # still here")
         self.ok("linecache.clearcache()")
