@@ -21,7 +21,7 @@ use crate::driver::{
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
-use crate::rlimits;
+use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec};
@@ -126,7 +126,7 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            address_space_to_set: rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged).address_space,
+            own_limits: self.own_limits(spec),
         })
     }
 
@@ -168,6 +168,14 @@ impl CliDriver {
         }
         args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
+    }
+
+    fn own_limits(&self, spec: &SandboxSpec) -> OwnLimits {
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        OwnLimits {
+            address_space: rlimits::of(spec, unmanaged).address_space,
+            processes: unmanaged.then_some(spec.limits.pids),
+        }
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {
