@@ -71,7 +71,12 @@ fn arguments(planned: &Planned) -> String {
     let args: Vec<String> =
         planned.plan.command.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let nproc = |line: &str| line.starts_with("--ulimit=nproc=");
-    let lines = args.iter().map(|line| if nproc(line) { "--ulimit=nproc=MACHINE" } else { line });
+    // Of machines with cgroup v1 only.
+    let mask = |line: &str| line == "--security-opt=mask=/sys/fs/cgroup";
+    let lines = args
+        .iter()
+        .filter(|line| !mask(line))
+        .map(|line| if nproc(line) { "--ulimit=nproc=MACHINE" } else { line });
     plain(&lines.collect::<Vec<_>>().join("\n"), planned.base.path())
 }
 

@@ -12,6 +12,11 @@ const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// The types of cgroup v1 and v2 file systems: <https://man7.org/linux/man-pages/man2/statfs.2.html>.
 const CGROUP_MAGIC: [rustix::fs::FsWord; 2] = [0x0027_e0eb, 0x6367_7270];
 
+/// Whether this machine has the controllers of version 1, alone or beside version 2.
+pub(crate) fn is_v1() -> bool {
+    Path::new(CGROUP_ROOT).join("memory").is_dir()
+}
+
 /// Where a sandbox's group is below the root of every hierarchy: one level, so that no parent is left behind.
 pub(crate) fn path_of(name: &SandboxName) -> String {
     format!("/{name}")

@@ -19,6 +19,7 @@ use crate::root::ComposedRoot;
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
 
+pub(crate) use cgroup::is_v1 as cgroup_v1;
 pub(crate) use idmap::IdMaps;
 
 /// A removal that takes longer is stuck.
