@@ -28,10 +28,19 @@ captured like print. There is no input(). Nothing needs to be imported: `runtime
 
 
 def output(run_id, stream="stdout", start=0, length=None):
-    """What run `run_id` printed to "stdout" or "stderr": `length` characters from `start` on, or all the rest."""
+    """What run `run_id` printed to "stdout" or "stderr": `length` bytes from byte `start` on, or all the rest."""
     if stream not in ("stdout", "stderr"):
         raise ValueError("stream must be 'stdout' or 'stderr', not %r" % (stream,))
-    return _ask("output", {"run_id": run_id, "stream": stream, "start": start, "length": length})
+    pieces = []
+    while True:
+        piece = _ask("output", {"run_id": run_id, "stream": stream, "start": start, "length": length})
+        pieces.append(piece["text"])
+        if piece["last"]:
+            return "".join(pieces)
+        # The host does not send all at once.
+        if length is not None:
+            length -= piece["end"] - start
+        start = piece["end"]
 
 
 def save_tool(function):

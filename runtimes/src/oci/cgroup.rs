@@ -8,6 +8,11 @@ use crate::spec::SandboxName;
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
+/// Whether this machine has the controllers of version 1, alone or beside version 2.
+pub(crate) fn is_v1() -> bool {
+    Path::new(CGROUP_ROOT).join("memory").is_dir()
+}
+
 /// Where a sandbox's group is below the root of every hierarchy: one level, so that no parent is left behind.
 pub(crate) fn path_of(name: &SandboxName) -> String {
     format!("/{name}")
