@@ -17,6 +17,7 @@ use crate::exec::{self, CommandLine, ExecError};
 use crate::oci::OciDriver;
 use crate::owner::Owner;
 use crate::refusal::Refusal;
+use crate::rlimits::LimitsToSet;
 use crate::root::{ComposedRoot, RootError};
 use crate::spec::{RootFs, SandboxName, SandboxSpec, SpecError};
 use crate::state::{Instance, Record, StateError};
@@ -155,9 +156,8 @@ pub struct Plan {
     pub record: Record,
     /// Who keeps which limit.
     pub held: HeldLimits,
-    /// A bound in bytes that the sandbox's program has to put on its own address space, because the runtime has no
-    /// flag for it.
-    pub address_space_to_set: Option<u64>,
+    /// What the sandbox's program has to do for its limits.
+    pub limits_to_set: LimitsToSet,
 }
 
 /// A sandbox that cannot be planned.
@@ -315,7 +315,7 @@ impl AnyDriver {
         Ok(Sandbox {
             name: plan.name,
             held: plan.held,
-            address_space_to_set: plan.address_space_to_set,
+            limits_to_set: plan.limits_to_set,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             driver: Arc::clone(self),
@@ -402,7 +402,7 @@ impl Messages {
 pub struct Sandbox {
     name: SandboxName,
     held: HeldLimits,
-    address_space_to_set: Option<u64>,
+    limits_to_set: LimitsToSet,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     child: Child,
@@ -423,9 +423,9 @@ impl Sandbox {
         self.held
     }
 
-    /// A bound in bytes that its program has to put on its own address space before it runs foreign code.
-    pub fn address_space_to_set(&self) -> Option<u64> {
-        self.address_space_to_set
+    /// Bounds that its program has to put on itself before it runs foreign code.
+    pub fn limits_to_set(&self) -> LimitsToSet {
+        self.limits_to_set
     }
 
     /// The driver that runs it.

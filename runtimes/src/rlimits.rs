@@ -22,6 +22,15 @@ pub(crate) struct Rlimits {
     pub(crate) processes: Option<u64>,
 }
 
+/// Bounds that the sandbox's program has to put on itself before it runs foreign code, because the runtime cannot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitsToSet {
+    /// RLIMIT_AS in bytes: the engines have no flag for it.
+    pub address_space: Option<u64>,
+    /// RLIMIT_NPROC: see [`Rlimits::leaving_processes`].
+    pub processes: Option<u64>,
+}
+
 /// Our own hard limit, or the most processes that this machine can have if that is less: podman lowers itself to that
 /// number (<https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html>, `pid_max`) and then cannot go above it.
 fn ceiling_of_processes() -> Option<u64> {
@@ -41,5 +50,17 @@ pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
         data: stand_in.then_some(limits.memory),
         address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
         processes: if stand_in { Some(limits.pids.into()) } else { ceiling_of_processes() },
+    }
+}
+
+impl Rlimits {
+    /// For runtimes that apply limits before they enter the sandbox's user namespace, where a small RLIMIT_NPROC would count
+    /// everything that this user runs: they get our own, and what is left to set inside.
+    pub(crate) fn leaving_processes(self) -> (Self, Option<u64>) {
+        // Without a limit on data no rlimit stands in for a control group.
+        if self.data.is_none() {
+            return (self, None);
+        }
+        (Self { processes: ceiling_of_processes(), ..self }, self.processes)
     }
 }

@@ -3,6 +3,8 @@
 //! `boot.txt` is the command line's program; it reads a length and that many bytes: a line of settings, a table of
 //! contents, and the parts. `FRAMES.md` has the protocol that they speak afterwards.
 
+use codebridge_runtimes::LimitsToSet;
+
 /// What the interpreter is started with; it reads the rest from its standard input.
 const BOOT: &str = include_str!("boot.txt");
 
@@ -36,9 +38,14 @@ pub fn argv() -> Vec<String> {
 
 /// What is sent first: the length, the settings and all parts.
 ///
-/// `address_space`: bytes that the interpreter bounds its own address space to, where nobody else does.
-pub fn blob(address_space: Option<u64>) -> Vec<u8> {
-    let settings = address_space.map(|bytes| format!("address_space={bytes}")).unwrap_or_default();
+/// `limits`: what the interpreter bounds itself to, where nobody else does.
+pub fn blob(limits: LimitsToSet) -> Vec<u8> {
+    let LimitsToSet { address_space, processes } = limits;
+    let settings: Vec<String> = [("address_space", address_space), ("processes", processes)]
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("{name}={}", value?)))
+        .collect();
+    let settings = settings.join(" ");
     let contents: Vec<String> =
         PARTS.iter().map(|(name, source)| format!("{name} {}", source.len())).collect();
     let mut body = format!("{settings}\n{}\n", contents.join(" ")).into_bytes();

@@ -214,7 +214,7 @@ impl Launcher {
         spec.env.splice(0..0, choice.env.iter().cloned());
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
-        let blob = guest::blob(sandbox.address_space_to_set());
+        let blob = guest::blob(sandbox.limits_to_set());
         let tools = queries.tools().load();
         let started =
             Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;

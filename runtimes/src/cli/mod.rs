@@ -21,7 +21,7 @@ use crate::driver::{
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
-use crate::rlimits;
+use crate::rlimits::{self, LimitsToSet};
 use crate::root::ComposedRoot;
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec};
@@ -110,6 +110,10 @@ impl CliDriver {
                 }
             }
         };
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        let (rlimits, processes) = rlimits::of(spec, unmanaged).leaving_processes();
+        // Neither engine has a flag for the address space.
+        let limits_to_set = LimitsToSet { address_space: rlimits.address_space, processes };
         let (program, rest) = spec.argv.split_first().ok_or(crate::spec::SpecError::Command)?;
         if root.is_some() && dialect.starts_folders {
             // With --rootfs there is no image whose entry point could be in the way.
@@ -126,14 +130,14 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            address_space_to_set: rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged).address_space,
+            limits_to_set,
         })
     }
 
     /// Every constraint of the specification, as flags that both engines spell alike.
     fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
         let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
-        let rlimits = rlimits::of(spec, unmanaged);
+        let (rlimits, _) = rlimits::of(spec, unmanaged).leaving_processes();
         let profile_reaches_engine = !self.id.remote || self.dialect().sends_profile;
         let mut args = vec![
             "--network=none".to_string(),
@@ -157,7 +161,6 @@ impl CliDriver {
             format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size)
         }));
         if unmanaged {
-            // Neither engine has a flag for the address space: the sandboxed program has to lower that by itself.
             args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
         } else {
             let memory = spec.limits.memory;

@@ -14,6 +14,7 @@ use crate::driver::{
 };
 use crate::exec::{self, CommandLine};
 use crate::refusal::Refusal;
+use crate::rlimits::{self, LimitsToSet};
 use crate::root::ComposedRoot;
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
@@ -31,6 +32,8 @@ struct Dialect {
     unmanaged_cgroups: Option<&'static str>,
     /// How it is told to ask systemd for a scope.
     systemd_cgroups: &'static str,
+    /// Whether it applies rlimits before it enters the user namespace.
+    limits_itself_first: bool,
 }
 
 impl Dialect {
@@ -39,8 +42,13 @@ impl Dialect {
             RuntimeKind::Crun => Self {
                 unmanaged_cgroups: Some("--cgroup-manager=disabled"),
                 systemd_cgroups: "--cgroup-manager=systemd",
+                limits_itself_first: true,
             },
-            _ => Self { unmanaged_cgroups: None, systemd_cgroups: "--systemd-cgroup" },
+            _ => Self {
+                unmanaged_cgroups: None,
+                systemd_cgroups: "--systemd-cgroup",
+                limits_itself_first: false,
+            },
         }
     }
 }
@@ -87,7 +95,12 @@ impl OciDriver {
         let maps = IdMaps::of_this_user(spec.user);
         let bundle = instance.bundle(&spec.name);
         let skeleton = instance.skeleton_path(&root);
-        let config = bundle::config(spec, &root, &skeleton, &maps, self.id.cgroups)?;
+        let rlimits = rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged);
+        let (rlimits, processes) = match Dialect::of(self.id.kind).limits_itself_first {
+            true => rlimits.leaving_processes(),
+            false => (rlimits, None),
+        };
+        let config = bundle::config(spec, &root, &skeleton, &maps, self.id.cgroups, &rlimits)?;
         let text = serde_json::to_string(&config).map_err(|error| PlanError::Config(error.into()))?;
         let command = self
             .runtime(&self.state_root(instance))
@@ -103,7 +116,7 @@ impl OciDriver {
             image: None,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            address_space_to_set: None,
+            limits_to_set: LimitsToSet { address_space: None, processes },
         })
     }
 
