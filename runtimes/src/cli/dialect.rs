@@ -18,6 +18,9 @@ pub(super) struct Dialect {
     emptied_variables: &'static [&'static str],
     /// More options of a `--volume`.
     pub(super) bind_options: &'static str,
+    /// Whether a `--tmpfs` can be given to a user. docker needs that: it makes the working directory in the image before it
+    /// mounts, and runc then gives the tmpfs the mode of that folder in place of the one asked for.
+    pub(super) gives_tmpfs_away: bool,
     /// Kills and removes, as far as there is something.
     pub(super) remove: &'static [&'static str],
     /// Reads `info --format '{{json .}}'`.
@@ -37,6 +40,7 @@ static PODMAN: Dialect = Dialect {
     ],
     emptied_variables: &[],
     bind_options: ",nosuid,nodev,rbind",
+    gives_tmpfs_away: false,
     remove: &["rm", "--force", "--ignore", "--time=0", "--volumes"],
     parse_info: messages::parse_podman_info,
 };
@@ -51,6 +55,7 @@ static DOCKER: Dialect = Dialect {
         "all_proxy", "NO_PROXY", "no_proxy",
     ],
     bind_options: "",
+    gives_tmpfs_away: true,
     remove: &["rm", "--force", "--volumes"],
     parse_info: messages::parse_docker_info,
 };

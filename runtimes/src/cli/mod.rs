@@ -24,7 +24,7 @@ use crate::refusal::Refusal;
 use crate::rlimits::{self, LimitsToSet};
 use crate::root::ComposedRoot;
 use crate::seccomp;
-use crate::spec::{SandboxName, SandboxSpec};
+use crate::spec::{SandboxName, SandboxSpec, Tmpfs};
 use crate::state::{Instance, Record};
 
 use dialect::Dialect;
@@ -157,8 +157,12 @@ impl CliDriver {
         if profile_reaches_engine {
             args.push(format!("--security-opt=seccomp={}", profile.display()));
         }
-        args.extend(spec.tmpfs.iter().map(|tmpfs| {
-            format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size)
+        let owner = match self.dialect().gives_tmpfs_away {
+            true => format!(",uid={},gid={}", spec.user.uid, spec.user.gid),
+            false => String::new(),
+        };
+        args.extend(spec.tmpfs.iter().map(|Tmpfs { target, size }| {
+            format!("--tmpfs={target}:rw,noexec,nosuid,nodev,size={size},mode=1777{owner}")
         }));
         if unmanaged {
             args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
