@@ -131,6 +131,15 @@ def show_thread_failures(threading):
     threading.excepthook = excepthook
 
 
+def flush_c(ctypes):
+    """C code that prints has its own buffers. They can be reached when ctypes is there, as it is beside numpy."""
+    try:
+        ctypes.CDLL(None).fflush(None)
+    except (AttributeError, OSError):
+        # Still being imported, or a C library without it.
+        pass
+
+
 ADJUSTMENTS = {
     "linecache": show_sources,
     "inspect": let_inspect_find_classes,

@@ -9,6 +9,7 @@ import _io
 
 PROTOCOL = 1
 SOFTWARE_FAILURE = 70
+LARGEST_NOTICE = 4000
 ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1000000, 0x80
 # What happens to these modules when user code imports them stands in imports.py.
 WATCHED_IMPORTS = {"linecache", "inspect", "warnings", "multiprocessing.context"}
@@ -181,7 +182,8 @@ class Interpreter:
             # What goes with it may still have something to say.
             del error
         self.flush_outputs()
-        frames = [(b"N", number, notice.encode("utf-8", "replace")) for notice in dict.fromkeys(self.notices)]
+        notices = dict.fromkeys(self.notices)
+        frames = [(b"N", number, notice[:LARGEST_NOTICE].encode("utf-8", "replace")) for notice in notices]
         self.notices.clear()
         if text:
             frames.append((b"T", number, text))
@@ -305,3 +307,6 @@ class Interpreter:
             except (OSError, ValueError):
                 # Closed or taken away by user code; the next run gets it back.
                 pass
+        ctypes = sys.modules.get("ctypes")
+        if ctypes is not None:
+            self.part("imports").flush_c(ctypes)

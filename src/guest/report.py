@@ -4,7 +4,8 @@
 import os
 import sys
 
-LARGEST_TEXT = 1024 * 1024
+# In characters. A frame of this kind has room for 4 MiB, and a character becomes six bytes at most.
+LARGEST_TEXT = 512 * 1024
 LARGEST_LINE = 2000
 OURS = "<codebridge "
 HEADER = "Traceback (most recent call last):\n"

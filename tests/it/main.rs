@@ -10,6 +10,7 @@ mod harness;
 
 mod execution;
 mod interrupts;
+mod leaks;
 mod losses;
 mod sessions;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     suite.runtimes();
     execution::register(&mut suite);
     interrupts::register(&mut suite);
+    leaks::register(&mut suite);
     losses::register(&mut suite);
     sessions::register(&mut suite);
     let conclusion = libtest_mimic::run(&arguments, suite.trials);

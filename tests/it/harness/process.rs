@@ -20,6 +20,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// No test takes as long as this unless it hangs, also on a loaded machine.
 const TEST_LIMIT: Duration = Duration::from_secs(150);
+
+/// A soak is meant to take longer: `CODEBRIDGE_TEST_LIMIT` in seconds.
+fn test_limit() -> Duration {
+    let asked = std::env::var("CODEBRIDGE_TEST_LIMIT").ok().and_then(|text| text.parse().ok());
+    asked.map_or(TEST_LIMIT, Duration::from_secs)
+}
 /// Bytes of each output that a failed test shows.
 const SHOWN: usize = 12_000;
 /// Bytes of each output that are kept.
@@ -60,7 +66,7 @@ impl Guard {
             started: Mutex::default(),
             state: Mutex::new(GuardState::Watching),
             changed: Condvar::new(),
-            deadline: Instant::now() + TEST_LIMIT,
+            deadline: Instant::now() + test_limit(),
         };
         let guard = Self(Arc::new(inner));
         let watching = guard.clone();
