@@ -10,6 +10,7 @@ mod cli;
 mod detect;
 mod driver;
 pub mod exec;
+mod mounts;
 mod oci;
 mod owner;
 mod refusal;
