@@ -8,6 +8,7 @@
 
 mod harness;
 
+mod attacks;
 mod execution;
 mod interrupts;
 mod leaks;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     harness::suite::keep_panics();
     let mut suite = Suite::default();
     suite.runtimes();
+    attacks::register(&mut suite);
     execution::register(&mut suite);
     interrupts::register(&mut suite);
     leaks::register(&mut suite);
