@@ -87,6 +87,11 @@ pub(crate) fn keep_panics() {
     }));
 }
 
+/// The words of this thread's last panic, once.
+pub(crate) fn last_panic() -> String {
+    PANIC.take().unwrap_or_default()
+}
+
 fn message(payload: &dyn Any) -> &str {
     payload
         .downcast_ref::<String>()
@@ -108,7 +113,7 @@ fn run(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
     match result {
         Ok(()) if !hung => Ok(Completion::Completed),
         _ => {
-            let why = PANIC.take().unwrap_or_default();
+            let why = last_panic();
             let hung = if hung { "the test hung and was ended; " } else { "" };
             Err(Failed::from(format!("{hung}{why}{story}")))
         }
