@@ -196,7 +196,8 @@ pub enum ExecError {
     },
 }
 
-/// Runs a helper command to its end; after `limit` it is terminated and that is an error.
+/// Runs a helper command to its end; after `limit` it is terminated and that is an error. It is also ended when the
+/// future is dropped.
 ///
 /// Any exit status is a value: see [`Finished::success`].
 pub async fn run(command: CommandLine, limit: Duration) -> Result<Finished, ExecError> {
@@ -219,6 +220,7 @@ pub async fn run_with_input(
     let mut child =
         prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })?;
     let group = group_of(&child);
+    let mut leash = Leash(group);
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let streams = async {
@@ -237,20 +239,35 @@ pub async fn run_with_input(
         Ok(Ok(())) => {}
         Ok(Err(source)) => {
             terminate(&mut child, group, Duration::ZERO).await;
+            leash.0 = None;
             return Err(ExecError::Read { command, source });
         }
         Err(_) => {
             terminate(&mut child, group, Duration::from_millis(500)).await;
+            leash.0 = None;
             return Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) });
         }
     }
     let left = limit.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
-    match tokio::time::timeout(left, child.wait()).await {
+    let waited = tokio::time::timeout(left, child.wait()).await;
+    if waited.is_err() {
+        terminate(&mut child, group, Duration::from_millis(500)).await;
+    }
+    leash.0 = None;
+    match waited {
         Ok(Ok(status)) => Ok(Finished { command, status, elapsed: started.elapsed(), stdout, stderr }),
         Ok(Err(source)) => Err(ExecError::Read { command, source }),
-        Err(_) => {
-            terminate(&mut child, group, Duration::from_millis(500)).await;
-            Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) })
+        Err(_) => Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) }),
+    }
+}
+
+/// Ends a group that nobody waits for any more; None once its leader was reaped, when the number may be another's.
+struct Leash(Option<Pid>);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
@@ -347,6 +364,28 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         while crate::owner::start_time(sleeper).is_some() {
             assert!(Instant::now() < deadline, "the grandchild lives on");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_nobody_waits_for_is_ended() {
+        let marker = tempfile::NamedTempFile::new().unwrap();
+        let script = format!("echo $$ > {}; sleep 1000", marker.path().display());
+        let running = tokio::spawn(run(sh(&script), Duration::from_secs(20)));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let pid: u32 = loop {
+            let text = std::fs::read_to_string(marker.path()).unwrap();
+            if let Ok(pid) = text.trim().parse() {
+                break pid;
+            }
+            assert!(Instant::now() < deadline, "it never started");
+            tokio::task::yield_now().await;
+        };
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+        while crate::owner::start_time(pid).is_some() {
+            assert!(Instant::now() < deadline, "it lives on");
             tokio::task::yield_now().await;
         }
     }

@@ -151,6 +151,8 @@ impl Launcher {
     }
 
     /// Starts an interpreter with the first runtime that can. The notices are for the call that started it.
+    ///
+    /// Must not be dropped before its end: what is under way would be left behind. `cancel` ends it soon and in order.
     pub(super) async fn start(
         &self,
         queries: &Arc<Queries>,
@@ -174,11 +176,11 @@ impl Launcher {
         let home = self.home().await?;
         loop {
             let (probe, roots) = (self.probe(&home.instance), self.roots_for(home));
-            let choosing = self.detector.choose(&probe, &roots, &home.instance);
-            let choice = tokio::select! {
-                choice = choosing => choice?,
-                () = cancel.cancelled() => return Err(StartFailure::sandbox("cancelled")),
-            };
+            let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
+            if cancel.is_cancelled() {
+                return Err(StartFailure::sandbox("cancelled before it started"));
+            }
+            let choice = choice?;
             let refusal = match self.start_with(&choice, home, queries, cancel).await {
                 Ok(interpreter) => {
                     if !self.swept_engine.swap(true, Ordering::Relaxed) {
@@ -230,7 +232,7 @@ impl Launcher {
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
                 "the sandbox speaks version {version} of the protocol, this bridge another one"
             ))),
-            StartError::Cancelled => Attempt::Failed(StartFailure::sandbox("cancelled")),
+            StartError::Cancelled => Attempt::Failed(StartFailure::sandbox("cancelled before it started")),
         };
         if let Err(error) = sandbox.end().await {
             tracing::warn!(%error, "a sandbox that did not start was left behind");

@@ -1,13 +1,14 @@
 //! All sessions of a bridge: by name, each with its queue, within a number, ended when idle.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use codebridge_runtimes::ProbeReport;
 use serde_json::json;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -120,8 +121,9 @@ impl RunPython for Sessions {
             timer.abort();
         }
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, request, &progress, &cancel) => outcome,
+            biased;
             () = inner.closing.cancelled() => failed_start(Failure::Sandbox, "the bridge is shutting down".into(), true),
+            outcome = inner.run_in(&mut state, request, &progress, &cancel) => outcome,
         };
         state.last_used = Some(Instant::now());
         if throw_away || inner.closing.is_cancelled() {
@@ -184,11 +186,7 @@ impl Inner {
         }
         let mut notices = Vec::new();
         if state.live.is_none() {
-            let started = tokio::select! {
-                started = self.start(progress, cancel) => started,
-                () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
-            };
-            match started {
+            match self.start(progress, cancel).await {
                 Ok((live, said)) => {
                     state.live = Some(live);
                     notices = said;
@@ -239,9 +237,32 @@ impl Inner {
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Live, Vec<String>), StartFailure> {
-        let room = self.make_room().await;
-        let (interpreter, notices) = self.launcher.start(&self.queries, progress, cancel).await?;
-        Ok((Live { interpreter, _room: room }, notices))
+        let cancelled =
+            || StartFailure { failure: Failure::Code, text: "cancelled before it started".into() };
+        let room = tokio::select! {
+            room = self.make_room() => room,
+            () = cancel.cancelled() => return Err(cancelled()),
+        };
+        let stop = cancel.child_token();
+        // Whoever waits here may go away; the sandbox that is half there is then ended in order, by a task of its own.
+        let _stop_when_dropped = stop.clone().drop_guard();
+        let (inner, progress) = (Arc::clone(self), progress.clone());
+        let (sender, started) = oneshot::channel();
+        self.tasks.spawn(async move {
+            let mut start = pin!(inner.launcher.start(&inner.queries, &progress, &stop));
+            let started = tokio::select! {
+                started = &mut start => started,
+                () = inner.closing.cancelled() => {
+                    stop.cancel();
+                    start.await
+                }
+            };
+            let started = started.map(|(interpreter, said)| (Live { interpreter, _room: room }, said));
+            if let Err(Ok((live, _))) = sender.send(started) {
+                inner.end(live);
+            }
+        });
+        started.await.unwrap_or_else(|_| Err(cancelled()))
     }
 
     /// Room for one more interpreter: a free place, else that of the idle session which was not used for longest, else

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
+use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Probe, RootProvider};
 use crate::cli::{CliDriver, EngineInfo};
@@ -46,22 +47,31 @@ impl Candidate {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        cancel: &CancellationToken,
     ) -> Result<Choice, Refusal> {
         let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
         let mut last = None;
-        let mut ways = self.ways(&program).await?;
-        let (root, env) = self.root(asked, provider, &ways[0]).await?;
+        let preparations = async {
+            let ways = self.ways(&program).await?;
+            let (root, env) = self.root(asked, provider, &ways[0]).await?;
+            Ok((ways, root, env))
+        };
+        let (mut ways, root, env) = tokio::select! {
+            prepared = preparations => prepared?,
+            () = cancel.cancelled() => return Err(cancelled()),
+        };
         while !ways.is_empty() {
             let runtime = ways.remove(0);
             let driver = Arc::new(AnyDriver::new(runtime.clone()));
             let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
             spec.name = instance.next_name();
             spec.env.splice(0..0, env.iter().cloned());
-            match run_probe(&driver, &spec, probe, instance).await {
+            match run_probe(&driver, &spec, probe, instance, cancel).await {
                 Ok(held) => {
                     let asked = asked.clone();
                     return Ok(Choice { runtime, root, asked, env, held, fallback: false });
                 }
+                Err(refusal) if cancel.is_cancelled() => return Err(refusal),
                 Err(refusal) => {
                     ways.extend(other_ways(&runtime, &refusal));
                     last.get_or_insert(refusal);
@@ -142,6 +152,11 @@ impl Candidate {
     }
 }
 
+/// Nobody wants to know any more.
+fn cancelled() -> Refusal {
+    Refusal::Other { message: "cancelled".into() }
+}
+
 /// Other ways that a refusal suggests.
 fn other_ways(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
     let hybrid = *refusal == Refusal::HybridCgroups && runtime.kind == RuntimeKind::Podman;
@@ -194,6 +209,7 @@ async fn run_probe(
     spec: &SandboxSpec,
     probe: &Probe,
     instance: &Arc<Instance>,
+    cancel: &CancellationToken,
 ) -> Result<crate::driver::HeldLimits, Refusal> {
     let launch_refusal = |error: LaunchError| match error {
         LaunchError::Exec(error) => refusal_of(&error),
@@ -212,13 +228,17 @@ async fn run_probe(
         }
         (output, sandbox.wait().await)
     };
-    let ended = tokio::time::timeout(probe.limit, run).await;
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(probe.limit, run) => Some(ended),
+        () = cancel.cancelled() => None,
+    };
     let messages = sandbox.messages();
     let verdict = match ended {
-        Ok((output, Ok(End::Exited(0)))) if output == probe.expected => Ok(held),
-        Ok((_, Ok(end))) => Err(driver.explain(end, &messages)),
-        Ok((_, Err(error))) => Err(Refusal::Other { message: error.to_string() }),
-        Err(_) => {
+        None => Err(cancelled()),
+        Some(Ok((output, Ok(End::Exited(0))))) if output == probe.expected => Ok(held),
+        Some(Ok((_, Ok(end)))) => Err(driver.explain(end, &messages)),
+        Some(Ok((_, Err(error)))) => Err(Refusal::Other { message: error.to_string() }),
+        Some(Err(_)) => {
             let message = format!("the probe did not end within {:?}; {messages}", probe.limit);
             Err(Refusal::TimedOut { message })
         }

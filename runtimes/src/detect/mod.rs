@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
@@ -168,12 +169,14 @@ impl Detector {
         Self { choice, roots, cache, state: Mutex::default() }
     }
 
-    /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    /// The runtime to use; probes at the first call, while concurrent ones wait for the result. `cancel` ends the search
+    /// early, in order and with an error; the future must not be dropped before its end.
     pub async fn choose<P: RootProvider>(
         &self,
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        cancel: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
@@ -186,8 +189,8 @@ impl Detector {
             state.from_cache = true;
             return Ok(choice);
         }
-        let found = self.search(probe, provider, instance, &state.set_aside).await;
-        if found.is_err() {
+        let found = self.search(probe, provider, instance, &state.set_aside, cancel).await;
+        if found.is_err() && !cancel.is_cancelled() {
             state.set_aside.clear();
         }
         let choice = found?;
@@ -230,6 +233,7 @@ impl Detector {
         provider: &P,
         instance: &Arc<Instance>,
         set_aside: &HashMap<RuntimeKind, Refusal>,
+        cancel: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         let mut tried = Vec::new();
         let mut candidates = self.candidates();
@@ -237,8 +241,11 @@ impl Detector {
             for candidate in &mut candidates {
                 let verdict = match set_aside.get(&candidate.kind) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, probe, provider, instance).await,
+                    None => candidate.probe(root, probe, provider, instance, cancel).await,
                 };
+                if verdict.is_err() && cancel.is_cancelled() {
+                    return Err(NothingWorks { tried });
+                }
                 match verdict {
                     Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
                     Err(refusal) => {
@@ -263,7 +270,7 @@ impl Detector {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, probe, provider, instance).await {
+                match candidate.probe(root, probe, provider, instance, &CancellationToken::new()).await {
                     Ok(choice) => {
                         works = Some(Choice { fallback: rank > 0, ..choice });
                         break;
