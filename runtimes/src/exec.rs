@@ -196,8 +196,7 @@ pub enum ExecError {
     },
 }
 
-/// Runs a helper command to its end; after `limit` it is terminated and that is an error. It is also ended when the
-/// future is dropped.
+/// Runs a helper command to its end; after `limit` it is terminated and that is an error.
 ///
 /// Any exit status is a value: see [`Finished::success`].
 pub async fn run(command: CommandLine, limit: Duration) -> Result<Finished, ExecError> {
@@ -220,7 +219,7 @@ pub async fn run_with_input(
     let mut child =
         prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })?;
     let group = group_of(&child);
-    let mut leash = Leash(group);
+    let mut abandoned = KillWhenDropped(group);
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let streams = async {
@@ -238,33 +237,33 @@ pub async fn run_with_input(
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(source)) => {
+            abandoned.0 = None;
             terminate(&mut child, group, Duration::ZERO).await;
-            leash.0 = None;
             return Err(ExecError::Read { command, source });
         }
         Err(_) => {
+            abandoned.0 = None;
             terminate(&mut child, group, Duration::from_millis(500)).await;
-            leash.0 = None;
             return Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) });
         }
     }
     let left = limit.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
     let waited = tokio::time::timeout(left, child.wait()).await;
-    if waited.is_err() {
-        terminate(&mut child, group, Duration::from_millis(500)).await;
-    }
-    leash.0 = None;
+    abandoned.0 = None;
     match waited {
         Ok(Ok(status)) => Ok(Finished { command, status, elapsed: started.elapsed(), stdout, stderr }),
         Ok(Err(source)) => Err(ExecError::Read { command, source }),
-        Err(_) => Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) }),
+        Err(_) => {
+            terminate(&mut child, group, Duration::from_millis(500)).await;
+            Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) })
+        }
     }
 }
 
-/// Ends a group that nobody waits for any more; None once its leader was reaped, when the number may be another's.
-struct Leash(Option<Pid>);
+/// Ends the group of a helper command whose caller does not wait for it any more; the child is reaped by tokio.
+struct KillWhenDropped(Option<Pid>);
 
-impl Drop for Leash {
+impl Drop for KillWhenDropped {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             let _ = kill_process_group(group, Signal::KILL);
@@ -369,21 +368,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_nobody_waits_for_is_ended() {
+    async fn a_command_that_nobody_waits_for_any_more_is_ended() {
         let marker = tempfile::NamedTempFile::new().unwrap();
         let script = format!("echo $$ > {}; sleep 1000", marker.path().display());
-        let running = tokio::spawn(run(sh(&script), Duration::from_secs(20)));
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let pid: u32 = loop {
-            let text = std::fs::read_to_string(marker.path()).unwrap();
-            if let Ok(pid) = text.trim().parse() {
-                break pid;
+        let written = async {
+            loop {
+                if let Ok(pid) = std::fs::read_to_string(marker.path()).unwrap().trim().parse::<u32>() {
+                    return pid;
+                }
+                tokio::task::yield_now().await;
             }
-            assert!(Instant::now() < deadline, "it never started");
-            tokio::task::yield_now().await;
         };
-        running.abort();
-        assert!(running.await.unwrap_err().is_cancelled());
+        let pid = tokio::select! {
+            _ = run(sh(&script), Duration::from_secs(100)) => panic!("it ended"),
+            pid = written => pid,
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
         while crate::owner::start_time(pid).is_some() {
             assert!(Instant::now() < deadline, "it lives on");
             tokio::task::yield_now().await;

@@ -39,6 +39,10 @@ pub(super) struct StartFailure {
 }
 
 impl StartFailure {
+    pub(super) fn stopped() -> Self {
+        Self::sandbox("stopped before it had started")
+    }
+
     fn sandbox(text: impl ToString) -> Self {
         Self { failure: Failure::Sandbox, text: text.to_string() }
     }
@@ -151,8 +155,6 @@ impl Launcher {
     }
 
     /// Starts an interpreter with the first runtime that can. The notices are for the call that started it.
-    ///
-    /// Must not be dropped before its end: what is under way would be left behind. `cancel` ends it soon and in order.
     pub(super) async fn start(
         &self,
         queries: &Arc<Queries>,
@@ -178,7 +180,7 @@ impl Launcher {
             let (probe, roots) = (self.probe(&home.instance), self.roots_for(home));
             let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
             if cancel.is_cancelled() {
-                return Err(StartFailure::sandbox("cancelled before it started"));
+                return Err(StartFailure::stopped());
             }
             let choice = choice?;
             let refusal = match self.start_with(&choice, home, queries, cancel).await {
@@ -232,7 +234,7 @@ impl Launcher {
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
                 "the sandbox speaks version {version} of the protocol, this bridge another one"
             ))),
-            StartError::Cancelled => Attempt::Failed(StartFailure::sandbox("cancelled before it started")),
+            StartError::Cancelled => Attempt::Failed(StartFailure::stopped()),
         };
         if let Err(error) = sandbox.end().await {
             tracing::warn!(%error, "a sandbox that did not start was left behind");
@@ -264,7 +266,11 @@ impl Launcher {
     /// Tries every runtime, for diagnosis.
     pub(super) async fn examine(&self) -> Result<Vec<ProbeReport>, StartFailure> {
         let home = self.home().await?;
-        Ok(self.detector.examine(&self.probe(&home.instance), &self.roots_for(home), &home.instance).await)
+        let stop = CancellationToken::new();
+        Ok(self
+            .detector
+            .examine(&self.probe(&home.instance), &self.roots_for(home), &home.instance, &stop)
+            .await)
     }
 
     /// The last launch that failed although its probe had run.

@@ -1,7 +1,6 @@
 //! All sessions of a bridge: by name, each with its queue, within a number, ended when idle.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -121,9 +120,8 @@ impl RunPython for Sessions {
             timer.abort();
         }
         let outcome = tokio::select! {
-            biased;
-            () = inner.closing.cancelled() => failed_start(Failure::Sandbox, "the bridge is shutting down".into(), true),
             outcome = inner.run_in(&mut state, request, &progress, &cancel) => outcome,
+            () = inner.closing.cancelled() => failed_start(Failure::Sandbox, "the bridge is shutting down".into(), true),
         };
         state.last_used = Some(Instant::now());
         if throw_away || inner.closing.is_cancelled() {
@@ -186,7 +184,11 @@ impl Inner {
         }
         let mut notices = Vec::new();
         if state.live.is_none() {
-            match self.start(progress, cancel).await {
+            let started = tokio::select! {
+                started = self.start(progress) => started,
+                () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
+            };
+            match started {
                 Ok((live, said)) => {
                     state.live = Some(live);
                     notices = said;
@@ -232,37 +234,27 @@ impl Inner {
         super::report::describe_loss(loss, super::report::UNKNOWN_LIMITS, self.launcher.memory_limit())
     }
 
+    /// Starts an interpreter. A caller that does not wait for it any more leaves nothing behind: the start goes on in a
+    /// task of its own, is told to stop, and ends what it has begun.
     async fn start(
         self: &Arc<Self>,
         progress: &mpsc::Sender<Progress>,
-        cancel: &CancellationToken,
     ) -> Result<(Live, Vec<String>), StartFailure> {
-        let cancelled =
-            || StartFailure { failure: Failure::Code, text: "cancelled before it started".into() };
-        let room = tokio::select! {
-            room = self.make_room() => room,
-            () = cancel.cancelled() => return Err(cancelled()),
-        };
-        let stop = cancel.child_token();
-        // Whoever waits here may go away; the sandbox that is half there is then ended in order, by a task of its own.
-        let _stop_when_dropped = stop.clone().drop_guard();
+        let room = self.make_room().await;
         let (inner, progress) = (Arc::clone(self), progress.clone());
-        let (sender, started) = oneshot::channel();
+        let stop = self.closing.child_token();
+        let stop_unless_waited_for = stop.clone().drop_guard();
+        let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let mut start = pin!(inner.launcher.start(&inner.queries, &progress, &stop));
-            let started = tokio::select! {
-                started = &mut start => started,
-                () = inner.closing.cancelled() => {
-                    stop.cancel();
-                    start.await
-                }
-            };
-            let started = started.map(|(interpreter, said)| (Live { interpreter, _room: room }, said));
+            let started = inner.launcher.start(&inner.queries, &progress, &stop).await;
+            let started = started.map(|(interpreter, notices)| (Live { interpreter, _room: room }, notices));
             if let Err(Ok((live, _))) = sender.send(started) {
                 inner.end(live);
             }
         });
-        started.await.unwrap_or_else(|_| Err(cancelled()))
+        let started = receiver.await;
+        stop_unless_waited_for.disarm();
+        started.unwrap_or_else(|_| Err(StartFailure::stopped()))
     }
 
     /// Room for one more interpreter: a free place, else that of the idle session which was not used for longest, else

@@ -47,18 +47,19 @@ impl Candidate {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
-        cancel: &CancellationToken,
+        stop: &CancellationToken,
     ) -> Result<Choice, Refusal> {
         let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
         let mut last = None;
-        let preparations = async {
+        // Commands that ask or pull leave nothing behind: they can be given up in the middle.
+        let asking = async {
             let ways = self.ways(&program).await?;
-            let (root, env) = self.root(asked, provider, &ways[0]).await?;
-            Ok((ways, root, env))
+            let root = self.root(asked, provider, &ways[0]).await?;
+            Ok((ways, root))
         };
-        let (mut ways, root, env) = tokio::select! {
-            prepared = preparations => prepared?,
-            () = cancel.cancelled() => return Err(cancelled()),
+        let (mut ways, (root, env)) = tokio::select! {
+            asked = asking => asked?,
+            () = stop.cancelled() => return Err(Refusal::Stopped),
         };
         while !ways.is_empty() {
             let runtime = ways.remove(0);
@@ -66,12 +67,11 @@ impl Candidate {
             let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
             spec.name = instance.next_name();
             spec.env.splice(0..0, env.iter().cloned());
-            match run_probe(&driver, &spec, probe, instance, cancel).await {
+            match run_probe(&driver, &spec, probe, instance, stop).await {
                 Ok(held) => {
                     let asked = asked.clone();
                     return Ok(Choice { runtime, root, asked, env, held, fallback: false });
                 }
-                Err(refusal) if cancel.is_cancelled() => return Err(refusal),
                 Err(refusal) => {
                     ways.extend(other_ways(&runtime, &refusal));
                     last.get_or_insert(refusal);
@@ -152,11 +152,6 @@ impl Candidate {
     }
 }
 
-/// Nobody wants to know any more.
-fn cancelled() -> Refusal {
-    Refusal::Other { message: "cancelled".into() }
-}
-
 /// Other ways that a refusal suggests.
 fn other_ways(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
     let hybrid = *refusal == Refusal::HybridCgroups && runtime.kind == RuntimeKind::Podman;
@@ -209,7 +204,7 @@ async fn run_probe(
     spec: &SandboxSpec,
     probe: &Probe,
     instance: &Arc<Instance>,
-    cancel: &CancellationToken,
+    stop: &CancellationToken,
 ) -> Result<crate::driver::HeldLimits, Refusal> {
     let launch_refusal = |error: LaunchError| match error {
         LaunchError::Exec(error) => refusal_of(&error),
@@ -230,11 +225,11 @@ async fn run_probe(
     };
     let ended = tokio::select! {
         ended = tokio::time::timeout(probe.limit, run) => Some(ended),
-        () = cancel.cancelled() => None,
+        () = stop.cancelled() => None,
     };
     let messages = sandbox.messages();
     let verdict = match ended {
-        None => Err(cancelled()),
+        None => Err(Refusal::Stopped),
         Some(Ok((output, Ok(End::Exited(0))))) if output == probe.expected => Ok(held),
         Some(Ok((_, Ok(end)))) => Err(driver.explain(end, &messages)),
         Some(Ok((_, Err(error)))) => Err(Refusal::Other { message: error.to_string() }),

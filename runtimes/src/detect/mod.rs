@@ -169,14 +169,15 @@ impl Detector {
         Self { choice, roots, cache, state: Mutex::default() }
     }
 
-    /// The runtime to use; probes at the first call, while concurrent ones wait for the result. `cancel` ends the search
-    /// early, in order and with an error; the future must not be dropped before its end.
+    /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    ///
+    /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
     pub async fn choose<P: RootProvider>(
         &self,
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
-        cancel: &CancellationToken,
+        stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
@@ -189,8 +190,8 @@ impl Detector {
             state.from_cache = true;
             return Ok(choice);
         }
-        let found = self.search(probe, provider, instance, &state.set_aside, cancel).await;
-        if found.is_err() && !cancel.is_cancelled() {
+        let found = self.search(probe, provider, instance, stop, &state.set_aside).await;
+        if found.is_err() {
             state.set_aside.clear();
         }
         let choice = found?;
@@ -232,8 +233,8 @@ impl Detector {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
         set_aside: &HashMap<RuntimeKind, Refusal>,
-        cancel: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         let mut tried = Vec::new();
         let mut candidates = self.candidates();
@@ -241,15 +242,15 @@ impl Detector {
             for candidate in &mut candidates {
                 let verdict = match set_aside.get(&candidate.kind) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, probe, provider, instance, cancel).await,
+                    None => candidate.probe(root, probe, provider, instance, stop).await,
                 };
-                if verdict.is_err() && cancel.is_cancelled() {
-                    return Err(NothingWorks { tried });
-                }
                 match verdict {
                     Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
                     Err(refusal) => {
                         tracing::debug!(runtime = %candidate.kind, %root, %refusal, "refused");
+                        if stop.is_cancelled() {
+                            return Err(NothingWorks { tried });
+                        }
                         tried.push((candidate.kind, root.clone(), refusal));
                     }
                 }
@@ -264,13 +265,14 @@ impl Detector {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, probe, provider, instance, &CancellationToken::new()).await {
+                match candidate.probe(root, probe, provider, instance, stop).await {
                     Ok(choice) => {
                         works = Some(Choice { fallback: rank > 0, ..choice });
                         break;
