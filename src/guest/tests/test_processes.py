@@ -4,12 +4,11 @@ import os
 import subprocess
 import threading
 import time
+import types
 import unittest
 
-from guest_client import BOOT, PYTHON, Ended, Guest, blob, frame
+from guest_client import BOOT, IN_CHROOT, PYTHON, Ended, Guest, blob, frame, source
 from test_cells import CellTest
-
-IN_CHROOT = "chroot" in PYTHON[0]
 
 
 def gone(pid):
@@ -149,6 +148,11 @@ class Ends(unittest.TestCase):
             self.assertEqual(guest.wait_end(), Ended("exit 0", 0))
             self.assertTrue(gone(child))
 
+    def test_signals_to_the_supervisor_do_nothing(self):
+        with Guest() as guest:
+            guest.run("import os, signal\nfor s in 'INT', 'TERM', 'HUP', 'QUIT', 'PIPE': os.kill(os.getppid(), getattr(signal, 'SIG' + s))")
+            self.assertEqual(guest.run("'alive'").out, "'alive'\n")
+
     def test_the_host_hangs_up(self):
         guest = Guest()
         pids = guest.run("import os, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\nprint(os.getpid(), child.pid)").out.split()
@@ -280,6 +284,29 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.start("import time; time.sleep(1000)")
             guest.start("1")
             self.assertEqual(guest.wait_end().status, 70)
+
+
+class Pumping(unittest.TestCase):
+    def test_a_pipe_that_is_never_empty_is_left_after_what_it_could_hold(self):
+        """The part itself, with a writer that fills the pipe again at once."""
+        part = types.ModuleType("supervisor")
+        exec(compile(source("supervisor.py"), "supervisor.py", "exec"), part.__dict__)
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        self.addCleanup(os.close, write_end)
+        os.write(write_end, b"x" * 60000)
+        supervisor = part.Supervisor(0, -1, -1, -1, -1, read_end, -1)
+        supervisor.outputs = {read_end: b"O"}
+        sent = []
+
+        def send_host(kind, number, payload):
+            sent.append(len(payload))
+            self.assertLess(sum(sent), 2 * part.PIPE_CAPACITY)
+            os.write(write_end, payload)
+
+        supervisor.send_host = send_host
+        supervisor.drain()
+        self.assertGreaterEqual(sum(sent), part.PIPE_CAPACITY)
 
 
 class ProcessOne(unittest.TestCase):
