@@ -82,7 +82,7 @@ import os, threading
 
 def flood():
     while True:
-        os.write(1, b"x" * 65536)
+        os.write(2, b"x" * 65536)
 
 
 for number in range(3):
