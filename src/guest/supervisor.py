@@ -19,7 +19,7 @@ LARGEST_FRAME = 64 * 1024 * 1024
 FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"A", b"S"), LARGEST_FRAME)
 # Between the end of the control channel and the end of the process that held it.
-EXIT_GRACE = 0.5
+EXIT_GRACE = 2
 OOM_COUNTERS = "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"
 SOFTWARE_FAILURE = 70
 

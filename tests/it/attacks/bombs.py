@@ -96,13 +96,3 @@ import os, signal
 os.kill(os.getpid(), signal.SIGSTOP)
 while True:
     pass
-
-## a session that heeds nothing
-# timeout: 1
-# refused: timeout: did not heed the interrupt
-while True:
-    try:
-        while True:
-            pass
-    except BaseException:
-        pass
