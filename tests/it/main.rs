@@ -11,6 +11,7 @@ mod harness;
 mod attacks;
 mod execution;
 mod guardian;
+mod house;
 mod interrupts;
 mod leaks;
 mod lifecycle;
@@ -31,6 +32,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     execution::register,
     guardian::register,
+    house::register,
     interrupts::register,
     leaks::register,
     lifecycle::register,
