@@ -135,7 +135,7 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            own_limits: self.own_limits(spec),
+            own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
     }
 
@@ -190,14 +190,6 @@ impl CliDriver {
         }
         args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
-    }
-
-    fn own_limits(&self, spec: &SandboxSpec) -> OwnLimits {
-        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
-        OwnLimits {
-            address_space: rlimits::of(spec, unmanaged).address_space,
-            processes: unmanaged.then_some(spec.limits.pids),
-        }
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {
