@@ -14,6 +14,7 @@ mod guardian;
 mod interrupts;
 mod leaks;
 mod lifecycle;
+mod limits;
 mod losses;
 mod mcp;
 mod output;
@@ -34,6 +35,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     interrupts::register,
     leaks::register,
     lifecycle::register,
+    limits::register,
     losses::register,
     mcp::register,
     output::register,
