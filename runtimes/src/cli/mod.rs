@@ -84,7 +84,10 @@ impl CliDriver {
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         let dialect = self.dialect();
-        let root = ComposedRoot::of(spec)?;
+        let mut root = ComposedRoot::of(spec)?;
+        if let Some(root) = &mut root {
+            root.ensure_files("/etc", dialect.mounts_in_etc)?;
+        }
         let profile = instance.file("seccomp.json");
         let text =
             serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
