@@ -9,8 +9,10 @@
 mod harness;
 
 mod attacks;
+mod detection;
 mod execution;
 mod guardian;
+mod images;
 mod interrupts;
 mod leaks;
 mod lifecycle;
@@ -30,8 +32,10 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    detection::register,
     execution::register,
     guardian::register,
+    images::register,
     interrupts::register,
     leaks::register,
     lifecycle::register,
