@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use crate::driver::RuntimeKind;
 use crate::state::Instance;
 
 /// Whoever only tidies up is gone by then.
@@ -70,8 +71,11 @@ impl Straggler {
     }
 }
 
-/// Whether a process has this on its command line.
+/// Whether a process is a runtime's, by its name, and has this on its command line.
 fn names(pid: Pid, mark: &[u8]) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-    line.windows(mark.len()).any(|part| part == mark)
+    let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    RuntimeKind::of_program(&String::from_utf8_lossy(name)).is_some()
+        && line.windows(mark.len()).any(|part| part == mark)
 }

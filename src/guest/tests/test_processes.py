@@ -218,7 +218,7 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.run(self.FIND)
             self.number = guest.start(code + "\nimport time\ntime.sleep(1000)")
             end = guest.wait_end()
-            self.assertEqual(end, Ended("signal 9", 137))
+            self.assertEqual(end, Ended("exit 70", 70))
             self.notices = guest.results[self.number].notices
             self.assertTrue(self.notices and "protocol was broken" in self.notices[0], guest.results)
             self.assertNotIn(self.number, guest.done)
@@ -254,13 +254,13 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.run(self.FIND)
             number = guest.start("os.write(up, %r)\n" % frame(b"D", 2, b"ok 0\n"))
             self.assertEqual(guest.finish(number).status, "ok")
-            self.assertEqual(guest.wait_end(), Ended("signal 9", 137))
+            self.assertEqual(guest.wait_end(), Ended("exit 70", 70))
 
     def test_everything_closed(self):
         with Guest() as guest:
             guest.start("import os\nos.closerange(0, 2000)")
             end = guest.wait_end()
-            self.assertIn(end, (Ended("exit 70", 70), Ended("signal 9", 137)))
+            self.assertEqual(end, Ended("exit 70", 70))
 
     def test_frames_in_pieces_and_many_at_once(self):
         with Guest() as guest:
@@ -359,6 +359,47 @@ others()
     def test_all_go_with_it(self):
         self.guest.start("import os, subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nos._exit(5)")
         self.assertEqual(self.guest.wait_end(), Ended("exit 5", 5))
+
+
+class OutOfMemory(unittest.TestCase):
+    """In a control group of its own, which it sees as the container would."""
+
+    V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
+    def setUp(self):
+        if IN_CHROOT:
+            self.skipTest("the guest does not see /sys")
+        root, limit = (self.V1, "memory.limit_in_bytes") if os.path.isdir(self.V1) else (self.V2, "memory.max")
+        self.group = os.path.join(root, "guest-test-%d" % os.getpid())
+        try:
+            os.mkdir(self.group)
+            self.addCleanup(self.remove)
+            with open(os.path.join(self.group, limit), "w") as file:
+                file.write(str(60 << 20))
+        except OSError as error:
+            self.skipTest("no control group can be made here: %s" % error)
+        script = 'echo $$ > "$0/cgroup.procs" && mount --bind "$0" %s && exec "$@"' % root
+        self.prefix = ["unshare", "-m", "sh", "-c", script, self.group]
+
+    def remove(self):
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return os.rmdir(self.group)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def test_the_end_says_so(self):
+        for _ in range(3):
+            with Guest(prefix=self.prefix) as guest:
+                guest.start("keep = []\nwhile True: keep.append(bytearray(1 << 20))")
+                self.assertEqual(guest.wait_end(), Ended("signal 9 oom", 137))
+        # The group's count stands at three now, which is not this one's affair.
+        with Guest(prefix=self.prefix) as guest:
+            guest.start("import os; os._exit(3)")
+            self.assertEqual(guest.wait_end(), Ended("exit 3", 3))
 
 
 if __name__ == "__main__":
