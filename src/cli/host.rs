@@ -1,7 +1,6 @@
 //! `codebridge doctor`, `ps` and `reap`, and the hidden `guardian`.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -12,7 +11,7 @@ use crate::doctor::Diagnosis;
 use crate::error::Exit;
 use crate::housekeeping;
 use crate::server::stdio;
-use crate::session::{RunPython, Sessions, guard};
+use crate::session::{RunPython, Sessions};
 
 pub(super) async fn doctor(sessions: &Sessions, form: Form) -> ExitCode {
     let diagnosis = Diagnosis::make(sessions).await;
@@ -43,11 +42,6 @@ pub(super) async fn reap() -> ExitCode {
         exit = complain(&error, None, Exit::Sandbox);
     }
     written.map_or_else(|error| complain(&error, None, Exit::Io), |()| exit)
-}
-
-pub(super) async fn guardian(instance: PathBuf) -> ExitCode {
-    guard(instance).await;
-    Exit::Fine.into()
 }
 
 async fn write(form: &Form, value: &impl Serialize, text: String, exit: Exit) -> ExitCode {

@@ -4,7 +4,8 @@
 import os
 import sys
 
-LARGEST_TEXT = 1024 * 1024
+# In characters. A frame of this kind has room for 4 MiB, and a character becomes six bytes at most.
+LARGEST_TEXT = 512 * 1024
 LARGEST_LINE = 2000
 OURS = "<codebridge "
 HEADER = "Traceback (most recent call last):\n"
@@ -126,9 +127,22 @@ def define_tools():
         file = "<saved tool %s>" % name
         try:
             guest.add_source(file, source)
-            exec(compile(source, file, "exec", 0, True), guest.namespace)
+            exec(compile(definition(name, source, file), file, "exec", 0, True), guest.namespace)
             guest.tool_names.add(name)
         except BaseException as error:
             guest.notices.append("The saved tool '%s' is broken and was skipped: %s" % (name, describe(error)))
             if isinstance(error, KeyboardInterrupt):
                 raise
+
+
+def definition(name, source, file):
+    """The syntax of a saved tool. Any code in a session can have any text saved, which must not run in all later ones."""
+    import _ast
+
+    tree = compile(source, file, "exec", _ast.PyCF_ONLY_AST, True)
+    if [(type(node), getattr(node, "name", None)) for node in tree.body] not in (
+        [(_ast.FunctionDef, name)],
+        [(_ast.AsyncFunctionDef, name)],
+    ):
+        raise ValueError("it is not one function definition of that name")
+    return tree

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Timeouts, parse_arguments};
+use super::order::Turn;
 use super::{Payload, progress, render, resources, tool};
 use crate::session::{RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
@@ -34,7 +35,15 @@ impl<P: RunPython> Bridge<P> {
 
     async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> Payload {
         let (progress, events) = mpsc::channel(progress::QUEUE);
-        let run = self.sessions.run(request.clone(), progress, context.ct.clone());
+        // Boxed, because the type of this future would be nested too deep for the compiler.
+        let run = Box::pin(self.sessions.run(request.clone(), progress, context.ct.clone()));
+        let turn = context.extensions.get::<Turn>().cloned();
+        let run = async move {
+            match turn {
+                Some(turn) => turn.start(run).await,
+                None => run.await,
+            }
+        };
         let outcome = match context.meta.get_progress_token() {
             Some(token) => progress::reported(run, events, &context.peer, token, &context.ct).await,
             None => {

@@ -8,6 +8,7 @@ mod guard;
 mod handler;
 mod line;
 mod message;
+mod order;
 mod payload;
 mod progress;
 mod render;

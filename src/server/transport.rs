@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::line::{Line, LineReader};
 use super::message::{self, Incoming};
+use super::order::Order;
 
 /// The longest line that is read.
 const LONGEST_LINE: usize = 64 << 20;
@@ -37,6 +38,7 @@ pub(super) struct LineTransport<R> {
     writer: Option<JoinHandle<()>>,
     broken: CancellationToken,
     opened: bool,
+    calls: Order,
 }
 
 /// What waits to be written, and how much it is.
@@ -67,6 +69,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
             writer: Some(writer),
             broken,
             opened: false,
+            calls: Order::default(),
         }
     }
 
@@ -98,6 +101,15 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
                 tracing::warn!(%error, "cannot read standard input");
                 None
             }
+        }
+    }
+
+    /// Calls carry their place in the order in which they were read.
+    fn give_turn(&mut self, message: &mut ClientJsonRpcMessage) {
+        if let JsonRpcMessage::Request(request) = message
+            && let ClientRequest::CallToolRequest(call) = &mut request.request
+        {
+            call.extensions.insert(self.calls.next());
         }
     }
 
@@ -148,7 +160,10 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for LineTransport<R> {
                 incoming = self.next_incoming() => incoming,
             };
             match incoming? {
-                Incoming::Message(message) if self.admits(&message) => return Some(message),
+                Incoming::Message(mut message) if self.admits(&message) => {
+                    self.give_turn(&mut message);
+                    return Some(message);
+                }
                 Incoming::Message(_) => tracing::debug!("ignored a message before the session was opened"),
                 Incoming::Answer(answer) => {
                     tracing::debug!(?answer, "refused a message");

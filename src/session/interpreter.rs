@@ -6,7 +6,7 @@ use std::time::Duration;
 use codebridge_runtimes::{End, HeldLimits, Sandbox};
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,10 @@ use super::{OutputStream, Progress, Stream};
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
+/// Bytes of questions that wait for an answer: as many as the longest one has, and some.
+const WAITING_QUESTIONS: usize = 128 << 20;
+/// What a question costs beside its bytes.
+const QUESTION: usize = 1 << 10;
 /// Answers that wait for the guest to read them; each may hold megabytes.
 const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
@@ -173,7 +177,9 @@ impl Interpreter {
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
         let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
-        tokio::spawn(read_frames(stdout, sender, queries, answers));
+        let (asked, questions) = mpsc::unbounded_channel();
+        tokio::spawn(answer_questions(questions, queries, answers));
+        tokio::spawn(read_frames(stdout, sender, asked));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
@@ -326,7 +332,7 @@ impl Running {
         let mut run = Self {
             stdout: Capture::new(budgets.stdout),
             stderr: Capture::new(budgets.stderr),
-            traceback: Capture::new(TRACEBACK_BUDGET),
+            traceback: Capture::shown_only(TRACEBACK_BUDGET),
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -418,21 +424,40 @@ async fn write_frames(
     }
 }
 
-/// Reads frames until the stream ends or breaks; queries are answered from here, also between runs.
-async fn read_frames(
-    stdout: ChildStdout,
-    events: mpsc::Sender<Event>,
+/// A question of the guest, and its share of the bytes that may wait.
+type Question = (u32, Vec<u8>, OwnedSemaphorePermit);
+
+/// Answers questions in order, one at a time, also between runs.
+async fn answer_questions(
+    mut questions: mpsc::UnboundedReceiver<Question>,
     queries: Arc<Queries>,
     answers: mpsc::Sender<ToGuest>,
 ) {
+    while let Some((id, json, share)) = questions.recv().await {
+        let answer = queries.answer(json).await;
+        if answers.send(ToGuest::Answer(id, answer)).await.is_err() {
+            return;
+        }
+        drop(share);
+    }
+}
+
+/// Reads frames until the stream ends or breaks.
+async fn read_frames(
+    stdout: ChildStdout,
+    events: mpsc::Sender<Event>,
+    questions: mpsc::UnboundedSender<Question>,
+) {
+    let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
         let event = match frames::read(&mut reader).await {
             Ok(Some(FromGuest::Query(id, json))) => {
-                // In order and one at a time: a guest that asks faster than we answer waits.
-                let answer = queries.answer(&json).await;
-                // A guest that asks and does not read its answers is not read either.
-                let _ = answers.send(ToGuest::Answer(id, answer)).await;
+                // A guest that asks and does not take its answers is not read either, once this much waits. Below that it
+                // is: it takes no answer as long as it cannot get rid of its next question.
+                let cost = u32::try_from(json.len() + QUESTION).unwrap_or(u32::MAX);
+                let Ok(share) = Arc::clone(&room).acquire_many_owned(cost).await else { return };
+                let _ = questions.send((id, json, share));
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),

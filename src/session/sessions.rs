@@ -137,7 +137,8 @@ impl RunPython for Sessions {
     }
 
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
-        lock(&self.0.outputs).read(run_id, stream, start, length)
+        let kept = lock(&self.0.outputs).get(run_id, stream)?;
+        Some(kept.read(start, length))
     }
 
     fn kept_runs(&self) -> Vec<u32> {

@@ -66,6 +66,25 @@ hybrid_cgroups() {
         $(stat -f -c %T "$root/sys/fs/cgroup/unified" 2>/dev/null) == cgroup2fs ]]
 }
 
+# Puts a folder with the v1 controllers alone in place of the host's. An unmount of the v2 hierarchy would leave its empty
+# folder, in which crun then makes folders that are no groups.
+leave_hybrid_cgroups() {
+    local new=/run/codebridge-tests-cgroup name
+    mkdir -p "$new"
+    mount -t tmpfs -o mode=755 tmpfs "$new"
+    for name in /sys/fs/cgroup/*; do
+        if [[ -L $name ]]; then
+            cp -P -- "$name" "$new/"
+        elif [[ $(stat -f -c %T -- "$name") == cgroupfs ]]; then
+            mkdir "$new/${name##*/}"
+            mount --bind "$name" "$new/${name##*/}"
+        fi
+    done
+    umount --recursive --lazy /sys/fs/cgroup
+    mount --move "$new" /sys/fs/cgroup
+    rmdir "$new"
+}
+
 # enter_own_mounts SCRIPT ARGUMENT...: runs the script again in a mount namespace in which the host is not hybrid.
 # The process stays the same one, so its id tells the second time from the first.
 enter_own_mounts() {
@@ -74,7 +93,7 @@ enter_own_mounts() {
         exec unshare --mount --propagation private -- "$@"
     fi
     if hybrid_cgroups; then
-        umount /sys/fs/cgroup/unified
+        leave_hybrid_cgroups
         export CODEBRIDGE_TEST_HYBRID=1
     fi
 }

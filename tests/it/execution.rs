@@ -51,7 +51,7 @@ fn code_awaits_at_top_level_and_its_tasks_go_on_between_calls(env: &TestEnv) {
     assert_eq!(bridge.run(code).ok(), "2");
     assert_eq!(bridge.run("print(sum(await asyncio.gather(*(f(n) for n in range(5)))))").ok(), "15");
     let background = "import threading\nticked = threading.Event()\nasync def tick():\n    \
-                      await asyncio.sleep(0.05)\n    ticked.set()\ntask = asyncio.create_task(tick())";
+                      await asyncio.sleep(0.05)\n    ticked.set()\ntask = asyncio.create_task(tick())\nawait asyncio.sleep(0)";
     let _ = bridge.run(background).expect("success");
     // No code runs meanwhile that could drive the loop: another session is asked, then this one waits in a thread.
     let _ = bridge.run_in("another", "import time; time.sleep(0.3)").expect("success");

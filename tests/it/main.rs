@@ -9,8 +9,14 @@
 mod harness;
 
 mod execution;
+mod guardian;
 mod interrupts;
+mod leaks;
+mod lifecycle;
 mod losses;
+mod mcp;
+mod output;
+mod saved_tools;
 mod sessions;
 
 use std::process::ExitCode;
@@ -19,6 +25,19 @@ use libtest_mimic::Arguments;
 
 use harness::Suite;
 
+/// What the tests are about.
+const TOPICS: &[fn(&mut Suite)] = &[
+    execution::register,
+    guardian::register,
+    interrupts::register,
+    leaks::register,
+    lifecycle::register,
+    losses::register,
+    mcp::register,
+    output::register,
+    saved_tools::register,
+    sessions::register,
+];
 /// Most of a test's time is waiting.
 const THREADS: usize = 4;
 
@@ -28,10 +47,9 @@ fn main() -> ExitCode {
     harness::suite::keep_panics();
     let mut suite = Suite::default();
     suite.runtimes();
-    execution::register(&mut suite);
-    interrupts::register(&mut suite);
-    losses::register(&mut suite);
-    sessions::register(&mut suite);
+    for register in TOPICS {
+        register(&mut suite);
+    }
     let conclusion = libtest_mimic::run(&arguments, suite.trials);
     harness::env::remove_base();
     conclusion.exit_code()

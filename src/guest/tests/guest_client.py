@@ -83,14 +83,13 @@ class Result:
 
 
 class Guest:
-    def __init__(self, settings="", prefix=(), python=None, cwd=None, env=None):
+    def __init__(self, settings="", prefix=(), python=None, stderr=None):
         self.process = subprocess.Popen(
             [*prefix, *(python or PYTHON), "-B", "-c", BOOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             bufsize=0,
-            cwd=cwd,
-            env=env,
         )
         self.to = self.process.stdin.fileno()
         self.source = self.process.stdout.fileno()

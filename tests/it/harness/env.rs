@@ -142,7 +142,7 @@ impl TestEnv {
     fn write_storage_conf(&self) {
         if let Some(user) = self.user() {
             let text = format!(
-                "[storage]\ndriver = \"overlay\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n",
+                "[storage]\ndriver = \"overlay\"\nrootless_storage_path = \"{}\"\nrunroot = \"{}\"\n",
                 user.home.join(".local/share/containers/storage").display(),
                 user.runtime_dir.join("containers").display(),
             );

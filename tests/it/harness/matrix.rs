@@ -156,9 +156,9 @@ fn try_out(runtime: Runtime) -> Result<(), String> {
                 return Err("there is no image for it (CODEBRIDGE_TEST_IMAGE)".into());
             };
             let mut command = env.command(program);
-            command
-                .argv
-                .extend(["run", "--rm", "--network=none", "--ulimit=nofile=1024:1024"].map(Into::into));
+            command.argv.extend(["run", "--rm", "--network=none"].map(Into::into));
+            // The engines' own defaults are above what a process without CAP_SYS_RESOURCE may set.
+            command.argv.extend(["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"].map(Into::into));
             command.argv.extend([image.into(), OsString::from("true")]);
             command.run(env.guard())
         }
