@@ -32,7 +32,9 @@ impl Algorithm {
 
 /// A text that is no digest, or of an algorithm that nothing here computes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no digest: it has to be sha256: and 64 hexadecimal digits, or sha512: and 128, in lower case")]
+#[error(
+    "'{0}' is no digest: it has to be sha256: and 64 hexadecimal digits, or sha512: and 128, in lower case"
+)]
 pub struct DigestError(String);
 
 impl Digest {
@@ -174,7 +176,15 @@ mod tests {
     fn what_could_name_another_path_is_no_digest() {
         let upper = format!("sha256:{}", "A".repeat(64));
         let long = format!("sha256:{}", "a".repeat(65));
-        for text in ["", "sha256:", "abc", "sha256:../../etc/passwd", "md5:d41d8cd98f00b204e9800998ecf8427e", &upper, &long] {
+        for text in [
+            "",
+            "sha256:",
+            "abc",
+            "sha256:../../etc/passwd",
+            "md5:d41d8cd98f00b204e9800998ecf8427e",
+            &upper,
+            &long,
+        ] {
             assert!(text.parse::<Digest>().is_err(), "{text}");
         }
     }

@@ -32,7 +32,10 @@ impl Image {
     ) -> Result<Self, ManifestError> {
         let ImageConfig { run, diff_ids } = parse_config(config, &Platform::here())?;
         if diff_ids.len() != manifest.layers.len() {
-            return Err(ManifestError::LayerCount { layers: manifest.layers.len(), diff_ids: diff_ids.len() });
+            return Err(ManifestError::LayerCount {
+                layers: manifest.layers.len(),
+                diff_ids: diff_ids.len(),
+            });
         }
         let compressed = manifest.layers.iter().fold(0_u64, |sum, layer| sum.saturating_add(layer.size));
         Ok(Self {

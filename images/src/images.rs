@@ -44,7 +44,9 @@ struct Once(Mutex<Option<Box<dyn Read + Send>>>);
 impl Layers for Once {
     fn open(&self, _: usize) -> Result<Box<dyn Read + Send + '_>, ImageError> {
         let archive = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        archive.map(|archive| archive as Box<dyn Read + Send>).ok_or_else(|| ImageError::NotStored("archive".into()))
+        archive
+            .map(|archive| archive as Box<dyn Read + Send>)
+            .ok_or_else(|| ImageError::NotStored("archive".into()))
     }
 }
 
@@ -76,7 +78,9 @@ impl Images {
         let Some(digest) = named.manifest else { return Ok(None) };
         let Some(text) = self.store.read_blob(&digest, MANIFEST_LIMIT)? else { return Ok(None) };
         let Ok(Document::Image(manifest)) = parse_document(&text) else { return Ok(None) };
-        let Some(config) = self.store.read_blob(&manifest.config.digest, CONFIG_LIMIT)? else { return Ok(None) };
+        let Some(config) = self.store.read_blob(&manifest.config.digest, CONFIG_LIMIT)? else {
+            return Ok(None);
+        };
         if !manifest.layers.iter().all(|layer| self.store.has_blob(layer)) {
             return Ok(None);
         }
@@ -115,7 +119,11 @@ impl Images {
     ///
     /// # Errors
     /// It cannot be read, or the store cannot keep it.
-    pub async fn open_local(&self, name: &ImageName, progress: &Arc<dyn Progress>) -> Result<Root, ImageError> {
+    pub async fn open_local(
+        &self,
+        name: &ImageName,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Root, ImageError> {
         let wanted = name.clone();
         let opening = tokio::task::spawn_blocking(move || local::open(&wanted));
         let (image, layers) =

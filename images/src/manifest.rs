@@ -12,8 +12,10 @@ use crate::platform::Platform;
 
 /// What a registry is asked for, best first.
 pub(crate) const MANIFEST_TYPES: &[&str] = &[
-    "application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
 ];
 /// Registries refuse manifests above 4 MiB themselves.
 pub(crate) const MANIFEST_LIMIT: u64 = 4 << 20;
@@ -144,13 +146,15 @@ pub(crate) fn parse_document(bytes: &[u8]) -> Result<Document, ManifestError> {
             Ok(Document::Image(Manifest { config, layers }))
         }
         (Some(_), ..) => Err(ManifestError::Ambiguous),
-        _ => Err(ManifestError::Malformed { what: "manifest", why: "it names neither images nor layers".into() }),
+        _ => Err(ManifestError::Malformed {
+            what: "manifest",
+            why: "it names neither images nor layers".into(),
+        }),
     }
 }
 
 fn parse<'a, T: Deserialize<'a>>(what: &'static str, bytes: &'a [u8]) -> Result<T, ManifestError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| ManifestError::Malformed { what, why: error.to_string() })
+    serde_json::from_slice(bytes).map_err(|error| ManifestError::Malformed { what, why: error.to_string() })
 }
 
 /// Whether it is a tar archive of files. How it is compressed, its first bytes tell more reliably.
@@ -183,7 +187,8 @@ pub(crate) fn choose(entries: &[Descriptor], machine: &Platform) -> Result<Descr
             // Signatures and the like.
             offered.retain(|platform| platform != "unknown/unknown");
             offered.dedup();
-            let offered = if offered.is_empty() { "nothing that is named".into() } else { offered.join(", ") };
+            let offered =
+                if offered.is_empty() { "nothing that is named".into() } else { offered.join(", ") };
             Err(ManifestError::Platform { wanted: machine.clone(), offered })
         }
     }
@@ -294,13 +299,18 @@ mod tests {
     fn manifests_of_docker_and_oci_are_read_alike() {
         for (config, layer) in [
             ("application/vnd.oci.image.config.v1+json", "application/vnd.oci.image.layer.v1.tar+zstd"),
-            ("application/vnd.docker.container.image.v1+json", "application/vnd.docker.image.rootfs.diff.tar.gzip"),
+            (
+                "application/vnd.docker.container.image.v1+json",
+                "application/vnd.docker.image.rootfs.diff.tar.gzip",
+            ),
         ] {
             let text = format!(
                 r#"{{"schemaVersion":2,"config":{{"mediaType":"{config}","digest":"{A}","size":7}},
                     "layers":[{{"mediaType":"{layer}","digest":"{B}","size":9,"urls":["http://x/"]}}]}}"#
             );
-            let Document::Image(manifest) = parse_document(text.as_bytes()).unwrap() else { panic!("{text}") };
+            let Document::Image(manifest) = parse_document(text.as_bytes()).unwrap() else {
+                panic!("{text}")
+            };
             assert_eq!((manifest.config.size, manifest.layers[0].digest.to_string()), (7, B.to_string()));
         }
     }
@@ -329,7 +339,10 @@ mod tests {
         let chart = format!(r#"{{"schemaVersion":2,"config":{descriptor},"layers":[{descriptor}]}}"#);
         assert_eq!(parse_document(chart.as_bytes()), Err(ManifestError::LayerType("x".into())));
         for text in ["", "{}", "[]", r#"{"schemaVersion":2}"#, "<html>"] {
-            assert!(matches!(parse_document(text.as_bytes()), Err(ManifestError::Malformed { .. })), "{text}");
+            assert!(
+                matches!(parse_document(text.as_bytes()), Err(ManifestError::Malformed { .. })),
+                "{text}"
+            );
         }
     }
 

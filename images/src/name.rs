@@ -156,9 +156,7 @@ impl ImageName {
         match self {
             Self::OciFolder { path, tag } => Self::OciFolder { path: change(path), tag },
             Self::OciArchive { path, tag } => Self::OciArchive { path: change(path), tag },
-            Self::DockerArchive { path, reference } => {
-                Self::DockerArchive { path: change(path), reference }
-            }
+            Self::DockerArchive { path, reference } => Self::DockerArchive { path: change(path), reference },
             Self::Folder(path) => Self::Folder(change(path)),
             other => other,
         }
@@ -245,7 +243,9 @@ impl FromStr for RegistryName {
         let error = |why: String| NameError::Reference { text: text.chars().take(300).collect(), why };
         let reference = Reference::try_from(text).map_err(|parse| error(explain(text, &parse)))?;
         let digest = match reference.digest() {
-            Some(digest) => Some(digest.parse().map_err(|parse: crate::DigestError| error(parse.to_string()))?),
+            Some(digest) => {
+                Some(digest.parse().map_err(|parse: crate::DigestError| error(parse.to_string()))?)
+            }
             None => None,
         };
         Ok(Self {
@@ -310,9 +310,17 @@ mod tests {
     #[test]
     fn transports_name_files_folders_and_engines() {
         for same in [
-            "oci:/srv/image", "oci:/srv/image:v1", "oci-archive:image.tar", "oci-archive:/a/image.tar:v1",
-            "docker-archive:/a/i.tar", "docker-archive:/a/i.tar:docker.io/library/python:3", "dir:/srv/root",
-            "dir:/srv/a:b", "containers-storage:localhost/x:1", "docker-daemon:python:3", "host:",
+            "oci:/srv/image",
+            "oci:/srv/image:v1",
+            "oci-archive:image.tar",
+            "oci-archive:/a/image.tar:v1",
+            "docker-archive:/a/i.tar",
+            "docker-archive:/a/i.tar:docker.io/library/python:3",
+            "dir:/srv/root",
+            "dir:/srv/a:b",
+            "containers-storage:localhost/x:1",
+            "docker-daemon:python:3",
+            "host:",
         ] {
             assert_eq!(full(same), same);
         }

@@ -63,11 +63,7 @@ mod tests {
 
     fn platform(text: &str) -> Platform {
         let mut parts = text.split('/').map(String::from);
-        Platform {
-            os: parts.next().unwrap(),
-            architecture: parts.next().unwrap(),
-            variant: parts.next(),
-        }
+        Platform { os: parts.next().unwrap(), architecture: parts.next().unwrap(), variant: parts.next() }
     }
 
     fn best<'a>(machine: &str, offers: &[&'a str]) -> Option<&'a str> {
@@ -78,7 +74,8 @@ mod tests {
 
     #[test]
     fn the_nearest_variant_that_runs_here_wins() {
-        let many = ["linux/386", "linux/arm/v5", "linux/arm/v7", "linux/amd64", "linux/arm64/v8", "windows/amd64"];
+        let many =
+            ["linux/386", "linux/arm/v5", "linux/arm/v7", "linux/amd64", "linux/arm64/v8", "windows/amd64"];
         assert_eq!(best("linux/amd64", &many), Some("linux/amd64"));
         assert_eq!(best("linux/arm/v7", &many), Some("linux/arm/v7"));
         assert_eq!(best("linux/arm/v6", &many), Some("linux/arm/v5"));

@@ -58,12 +58,15 @@ fn descriptor(digest: Digest, size: u64) -> Descriptor {
 
 /// The image that was named, by a full or a short name; the only one, when none was.
 fn select(mut items: Vec<Item>, reference: Option<&str>, files: &Files) -> Result<Item, ImageError> {
-    let full = |name: &str| name.parse::<ImageName>().map_or_else(|_| name.to_string(), |name| name.to_string());
+    let full =
+        |name: &str| name.parse::<ImageName>().map_or_else(|_| name.to_string(), |name| name.to_string());
     let names = |item: &Item| item.repo_tags.iter().flatten().cloned().collect::<Vec<_>>();
     let place = match reference {
         None if items.len() == 1 => Some(0),
         None => None,
-        Some(wanted) => items.iter().position(|item| names(item).iter().any(|name| full(name) == full(wanted))),
+        Some(wanted) => {
+            items.iter().position(|item| names(item).iter().any(|name| full(name) == full(wanted)))
+        }
     };
     match place {
         Some(place) => Ok(items.swap_remove(place)),

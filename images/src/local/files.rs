@@ -29,10 +29,16 @@ enum Content {
 }
 
 enum Member {
-    File { start: u64, size: u64 },
+    File {
+        start: u64,
+        size: u64,
+    },
     /// `docker save` writes a layer once, and links to it from where it would come again.
     Link(Vec<u8>),
 }
+
+/// Something to read, and its size.
+type OfSize<'a> = (Box<dyn Read + Send + 'a>, u64);
 
 impl Source for BufReader<&File> {
     fn skip(&mut self, count: u64) -> io::Result<bool> {
@@ -93,8 +99,8 @@ impl Files {
         Ok(Self { path: path.into(), content: Content::Archive { file, index } })
     }
 
-    /// Opens a file; None when there is none of this name. The second is its size.
-    pub(super) fn open(&self, name: &str) -> Result<Option<(Box<dyn Read + Send + '_>, u64)>, ImageError> {
+    /// Opens a file; None when there is none of this name.
+    pub(super) fn open(&self, name: &str) -> Result<Option<OfSize<'_>>, ImageError> {
         match &self.content {
             Content::Folder => {
                 let path = self.path.join(name);

@@ -95,7 +95,8 @@ impl Layout {
             Some(tag) => {
                 // Some write the whole reference where others write the tag.
                 let end = format!(":{tag}");
-                let fits = |entry: &&Descriptor| name(entry).is_some_and(|name| name == tag || name.ends_with(&end));
+                let fits =
+                    |entry: &&Descriptor| name(entry).is_some_and(|name| name == tag || name.ends_with(&end));
                 entries.iter().filter(fits).cloned().collect()
             }
             None => entries.clone(),
@@ -105,7 +106,11 @@ impl Layout {
             [] => Err(which(&entries)),
             [only] => Ok(only.clone()),
             // One image, built for several platforms, without an index of its own.
-            several if several.iter().all(|entry| entry.platform.is_some() && name(entry) == name(&several[0])) => {
+            several
+                if several
+                    .iter()
+                    .all(|entry| entry.platform.is_some() && name(entry) == name(&several[0])) =>
+            {
                 choose(several, &Platform::here()).map_err(|source| self.manifest_error(source))
             }
             _ => Err(which(&entries)),

@@ -16,7 +16,10 @@ use super::environment::Environment;
 /// What proves who one is.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
-    Password { user: String, password: String },
+    Password {
+        user: String,
+        password: String,
+    },
     /// A token that the registry takes as it is.
     Token(String),
     /// A token that the registry's own login gives such tokens for.
@@ -183,9 +186,15 @@ fn read_auth(auth: &Auth) -> Result<Option<Credentials>, String> {
     Ok(Some(Credentials::Password { user: user.to_string(), password }))
 }
 
-async fn ask(helper: &dyn CredentialHelper, program: &str, registry: &str) -> Result<Option<Credentials>, String> {
+async fn ask(
+    helper: &dyn CredentialHelper,
+    program: &str,
+    registry: &str,
+) -> Result<Option<Credentials>, String> {
     // It becomes the end of a program's name.
-    if program.is_empty() || !program.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+    if program.is_empty()
+        || !program.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    {
         return Err(format!("'{program}' is no name of a credential helper"));
     }
     let Some(answer) = helper.get(program, registry).await? else { return Ok(None) };
@@ -195,8 +204,9 @@ async fn ask(helper: &dyn CredentialHelper, program: &str, registry: &str) -> Re
         username: String,
         secret: String,
     }
-    let answer: Answer = serde_json::from_slice(&answer)
-        .map_err(|error| format!("docker-credential-{program} answers something else than it should: {error}"))?;
+    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| {
+        format!("docker-credential-{program} answers something else than it should: {error}")
+    })?;
     Ok(Some(match answer.username.as_str() {
         "<token>" => Credentials::Identity(answer.secret),
         _ => Credentials::Password { user: answer.username, password: answer.secret },
@@ -290,8 +300,11 @@ mod tests {
             "XDG_RUNTIME_DIR" => Some("/run/user/1".into()),
             _ => None,
         });
-        let expected =
-            ["/run/user/1/containers/auth.json", "/home/x/.config/containers/auth.json", "/home/x/.docker/config.json"];
+        let expected = [
+            "/run/user/1/containers/auth.json",
+            "/home/x/.config/containers/auth.json",
+            "/home/x/.docker/config.json",
+        ];
         assert_eq!(files(&environment), expected.map(PathBuf::from));
         assert!(format!("{:?}", Credentials::Token("secret".into())).len() < 12);
     }

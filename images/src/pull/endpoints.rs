@@ -76,7 +76,9 @@ impl Registries {
             match toml::from_str::<Conf>(&text) {
                 // Files read later are meant to win; the first of equal prefixes does.
                 Ok(conf) => drop(registries.known.splice(0..0, conf.registry)),
-                Err(error) => tracing::warn!(path = %path.display(), %error, "a list of registries is left out"),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a list of registries is left out")
+                }
             }
         }
         if let Some(text) = read(Path::new("/etc/docker/daemon.json")) {
@@ -101,7 +103,8 @@ impl Registries {
         self.docker_mirrors.extend(daemon.registry_mirrors.into_iter().filter_map(|url| {
             let insecure = url.starts_with("http://");
             let location = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).trim_end_matches('/');
-            Some(Mirror { location: location.to_string(), insecure }).filter(|mirror| !mirror.location.is_empty())
+            Some(Mirror { location: location.to_string(), insecure })
+                .filter(|mirror| !mirror.location.is_empty())
         }));
         self.docker_insecure.extend(daemon.insecure_registries);
     }
@@ -115,7 +118,8 @@ impl Registries {
         let mut endpoints = Vec::new();
         let mut add = |location: &str, insecure: bool| {
             let (host, repository) = location.split_once('/').unwrap_or((location, ""));
-            let insecure = insecure || plain_http || self.docker_insecure.iter().any(|entry| covers(entry, host));
+            let insecure =
+                insecure || plain_http || self.docker_insecure.iter().any(|entry| covers(entry, host));
             let schemes: &[Scheme] = match (is_loopback(host), insecure) {
                 // Nobody listens in; few registries there have certificates.
                 (true, _) => &[Scheme::Http, Scheme::HttpsUnverified],
@@ -236,7 +240,9 @@ fn address(host: &str) -> Option<IpAddr> {
 /// Whether a host is this machine, by its name alone.
 pub(super) fn is_loopback(host: &str) -> bool {
     let bare = bare(host);
-    bare == "localhost" || bare.ends_with(".localhost") || address(host).is_some_and(|address| address.is_loopback())
+    bare == "localhost"
+        || bare.ends_with(".localhost")
+        || address(host).is_some_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -256,11 +262,17 @@ mod tests {
     fn without_files_a_registry_is_asked_over_tls_and_this_machine_without() {
         let none = Registries::default();
         assert_eq!(urls(&none, "python:3"), ["https://docker.io/library/python"]);
-        assert_eq!(urls(&none, "127.0.0.1:5000/a/b"), ["http://127.0.0.1:5000/a/b", "https://127.0.0.1:5000/a/b"]);
+        assert_eq!(
+            urls(&none, "127.0.0.1:5000/a/b"),
+            ["http://127.0.0.1:5000/a/b", "https://127.0.0.1:5000/a/b"]
+        );
         assert_eq!(urls(&none, "localhost/x")[0], "http://localhost/x");
         assert_eq!(urls(&none, "127.example.org/x"), ["https://127.example.org/x"]);
         let asked = none.endpoints(&"example.org/x".parse().unwrap(), true).unwrap();
-        assert_eq!(asked.iter().map(|e| e.scheme).collect::<Vec<_>>(), [Scheme::HttpsUnverified, Scheme::Http]);
+        assert_eq!(
+            asked.iter().map(|e| e.scheme).collect::<Vec<_>>(),
+            [Scheme::HttpsUnverified, Scheme::Http]
+        );
     }
 
     #[test]
@@ -298,7 +310,10 @@ mod tests {
         assert_eq!(urls(&registries, "python2"), urls(&registries, "docker.io/library/python2"));
         assert!(urls(&registries, "python2")[0].contains("mirror"));
         assert!(registries.endpoints(&"evil.example/x".parse().unwrap(), false).is_none());
-        assert_eq!(urls(&registries, "a.corp.example/x"), ["https://a.corp.example/x", "http://a.corp.example/x"]);
+        assert_eq!(
+            urls(&registries, "a.corp.example/x"),
+            ["https://a.corp.example/x", "http://a.corp.example/x"]
+        );
         assert_eq!(urls(&registries, "corp.example/x"), ["https://corp.example/x"]);
     }
 
@@ -312,8 +327,10 @@ mod tests {
         assert_eq!(
             urls(&registries, "python"),
             [
-                "https://mirror.example/library/python", "https://plain.example/library/python",
-                "http://plain.example/library/python", "https://docker.io/library/python"
+                "https://mirror.example/library/python",
+                "https://plain.example/library/python",
+                "http://plain.example/library/python",
+                "https://docker.io/library/python"
             ]
         );
         assert_eq!(urls(&registries, "quay.io/x/y"), ["https://quay.io/x/y"]);

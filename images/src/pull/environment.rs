@@ -9,8 +9,9 @@ use std::path::PathBuf;
 pub(super) struct Environment(HashMap<&'static str, OsString>);
 
 const NAMES: &[&str] = &[
-    "HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "CONTAINERS_REGISTRIES_CONF",
-    "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy",
+    "HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE",
+    "CONTAINERS_REGISTRIES_CONF", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY",
+    "all_proxy", "NO_PROXY", "no_proxy",
 ];
 
 /// This machine is never behind a proxy, as curl and Go have it.
@@ -22,7 +23,8 @@ impl Environment {
     }
 
     pub(super) fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
-        let found = NAMES.iter().filter_map(|name| Some((*name, lookup(name).filter(|value| !value.is_empty())?)));
+        let found =
+            NAMES.iter().filter_map(|name| Some((*name, lookup(name).filter(|value| !value.is_empty())?)));
         Self(found.collect())
     }
 
@@ -40,7 +42,9 @@ impl Environment {
     }
 
     pub(super) fn config_home(&self) -> Option<PathBuf> {
-        self.path("XDG_CONFIG_HOME").filter(|path| path.is_absolute()).or_else(|| Some(self.home()?.join(".config")))
+        self.path("XDG_CONFIG_HOME")
+            .filter(|path| path.is_absolute())
+            .or_else(|| Some(self.home()?.join(".config")))
     }
 
     pub(super) fn https_proxy(&self) -> Option<String> {

@@ -78,7 +78,9 @@ impl PullError {
         let any = |test: fn(&Reason) -> bool| tried.iter().any(|tried| test(&tried.why));
         if any(|why| matches!(why, Reason::Unauthorized { .. })) {
             // A registry does not tell strangers what it has.
-            return Some(format!("check the name; if it is right: `podman login {host}` or `docker login {host}`"));
+            return Some(format!(
+                "check the name; if it is right: `podman login {host}` or `docker login {host}`"
+            ));
         }
         if any(|why| matches!(why, Reason::NotFound)) {
             return Some("check the name and the tag".into());
@@ -97,7 +99,8 @@ impl PullError {
             );
         }
         any(|why| matches!(why, Reason::Unreachable(_))).then(|| {
-            "check the network and HTTPS_PROXY, or take an image from a file: `--image oci-archive:FILE`".into()
+            "check the network and HTTPS_PROXY, or take an image from a file: `--image oci-archive:FILE`"
+                .into()
         })
     }
 
@@ -118,7 +121,9 @@ impl Reason {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
-            Self::Answer(text) => ["429", "500", "502", "503", "504"].iter().any(|code| text.starts_with(code)),
+            Self::Answer(text) => {
+                ["429", "500", "502", "503", "504"].iter().any(|code| text.starts_with(code))
+            }
             _ => false,
         }
     }
@@ -137,12 +142,16 @@ impl Reason {
             E::ServerError { code: 404, .. } | E::ImageManifestNotFoundError(_) => Self::NotFound,
             E::ServerError { code, message, .. } => Self::Answer(format!("{code} {}", short(message))),
             E::RegistryError { envelope, .. } => {
-                let has = |codes: &[OciErrorCode]| envelope.errors.iter().any(|error| codes.contains(&error.code));
+                let has =
+                    |codes: &[OciErrorCode]| envelope.errors.iter().any(|error| codes.contains(&error.code));
                 if has(&[OciErrorCode::Unauthorized, OciErrorCode::Denied]) {
                     Self::Unauthorized { known }
                 } else if has(&[
-                    OciErrorCode::ManifestUnknown, OciErrorCode::NameUnknown, OciErrorCode::NotFound,
-                    OciErrorCode::BlobUnknown, OciErrorCode::ManifestBlobUnknown,
+                    OciErrorCode::ManifestUnknown,
+                    OciErrorCode::NameUnknown,
+                    OciErrorCode::NotFound,
+                    OciErrorCode::BlobUnknown,
+                    OciErrorCode::ManifestBlobUnknown,
                 ]) {
                     Self::NotFound
                 } else if has(&[OciErrorCode::Toomanyrequests]) {
@@ -206,7 +215,8 @@ mod tests {
         assert!(matches!(of(&server(403, "")), Reason::Unauthorized { known: false }));
         assert!(of(&server(503, "busy\n")).may_pass() && !of(&server(418, "")).may_pass());
         let envelope = |code: &str| OciDistributionError::RegistryError {
-            envelope: serde_json::from_str(&format!(r#"{{"errors":[{{"code":"{code}","message":"m"}}]}}"#)).unwrap(),
+            envelope: serde_json::from_str(&format!(r#"{{"errors":[{{"code":"{code}","message":"m"}}]}}"#))
+                .unwrap(),
             url: String::new(),
         };
         assert!(matches!(of(&envelope("MANIFEST_UNKNOWN")), Reason::NotFound));
@@ -226,7 +236,10 @@ mod tests {
             ],
         };
         let text = error.to_string();
-        assert!(text.ends_with("https://mirror.example: connection refused; https://quay.io: it wants a login"), "{text}");
+        assert!(
+            text.ends_with("https://mirror.example: connection refused; https://quay.io: it wants a login"),
+            "{text}"
+        );
         assert!(error.hint().unwrap().contains("podman login quay.io"));
     }
 }

@@ -75,7 +75,12 @@ impl Fetch {
     }
 
     /// Fetches them all.
-    pub(super) async fn run(self, remote: &Remote, store: &Store, progress: &dyn Progress) -> Result<(), Reason> {
+    pub(super) async fn run(
+        self,
+        remote: &Remote,
+        store: &Store,
+        progress: &dyn Progress,
+    ) -> Result<(), Reason> {
         let bytes = self.wanted.iter().map(|(layer, _)| layer.size).sum();
         progress.event(Event::Layers { count: self.wanted.len(), bytes });
         let mut left = self.wanted.into_iter().map(|(layer, news)| async move {
@@ -127,7 +132,9 @@ async fn receive(
                     taken_up = false;
                     receiving = match store.try_receive(layer)? {
                         Some(receiving) => receiving,
-                        None => return Err(Reason::Unreachable("another process fetches the same layer".into())),
+                        None => {
+                            return Err(Reason::Unreachable("another process fetches the same layer".into()));
+                        }
                     };
                     continue;
                 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub use credentials::{CredentialHelper, HelperAnswer};
 pub use error::{PullError, Reason, Tried};
 
+use crate::Digest;
 use crate::error::ImageError;
 use crate::image::{Image, Layers, ensure_root};
 use crate::manifest::{CONFIG_LIMIT, Document, Manifest, ManifestError, choose, parse_document};
@@ -23,7 +24,6 @@ use crate::name::RegistryName;
 use crate::platform::Platform;
 use crate::progress::{Event, Progress};
 use crate::store::{Root, Store};
-use crate::Digest;
 use endpoints::{Endpoint, Registries};
 use environment::Environment;
 use layers::Fetch;

@@ -106,7 +106,9 @@ impl Remote {
                 content.extend_from_slice(&piece.map_err(|error| Reason::Unreachable(chain(&error)))?);
                 if content.len() as u64 > blob.size {
                     let (digest, expected) = (blob.digest.clone(), blob.size);
-                    return Err(StoreError::WrongSize { digest, expected, actual: content.len() as u64 }.into());
+                    return Err(
+                        StoreError::WrongSize { digest, expected, actual: content.len() as u64 }.into()
+                    );
                 }
             }
             if blob.digest.verifies(&content) {
@@ -121,7 +123,8 @@ impl Remote {
     /// A blob from this byte on, and whether it really comes from there and not from its beginning.
     pub(super) async fn blob(&self, blob: &Descriptor, start: u64) -> Result<(Bytes, bool), Reason> {
         let digest = blob.digest.to_string();
-        let response = self.client.pull_blob_stream_partial(&self.reference, digest.as_str(), start, None).await;
+        let response =
+            self.client.pull_blob_stream_partial(&self.reference, digest.as_str(), start, None).await;
         let (stream, partial) = match response.map_err(|error| Reason::of(&error, self.known))? {
             BlobResponse::Full(stream) => (stream, false),
             BlobResponse::Partial(stream) => (stream, true),

@@ -14,7 +14,8 @@ use crate::manifest::Descriptor;
 impl Store {
     /// Whether content is here, of the size that it should have.
     pub(crate) fn has_blob(&self, blob: &Descriptor) -> bool {
-        fs::metadata(self.folders.blob(&blob.digest)).is_ok_and(|meta| meta.is_file() && meta.len() == blob.size)
+        fs::metadata(self.folders.blob(&blob.digest))
+            .is_ok_and(|meta| meta.is_file() && meta.len() == blob.size)
     }
 
     /// Opens content; None when it is not here.
@@ -64,7 +65,8 @@ impl Receiving {
         let lock_path = path.with_extension("lock");
         let lock = Lock::try_take(&lock_path, Kind::Exclusive).map_err(StoreError::io("lock", &lock_path))?;
         let Some(lock) = lock else { return Ok(None) };
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = open.map_err(StoreError::io("open", &path))?;
         let mut receiving = Self {
             file,

@@ -80,7 +80,8 @@ impl Folders {
     /// Makes them all. The ids of sandboxes pass through to the roots; nobody else has to see what there is.
     pub(super) fn make(&self) -> Result<(), StoreError> {
         let searchable = [self.dir.clone(), self.roots()];
-        let private = [self.blobs().join("sha256"), self.blobs().join("sha512"), self.partial(), self.names()];
+        let private =
+            [self.blobs().join("sha256"), self.blobs().join("sha512"), self.partial(), self.names()];
         for (folders, mode) in [(&searchable[..], 0o711), (&private[..], 0o700)] {
             for folder in folders {
                 if folder.is_dir() {

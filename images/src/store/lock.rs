@@ -39,7 +39,8 @@ impl Lock {
     /// Takes the lock when it is free.
     pub(crate) fn try_take(path: &Path, kind: Kind) -> io::Result<Option<Self>> {
         loop {
-            let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+            let open =
+                OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
             let file = open?;
             match flock(&file, kind.operation()) {
                 Ok(()) => {}

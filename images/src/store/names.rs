@@ -32,7 +32,12 @@ impl Store {
     }
 
     /// From now on the name stands for this image.
-    pub(crate) fn set_name(&self, name: &str, id: &ImageId, manifest: Option<Digest>) -> Result<(), StoreError> {
+    pub(crate) fn set_name(
+        &self,
+        name: &str,
+        id: &ImageId,
+        manifest: Option<Digest>,
+    ) -> Result<(), StoreError> {
         let named = Named { name: name.into(), manifest, id: id.to_string(), fetched: super::now() };
         let text = serde_json::to_vec_pretty(&named).unwrap_or_default();
         write_whole(&self.folders.name(name, "json"), &text)

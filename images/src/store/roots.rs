@@ -101,7 +101,8 @@ impl Store {
                     lock.share().map_err(StoreError::io("lock", &self.folders.root_lock(id)))?;
                     return Ok(Claim::Ready(self.in_use(id, run, lock)));
                 }
-                return NewRoot::begin(self.clone(), id.clone(), lock).map(|root| Claim::Ours(Box::new(root)));
+                return NewRoot::begin(self.clone(), id.clone(), lock)
+                    .map(|root| Claim::Ours(Box::new(root)));
             }
             if let Some(lock) = self.lock_root(id, Kind::Shared)? {
                 if let Some(run) = self.verified(id)? {

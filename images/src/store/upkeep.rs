@@ -100,13 +100,16 @@ impl Store {
             let blobs = image.manifest.as_ref().map(|manifest| self.blobs_of(manifest)).unwrap_or_default();
             image.compressed_bytes = blobs.iter().map(|blob| size_of(&self.folders.blob(blob))).sum();
         }
-        images.sort_by(|a, b| (a.names.is_empty(), &a.names, &a.id).cmp(&(b.names.is_empty(), &b.names, &b.id)));
+        images.sort_by(|a, b| {
+            (a.names.is_empty(), &a.names, &a.id).cmp(&(b.names.is_empty(), &b.names, &b.id))
+        });
         Ok(images)
     }
 
     fn listed(&self, id: &ImageId) -> Listed {
         let record = self.record(id);
-        let in_use = self.folders.root(id).exists() && matches!(self.lock_root(id, Kind::Exclusive), Ok(None));
+        let in_use =
+            self.folders.root(id).exists() && matches!(self.lock_root(id, Kind::Exclusive), Ok(None));
         Listed {
             id: id.to_string(),
             names: Vec::new(),
@@ -306,6 +309,7 @@ fn disk_usage(path: &Path) -> u64 {
     if !meta.is_dir() {
         return own;
     }
-    let inner = fs::read_dir(path).map_or(0, |entries| entries.flatten().map(|entry| disk_usage(&entry.path())).sum());
+    let inner = fs::read_dir(path)
+        .map_or(0, |entries| entries.flatten().map(|entry| disk_usage(&entry.path())).sum());
     meta.blocks() * 512 + inner
 }

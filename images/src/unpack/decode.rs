@@ -37,7 +37,9 @@ impl Compression {
             [0x1f, 0x8b, ..] => Ok(Self::Gzip),
             // A frame, or one to be skipped, as seekable variants begin with.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
-            [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(malformed("it is compressed with xz, which images are not")),
+            [0xfd, b'7', b'z', b'X', b'Z', ..] => {
+                Err(malformed("it is compressed with xz, which images are not"))
+            }
             [b'B', b'Z', b'h', ..] => Err(malformed("it is compressed with bzip2, which images are not")),
             _ => Ok(Self::None),
         }
@@ -172,9 +174,10 @@ impl BufRead for Pipe<'_> {
                 Ok(Err(error)) => return Err(io::Error::other(error)),
                 Err(_) => return Ok(&[]),
             }
-            self.left = self.left.checked_sub(self.chunk.len() as u64).ok_or_else(|| {
-                io::Error::other(UnpackError::TooBig { what: "bytes", limit: self.limit })
-            })?;
+            self.left = self
+                .left
+                .checked_sub(self.chunk.len() as u64)
+                .ok_or_else(|| io::Error::other(UnpackError::TooBig { what: "bytes", limit: self.limit }))?;
         }
         Ok(&self.chunk[self.position..])
     }

@@ -106,7 +106,9 @@ fn names_that_go_up() {
 fn names_that_are_absolute() {
     escapes(|yard| Archive::new().file(&format!("{}/evil", yard.beside()), b"x").done());
     escapes(|_| Archive::new().file("//etc/passwd", b"x").done());
-    escapes(|yard| Archive::new().file(".wh.x", b"").file(&format!("{}/.wh.file", yard.beside()), b"").done());
+    escapes(|yard| {
+        Archive::new().file(".wh.x", b"").file(&format!("{}/.wh.file", yard.beside()), b"").done()
+    });
 }
 
 #[test]
@@ -278,17 +280,36 @@ fn headers_that_lie() {
     for archive in [
         // Noise, a wrong checksum, numbers that are none, maps that contradict themselves.
         vec![b'x'; 2048],
-        { let mut bytes = Archive::new().file("a", b"").done(); bytes[0] = b'b'; bytes },
+        {
+            let mut bytes = Archive::new().file("a", b"").done();
+            bytes[0] = b'b';
+            bytes
+        },
         Archive::new().pax(&[("size", b"-1")]).file("a", b"").done(),
         Archive::new().pax(&[("mtime", b"soon")]).file("a", b"").done(),
         Archive::new().entry("pax", EntryType::XHeader, 0, "", b"999 path=x\n").done(),
         Archive::new().entry("pax", EntryType::XHeader, 0, "", b"0 \n").done(),
         Archive::new().pax(&[("path", b"a\0b")]).file("a", b"").done(),
-        Archive::new().pax(&[("GNU.sparse.map", b"0,1,0,1"), ("GNU.sparse.size", b"9")]).file("a", b"xy").done(),
-        Archive::new().pax(&[("GNU.sparse.map", b"8,8"), ("GNU.sparse.size", b"9")]).file("a", b"01234567").done(),
-        Archive::new().pax(&[("GNU.sparse.map", b"0,18446744073709551615"), ("GNU.sparse.size", b"9")]).file("a", b"").done(),
-        Archive::new().pax(&[("GNU.sparse.map", b"0,1"), ("GNU.sparse.size", b"9")]).file("a", b"12345").done(),
-        Archive::new().pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"9")]).file("a", b"999999999999999999999\n").done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"0,1,0,1"), ("GNU.sparse.size", b"9")])
+            .file("a", b"xy")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"8,8"), ("GNU.sparse.size", b"9")])
+            .file("a", b"01234567")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"0,18446744073709551615"), ("GNU.sparse.size", b"9")])
+            .file("a", b"")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"0,1"), ("GNU.sparse.size", b"9")])
+            .file("a", b"12345")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"9")])
+            .file("a", b"999999999999999999999\n")
+            .done(),
         Archive::new().pax(&[("GNU.sparse.major", b"1")]).file("a", b"0\n").done(),
         Archive::new().raw("long", EntryType::GNULongName, 0, "", b"x", 1 << 40).done(),
         Archive::new().file("", b"x").done(),

@@ -111,7 +111,9 @@ impl Unpacker {
                 self.entry(&entry, &mut stream)?;
             }
             if diff_id.is_none() && !stream.complete {
-                return Err(UnpackError::Malformed("it has no end mark, so that some of it may be missing".into()));
+                return Err(UnpackError::Malformed(
+                    "it has no end mark, so that some of it may be missing".into(),
+                ));
             }
             stream.drain()?;
             Ok(pipe.passed())
@@ -231,7 +233,9 @@ impl Unpacker {
                 file.set_len(sparse.size).map_err(error)?;
             }
         }
-        for (name, value) in entry.xattrs.iter().take(XATTR_LIMIT).filter(|(name, _)| name.starts_with(b"user.")) {
+        for (name, value) in
+            entry.xattrs.iter().take(XATTR_LIMIT).filter(|(name, _)| name.starts_with(b"user."))
+        {
             // Not every file system has them.
             let _ = rustix::fs::fsetxattr(&file, name.as_slice(), value, XattrFlags::empty());
         }

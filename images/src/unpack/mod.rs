@@ -17,11 +17,11 @@ mod tree;
 pub(crate) use decode::decoder;
 pub use error::UnpackError;
 pub(crate) use error::is_out_of_space;
-pub(crate) use tar::{Kind as EntryKind, Source, TarStream};
 pub(crate) use layer::{Limits, Unpacked, Unpacker};
+pub(crate) use tar::{Kind as EntryKind, Source, TarStream};
 
 #[cfg(test)]
-mod archive;
+pub(crate) mod archive;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

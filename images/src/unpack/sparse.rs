@@ -94,7 +94,9 @@ impl Sparse {
             b"map" => {
                 let mut numbers = value.split(|byte| *byte == b',').map(number);
                 while let Some(start) = numbers.next() {
-                    let (Some(start), Some(Some(length))) = (start, numbers.next()) else { return Err(bad()) };
+                    let (Some(start), Some(Some(length))) = (start, numbers.next()) else {
+                        return Err(bad());
+                    };
                     add(&mut self.segments, Segment { start, length })?;
                 }
             }

@@ -138,7 +138,8 @@ impl<R: Source> TarStream<R> {
     }
 
     fn entry(&mut self, header: &Header, extensions: Extensions) -> Result<Entry, UnpackError> {
-        let number = |field: io::Result<u64>| field.map_err(|_| malformed("a header's number cannot be read"));
+        let number =
+            |field: io::Result<u64>| field.map_err(|_| malformed("a header's number cannot be read"));
         let path = extensions.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let link =
             extensions.link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned());
@@ -264,7 +265,11 @@ impl<R: Source> TarStream<R> {
         while filled < BLOCK {
             let available = self.inner.fill_buf().map_err(read_error)?;
             if available.is_empty() {
-                return if filled == 0 { Ok(false) } else { Err(malformed("it ends in the middle of a header")) };
+                return if filled == 0 {
+                    Ok(false)
+                } else {
+                    Err(malformed("it ends in the middle of a header"))
+                };
             }
             let count = available.len().min(BLOCK - filled);
             block[filled..filled + count].copy_from_slice(&available[..count]);
@@ -278,7 +283,10 @@ impl<R: Source> TarStream<R> {
     fn extension(&mut self, extensions: &mut Extensions, size: u64) -> Result<Vec<u8>, UnpackError> {
         extensions.bytes = extensions.bytes.saturating_add(size).saturating_add(BLOCK as u64);
         if extensions.bytes > EXTENSION_LIMIT {
-            return Err(UnpackError::TooBig { what: "bytes of names and attributes for one entry", limit: EXTENSION_LIMIT });
+            return Err(UnpackError::TooBig {
+                what: "bytes of names and attributes for one entry",
+                limit: EXTENSION_LIMIT,
+            });
         }
         let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         (self.left, self.padding) = (size, padding(size));
@@ -343,14 +351,16 @@ impl<R: Source> TarStream<R> {
     fn decimal_line(&mut self, read: &mut u64) -> Result<u64, UnpackError> {
         let mut number: Option<u64> = None;
         loop {
-            let byte = *self.data(1)?.first().ok_or_else(|| malformed("it ends in the map of a sparse file"))?;
+            let byte =
+                *self.data(1)?.first().ok_or_else(|| malformed("it ends in the map of a sparse file"))?;
             self.consume(1);
             *read += 1;
             match (byte, number) {
                 (b'\n', Some(number)) => return Ok(number),
                 (b'0'..=b'9', _) => {
                     let digit = u64::from(byte - b'0');
-                    let next = number.unwrap_or(0).checked_mul(10).and_then(|number| number.checked_add(digit));
+                    let next =
+                        number.unwrap_or(0).checked_mul(10).and_then(|number| number.checked_add(digit));
                     number = Some(next.ok_or_else(|| malformed("the map of a sparse file cannot be read"))?);
                 }
                 _ => return Err(malformed("the map of a sparse file cannot be read")),

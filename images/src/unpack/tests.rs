@@ -50,7 +50,8 @@ fn files_keep_content_time_and_who_may_read_them() {
         .entry("secret", EntryType::Regular, 0o600, "", b"")
         .entry("null", EntryType::Char, 0o666, "", b"")
         .entry("pipe", EntryType::Fifo, 0o666, "", b"")]);
-    let mode = |name: &str| fs::symlink_metadata(root.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    let mode =
+        |name: &str| fs::symlink_metadata(root.path().join(name)).unwrap().permissions().mode() & 0o7777;
     let modes = ["bin/su", "bin/shared", "tmp", "closed", "secret"].map(mode);
     assert_eq!(modes, [0o755, 0o755, 0o755, 0o700, 0o600]);
     assert_eq!(names(root.path()), ["bin", "closed", "secret", "tmp"]);
@@ -100,7 +101,8 @@ fn whiteouts_remove_what_is_below_and_nothing_of_their_own_layer() {
 
 #[test]
 fn a_whiteout_and_the_file_it_makes_room_for_may_come_in_any_order() {
-    let below = Archive::new().folder("a").file("a/old", b"1").folder("b").file("b/old", b"1").symlink("c", "a");
+    let below =
+        Archive::new().folder("a").file("a/old", b"1").folder("b").file("b/old", b"1").symlink("c", "a");
     let above = Archive::new()
         .file("a", b"2")
         .file(".wh.a", b"")
@@ -126,7 +128,10 @@ fn hard_links_are_one_file_and_a_new_file_leaves_the_other_name_alone() {
         .hard_link("also", "./lib/perl");
     let above = Archive::new().file("usr/perl5", b"new");
     let root = unpacked(&[below, above]);
-    assert_eq!((text(root.path().join("usr/perl")), text(root.path().join("usr/perl5"))), ("perl".into(), "new".into()));
+    assert_eq!(
+        (text(root.path().join("usr/perl")), text(root.path().join("usr/perl5"))),
+        ("perl".into(), "new".into())
+    );
     assert_eq!(fs::metadata(root.path().join("also")).unwrap().nlink(), 2);
     assert_eq!(fs::read_link(root.path().join("usr/link2")).unwrap(), Path::new("nowhere"));
 }
@@ -174,7 +179,11 @@ fn files_with_holes_of_every_kind_keep_their_holes() {
     let expect = |root: &Path, name: &str| {
         let content = fs::read(root.join(name)).unwrap();
         let meta = fs::metadata(root.join(name)).unwrap();
-        assert_eq!((content.len() as u64, &content[..4], &content[4096..4100]), (SIZE, &[0; 4][..], &b"data"[..]), "{name}");
+        assert_eq!(
+            (content.len() as u64, &content[..4], &content[4096..4100]),
+            (SIZE, &[0; 4][..], &b"data"[..]),
+            "{name}"
+        );
         assert!(meta.blocks() * 512 < 1 << 20, "{name} takes {} blocks", meta.blocks());
     };
     let size = SIZE.to_string();
@@ -194,12 +203,29 @@ fn files_with_holes_of_every_kind_keep_their_holes() {
     let archive = Archive::new()
         .block(gnu.as_bytes())
         .block(b"data")
-        .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.numblocks", b"1"), ("GNU.sparse.offset", b"4096"), ("GNU.sparse.numbytes", b"4")])
+        .pax(&[
+            ("GNU.sparse.size", size.as_bytes()),
+            ("GNU.sparse.numblocks", b"1"),
+            ("GNU.sparse.offset", b"4096"),
+            ("GNU.sparse.numbytes", b"4"),
+        ])
         .file("zero", b"data")
-        .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.name", b"one"), ("GNU.sparse.map", b"4096,4,8388608,0")])
+        .pax(&[
+            ("GNU.sparse.size", size.as_bytes()),
+            ("GNU.sparse.name", b"one"),
+            ("GNU.sparse.map", b"4096,4,8388608,0"),
+        ])
         .file("GNUSparseFile.0/one", b"data")
-        .pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.name", b"ten"), ("GNU.sparse.realsize", size.as_bytes())])
-        .file("GNUSparseFile.0/ten", &[b"2\n4096\n4\n8388608\n0\n".to_vec(), vec![0; 512 - 19], b"data".to_vec()].concat())
+        .pax(&[
+            ("GNU.sparse.major", b"1"),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"ten"),
+            ("GNU.sparse.realsize", size.as_bytes()),
+        ])
+        .file(
+            "GNUSparseFile.0/ten",
+            &[b"2\n4096\n4\n8388608\n0\n".to_vec(), vec![0; 512 - 19], b"data".to_vec()].concat(),
+        )
         .file("after", b"all");
     let root = unpacked(&[archive]);
     for name in ["gnu", "zero", "one", "ten"] {
@@ -212,12 +238,19 @@ fn files_with_holes_of_every_kind_keep_their_holes() {
 fn attributes_of_users_are_kept_and_capabilities_dropped() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let archive = Archive::new()
-        .pax(&[("SCHILY.xattr.user.note", b"a\nb"), ("SCHILY.xattr.security.capability", &[1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])])
+        .pax(&[
+            ("SCHILY.xattr.user.note", b"a\nb"),
+            (
+                "SCHILY.xattr.security.capability",
+                &[1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            ),
+        ])
         .file("file", b"");
     unpack_into(folder.path(), &[archive.done()]).unwrap();
     let get = |name: &str| {
         let mut value = [0; 100];
-        rustix::fs::lgetxattr(folder.path().join("file"), name, &mut value).map(|count| value[..count].to_vec())
+        rustix::fs::lgetxattr(folder.path().join("file"), name, &mut value)
+            .map(|count| value[..count].to_vec())
     };
     assert_eq!(get("security.capability"), Err(rustix::io::Errno::NODATA));
     match get("user.note") {

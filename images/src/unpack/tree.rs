@@ -113,7 +113,8 @@ impl Tree {
         if path.first() == Some(&b'/') {
             return Err(escape("its name is absolute"));
         }
-        let mut names: VecDeque<&[u8]> = components(path).ok_or_else(|| escape("its name goes up"))?.collect();
+        let mut names: VecDeque<&[u8]> =
+            components(path).ok_or_else(|| escape("its name goes up"))?.collect();
         let Some(name) = names.pop_back() else { return Ok(None) };
         if !self.enter(names, path, missing)? {
             return Ok(None);
@@ -141,7 +142,12 @@ impl Tree {
         self.direct = true;
     }
 
-    fn enter(&mut self, mut names: VecDeque<&[u8]>, path: &[u8], missing: Missing) -> Result<bool, UnpackError> {
+    fn enter(
+        &mut self,
+        mut names: VecDeque<&[u8]>,
+        path: &[u8],
+        missing: Missing,
+    ) -> Result<bool, UnpackError> {
         self.rewind(&names);
         names.drain(..self.open.len());
         let mut names: VecDeque<Vec<u8>> = names.into_iter().map(<[u8]>::to_vec).collect();
@@ -164,7 +170,10 @@ impl Tree {
                 Ok(target) => {
                     links += 1;
                     if links > LINK_LIMIT {
-                        return Err(UnpackError::Entry { entry: shown(path), why: "its name leads through too many links" });
+                        return Err(UnpackError::Entry {
+                            entry: shown(path),
+                            why: "its name leads through too many links",
+                        });
                     }
                     self.direct = false;
                     let target = target.into_bytes();
@@ -177,7 +186,10 @@ impl Tree {
                     }
                 }
                 Err(Errno::INVAL) => {
-                    return Err(UnpackError::Entry { entry: shown(path), why: "something above it is no folder" });
+                    return Err(UnpackError::Entry {
+                        entry: shown(path),
+                        why: "something above it is no folder",
+                    });
                 }
                 Err(Errno::NOENT) if missing == Missing::Tell => return Ok(false),
                 // Through a link nothing is made: an image's own links lead to what is there.
@@ -250,7 +262,12 @@ impl Tree {
     }
 
     /// Makes a symbolic link in the open folder; what it says is nobody's business before somebody follows it.
-    pub(super) fn make_symlink(&mut self, name: &[u8], target: &[u8], path: &[u8]) -> Result<(), UnpackError> {
+    pub(super) fn make_symlink(
+        &mut self,
+        name: &[u8],
+        target: &[u8],
+        path: &[u8],
+    ) -> Result<(), UnpackError> {
         let make = |tree: &Self| rustix::fs::symlinkat(target, tree.folder(), name);
         match make(self) {
             Err(Errno::EXIST) => {
@@ -278,7 +295,13 @@ impl Tree {
             return Err(error("it is a hard link to itself"));
         }
         let make = |tree: &Self| {
-            rustix::fs::linkat(&folder, source.name.as_slice(), tree.folder(), place.name.as_slice(), AtFlags::empty())
+            rustix::fs::linkat(
+                &folder,
+                source.name.as_slice(),
+                tree.folder(),
+                place.name.as_slice(),
+                AtFlags::empty(),
+            )
         };
         match make(self) {
             Err(Errno::EXIST) => {
@@ -307,7 +330,8 @@ impl Tree {
 
     /// The names in a folder of the open folder; an empty name is the open folder itself.
     pub(super) fn names_in(&self, name: &[u8], path: &[u8]) -> Result<Vec<Vec<u8>>, UnpackError> {
-        let folder = self.open_folder(if name.is_empty() { b"." } else { name }).map_err(write_error(path))?;
+        let folder =
+            self.open_folder(if name.is_empty() { b"." } else { name }).map_err(write_error(path))?;
         names_of(&folder).map_err(write_error(path))
     }
 
