@@ -145,6 +145,14 @@ impl Images {
         })
     }
 
+    /// From now on a name stands for an image that came by [`Images::adopt`].
+    ///
+    /// # Errors
+    /// The store cannot be written to.
+    pub fn remember(&self, name: &ImageName, root: &Root) -> Result<(), ImageError> {
+        Ok(self.store.set_name(&name.to_string(), &root.id, None)?)
+    }
+
     /// Where credentials for registries are looked for, for messages.
     pub fn credential_files(&self) -> Vec<std::path::PathBuf> {
         self.puller.credential_files()

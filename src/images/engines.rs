@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use codebridge_images::{Adoption, EngineKind, ImageError, Images, Progress, Root, RunConfig, StoreError};
 use codebridge_runtimes::exec::ExecError;
-use codebridge_runtimes::{Instance, LocalImage, RuntimeKind, find_local_image};
+use codebridge_runtimes::{
+    Instance, LocalImage, Owner, RuntimeKind, StateDir, StateError, find_local_image, reclaim_instance,
+};
 use tokio_util::io::SyncIoBridge;
 
 /// Why an engine's image is not to be had.
@@ -16,6 +18,9 @@ pub enum EngineImageError {
     /// The store could not keep it.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// There is no place for the container that it goes through.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The engine ended in the middle, for reasons of its own.
     #[error("the export of the image is not whole")]
     Cut,
@@ -52,6 +57,25 @@ pub async fn from_engine(
             unpack(wanted, &image, instance, progress).await.map(Some)
         }
     }
+}
+
+/// The same for a program that has no sandboxes, and so no instance yet.
+///
+/// # Errors
+/// As [`from_engine`], or the state folder cannot be used.
+pub async fn from_engine_now(
+    images: &Images,
+    engine: EngineKind,
+    reference: &str,
+    progress: &Arc<dyn Progress>,
+) -> Result<Option<Root>, EngineImageError> {
+    let owner = Owner::this_process(format!("image{}", std::process::id()));
+    let instance = Arc::new(StateDir::usual().create_instance(&owner)?);
+    let root = from_engine(images, Some(engine), reference, &instance, progress).await;
+    for error in reclaim_instance(&instance).await.failed {
+        tracing::warn!(%error, "the container of an export was left behind");
+    }
+    root
 }
 
 async fn unpack(

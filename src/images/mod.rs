@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use codebridge_images::{Images, Store};
 
-pub use engines::from_engine;
+pub use engines::{EngineImageError, from_engine, from_engine_now};
 pub use report::{ImageList, pruned_text};
-pub use watch::Watch;
+pub use watch::{Watch, bytes_text};
 
 /// The images of this user. `plain_http`: registries may be asked without TLS.
 pub fn images(plain_http: bool) -> Images {

@@ -64,7 +64,7 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
 }
 
 /// A number of bytes as people read it.
-pub(super) fn bytes_text(bytes: u64) -> String {
+pub fn bytes_text(bytes: u64) -> String {
     let units = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB")];
     match units.into_iter().find(|(size, _)| bytes >= *size) {
         Some((size, unit)) => {

@@ -39,6 +39,10 @@ pub(super) struct StartFailure {
 }
 
 impl StartFailure {
+    pub(super) fn stopped() -> Self {
+        Self::sandbox("stopped before it had started")
+    }
+
     fn sandbox(text: impl ToString) -> Self {
         Self { failure: Failure::Sandbox, text: text.to_string() }
     }
@@ -177,11 +181,11 @@ impl Launcher {
         loop {
             let probe = self.probe(&home.instance);
             let roots = self.roots.provider(&home.instance, progress);
-            let choosing = self.detector.choose(&probe, &roots, &home.instance);
-            let choice = tokio::select! {
-                choice = choosing => choice?,
-                () = cancel.cancelled() => return Err(StartFailure::sandbox("cancelled")),
-            };
+            let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
+            if cancel.is_cancelled() {
+                return Err(StartFailure::stopped());
+            }
+            let choice = choice?;
             let refusal = match self.start_with(&choice, home, queries, cancel).await {
                 Ok(interpreter) => {
                     if !self.swept_engine.swap(true, Ordering::Relaxed) {
@@ -230,7 +234,7 @@ impl Launcher {
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
                 "the sandbox speaks version {version} of the protocol, this bridge another one"
             ))),
-            StartError::Cancelled => Attempt::Failed(StartFailure::sandbox("cancelled")),
+            StartError::Cancelled => Attempt::Failed(StartFailure::stopped()),
         };
         if let Err(error) = sandbox.end().await {
             tracing::warn!(%error, "a sandbox that did not start was left behind");
@@ -265,7 +269,8 @@ impl Launcher {
         // Nobody listens to a diagnosis.
         let (progress, _) = mpsc::channel(1);
         let roots = self.roots.provider(&home.instance, &progress);
-        Ok(self.detector.examine(&self.probe(&home.instance), &roots, &home.instance).await)
+        let stop = CancellationToken::new();
+        Ok(self.detector.examine(&self.probe(&home.instance), &roots, &home.instance, &stop).await)
     }
 
     /// The last launch that failed although its probe had run.

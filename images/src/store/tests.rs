@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -156,14 +157,14 @@ async fn a_root_that_somebody_changed_is_unpacked_anew() {
     assert!(root.directory.join("usr/bin/python3").exists());
     assert!(store.root_at(&root.directory).unwrap().is_some());
     assert!(store.root_at(&store.dir().join("roots/ffff/rootfs")).unwrap().is_none());
-    assert!(store.root_at(std::path::Path::new("/")).unwrap().is_none());
+    assert!(store.root_at(Path::new("/")).unwrap().is_none());
 }
 
 #[tokio::test]
 async fn ids_of_sandboxes_pass_through_and_nobody_else_sees_a_list() {
     let (_dir, store) = store();
     let root = unpacked(&store, "ab12").await;
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&root.directory), 0o755);
     assert_eq!(mode(store.dir()), 0o711);
     assert_eq!(mode(&store.dir().join("roots")), 0o711);

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
@@ -183,11 +184,14 @@ impl Detector {
     }
 
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    ///
+    /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
     pub async fn choose<P: RootProvider>(
         &self,
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
@@ -196,12 +200,15 @@ impl Detector {
         if state.set_aside.is_empty()
             && let Some(choice) = self.cache.read()
         {
-            let choice = with_root_of_today(choice, provider).await;
+            let choice = tokio::select! {
+                choice = with_root_of_today(choice.clone(), provider) => choice,
+                () = stop.cancelled() => choice,
+            };
             state.chosen = Some(choice.clone());
             state.from_cache = true;
             return Ok(choice);
         }
-        let found = self.search(probe, provider, instance, &state.set_aside).await;
+        let found = self.search(probe, provider, instance, stop, &state.set_aside).await;
         if found.is_err() {
             state.set_aside.clear();
         }
@@ -244,6 +251,7 @@ impl Detector {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
         set_aside: &HashMap<RuntimeKind, Refusal>,
     ) -> Result<Choice, NothingWorks> {
         let mut tried = Vec::new();
@@ -252,12 +260,15 @@ impl Detector {
             for candidate in &mut candidates {
                 let verdict = match set_aside.get(&candidate.kind) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, probe, provider, instance).await,
+                    None => candidate.probe(root, probe, provider, instance, stop).await,
                 };
                 match verdict {
                     Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
                     Err(refusal) => {
                         tracing::debug!(runtime = %candidate.kind, %root, %refusal, "refused");
+                        if stop.is_cancelled() {
+                            return Err(NothingWorks { tried });
+                        }
                         tried.push((candidate.kind, root.clone(), refusal));
                     }
                 }
@@ -272,13 +283,14 @@ impl Detector {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, probe, provider, instance).await {
+                match candidate.probe(root, probe, provider, instance, stop).await {
                     Ok(choice) => {
                         works = Some(Choice { fallback: rank > 0, ..choice });
                         break;
