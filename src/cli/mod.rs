@@ -4,6 +4,7 @@ mod args;
 mod code;
 mod exec;
 mod host;
+mod image;
 mod logging;
 mod serve;
 mod signals;
@@ -19,7 +20,7 @@ use crate::error::Exit;
 use crate::session::{Sessions, guard};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 
-pub use args::{Cli, Command, ExecArgs, Form, SettingFlags};
+pub use args::{Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -59,6 +60,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,
             Command::Reap => host::reap().await,
+            Command::Image(what) => image::image(what).await,
             Command::Guardian { .. } => Exit::Fine.into(),
         }
     });
