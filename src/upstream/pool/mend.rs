@@ -100,7 +100,13 @@ mod tests {
 
     #[test]
     fn sound_json_is_left_as_it_is() {
-        for text in [r#"{"a":[1,-2.5e3,"NaN \" Infinity \ud83d\ude00 \\ud83d \n",null]}"#, "", "\"", "\"\\", "[\n\t1]"] {
+        for text in [
+            r#"{"a":[1,-2.5e3,"NaN \" Infinity \ud83d\ude00 \\ud83d \n",null]}"#,
+            "",
+            "\"",
+            "\"\\",
+            "[\n\t1]",
+        ] {
             assert!(matches!(mend(text.as_bytes()), Cow::Borrowed(same) if same == text), "{text}");
         }
     }

@@ -30,8 +30,7 @@ impl StderrTail {
 
     /// The last lines, without credentials; empty when nothing was written.
     pub(super) fn text(&self, secrets: &Secrets) -> String {
-        let bytes: Vec<u8> =
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let text = secrets.redact(String::from_utf8_lossy(&bytes).trim());
         match text.char_indices().rev().nth(SHOWN - 1) {
             // Whole lines read better, where there are any.
