@@ -10,6 +10,7 @@ mod cli;
 mod detect;
 mod driver;
 pub mod exec;
+mod mounts;
 mod oci;
 mod owner;
 mod refusal;
@@ -31,6 +32,7 @@ pub use driver::{
 };
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
+pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};

@@ -69,6 +69,7 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
 /// Removes what dead owners left: all of their records, and what the given engines know by label alone.
 pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
     let mut swept = Swept::default();
+    state.remove_unfinished();
     for instance in state.instances() {
         if instance.owner().state() == OwnerState::Dead {
             let done = reclaim_instance(&instance).await;

@@ -1,0 +1,219 @@
+//! What is there on the host of one bridge's doing: folders, containers, processes, mounts, control groups.
+//!
+//! Other bridges run beside this one. What is looked at is found by the bridge's own process id and instance.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::bridge::Bridge;
+use super::env::TestEnv;
+use super::process::{eventually, processes, start_time};
+
+/// A removal takes two seconds at most; the rest is for a loaded machine.
+pub(crate) const REMOVAL: Duration = Duration::from_secs(15);
+
+/// One bridge's instance, and everything of it that was seen.
+#[derive(Debug)]
+pub(crate) struct Traces<'a> {
+    env: &'a TestEnv,
+    /// The instance's id, which is in the name of every sandbox.
+    pub(crate) id: String,
+    /// The instance's folder.
+    pub(crate) folder: PathBuf,
+    /// The first processes of its sandboxes, with which all others end.
+    first: BTreeSet<First>,
+    /// Parts of paths that its containers' mounts have.
+    mounts: BTreeSet<String>,
+}
+
+/// The first process of a sandbox's process id namespace. The kernel gives the numbers of processes and of namespaces to
+/// others once they are free; the time of its start tells it from those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct First {
+    pid: u32,
+    start: u64,
+}
+
+impl First {
+    pub(crate) fn pid(self) -> u32 {
+        self.pid
+    }
+
+    fn is_there(self) -> bool {
+        start_time(self.pid) == Some(self.start)
+    }
+}
+
+/// The instance of a bridge that has run something.
+pub(crate) fn traces<'a>(bridge: &Bridge<'a>) -> Traces<'a> {
+    let env = bridge.env();
+    let (id, folder) = instance_of(env, bridge.pid()).expect("the bridge has no instance");
+    let mounts = BTreeSet::from([format!("codebridge-{id}"), folder.display().to_string()]);
+    Traces { env, id, folder, first: BTreeSet::new(), mounts }
+}
+
+/// The id and the folder of the instance that this process owns.
+pub(crate) fn instance_of(env: &TestEnv, pid: u32) -> Option<(String, PathBuf)> {
+    fs::read_dir(env.state_base()).ok()?.flatten().find_map(|entry| {
+        let owner: Value = serde_json::from_slice(&fs::read(entry.path().join("owner.json")).ok()?).ok()?;
+        let id = owner["instance"].as_str()?.to_string();
+        (owner["pid"] == pid).then(|| (id, entry.path()))
+    })
+}
+
+impl<'a> Traces<'a> {
+    /// Remembers the sandbox that a session runs in, and returns its first process.
+    pub(crate) fn see(&mut self, bridge: &Bridge<'a>, session: &str) -> First {
+        let first = first_of(&namespace_of(bridge, session));
+        self.first.insert(first);
+        self.see_containers();
+        first
+    }
+
+    /// Remembers the sandbox of a throw-away session, whose first process is seen while it runs.
+    pub(crate) fn see_throw_away(&mut self, bridge: &Bridge<'a>, session: &str) -> First {
+        let code =
+            "import os, time\nprint('ready', os.readlink('/proc/self/ns/pid'), flush=True)\ntime.sleep(1000)";
+        let call = bridge.start_until_ready(session, code, json!({ "timeout": 100 }));
+        let said = call.progress();
+        let first = first_of(Path::new(said.trim_start_matches("ready ")));
+        self.first.insert(first);
+        self.see_containers();
+        call.0.cancel();
+        first
+    }
+
+    /// Remembers where the engine has mounted the containers that there are now.
+    fn see_containers(&mut self) {
+        if !self.env.runtime().kind.is_engine() {
+            return;
+        }
+        for name in self.containers() {
+            let inspected = self.env.run([self.env.runtime().kind.name(), "container", "inspect", &name]);
+            if !inspected.status.success() {
+                // It was on its way out.
+                continue;
+            }
+            let inspected: Value = serde_json::from_str(&inspected.stdout).unwrap();
+            let container = &inspected[0];
+            self.mounts.insert(container["Id"].as_str().unwrap().into());
+            if let Some(merged) = container["GraphDriver"]["Data"]["MergedDir"].as_str() {
+                self.mounts.insert(merged.into());
+            }
+        }
+    }
+
+    /// The sandboxes that are written down.
+    pub(crate) fn records(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.join("sandboxes")).into_iter().flatten().flatten();
+        let names =
+            entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".json").map(String::from));
+        names.collect()
+    }
+
+    /// The containers that the engine has, or those that the low-level runtime keeps a state of.
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let kind = self.env.runtime().kind;
+        if kind.is_engine() {
+            let filter = format!("name=codebridge-{}-", self.id);
+            let listed =
+                self.env.run([kind.name(), "ps", "--all", "--format={{.Names}}", "--filter", &filter]);
+            return listed.ok().lines().map(String::from).collect();
+        }
+        let entries = fs::read_dir(self.folder.join("oci").join(kind.name())).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// The sandboxes that were seen and still have processes.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.first.iter().filter(|first| first.is_there()).map(|first| first.pid).collect()
+    }
+
+    /// The guardian's process.
+    pub(crate) fn guardian(&self) -> Option<u32> {
+        let folder = self.folder.as_os_str().as_encoded_bytes();
+        processes().find(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            words.contains(&&b"guardian"[..]) && words.contains(&folder)
+        })
+    }
+
+    /// Everything that is still there.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        if self.folder.exists() {
+            left.push(format!("the folder {}", self.folder.display()));
+        }
+        left.extend(self.containers().into_iter().map(|name| format!("the container {name}")));
+        left.extend(self.processes().into_iter().map(|pid| format!("the process {pid} in a sandbox")));
+        left.extend(self.guardian().map(|pid| format!("the guardian {pid}")));
+        left.extend(cgroups(&self.id).iter().map(|path| format!("the control group {}", path.display())));
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let ours = |line: &&str| self.mounts.iter().any(|part| line.contains(part.as_str()));
+        left.extend(mountinfo.lines().filter(ours).map(|line| format!("the mount {line}")));
+        left
+    }
+
+    /// Nothing may be left, at this moment.
+    pub(crate) fn assert_nothing_left(&self) {
+        let left = self.left();
+        assert!(left.is_empty(), "left behind: {left:#?}");
+        let temporary = self.env.folder("tmp");
+        let files: Vec<_> = fs::read_dir(temporary).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert!(files.is_empty(), "left in the temporary folder: {files:#?}");
+    }
+
+    /// Nothing may be left a few seconds from now.
+    pub(crate) fn wait_until_nothing_is_left(&self, limit: Duration) {
+        eventually(&format!("nothing of instance {} is left", self.id), limit, || {
+            self.left().is_empty().then_some(())
+        });
+        self.assert_nothing_left();
+    }
+
+    /// Waits until a sandbox that was seen has no process any more.
+    pub(crate) fn wait_until_gone(&self, first: First) {
+        eventually("the sandbox's processes are gone", REMOVAL, || (!first.is_there()).then_some(()));
+    }
+}
+
+/// The process id namespace that a session's code runs in, as `/proc` shows it.
+fn namespace_of(bridge: &Bridge<'_>, session: &str) -> PathBuf {
+    PathBuf::from(bridge.run_in(session, "import os\nprint(os.readlink('/proc/self/ns/pid'))").ok())
+}
+
+/// The process that is number 1 in there.
+fn first_of(namespace: &Path) -> First {
+    let is_first = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        ids.is_some_and(|ids| ids.split_whitespace().next_back() == Some("1"))
+    };
+    let is_in = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|it| it == namespace);
+    let pid = processes().filter(is_in).find(is_first).expect("the sandbox has no first process");
+    First { pid, start: start_time(pid).expect("the sandbox has just ended") }
+}
+
+/// The control groups that are named after an instance's sandboxes.
+pub(crate) fn cgroups(id: &str) -> Vec<PathBuf> {
+    let name = format!("codebridge-{id}-");
+    let mut found = Vec::new();
+    let mut todo = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(folder) = todo.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if entry.file_name().to_string_lossy().contains(&name) {
+                found.push(entry.path());
+            }
+            todo.push(entry.path());
+        }
+    }
+    found
+}
