@@ -5,13 +5,15 @@
 //! the input ends, the bridge is gone.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+use std::num::NonZeroI32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_runtimes::exec::{CommandLine, spawn_guardian};
 use codebridge_runtimes::process_start_time;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 use tokio::sync::Mutex;
 
@@ -76,11 +78,27 @@ async fn tell(child: &mut Option<Child>, sign: char, group: Pid) {
 }
 
 /// What the guardian does: waits for the end of its standard input, then ends every group that it was told of.
-pub async fn guard() {
-    outlive_the_terminal();
-    let mut groups = BTreeMap::new();
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+///
+/// # Errors
+/// It cannot even begin.
+pub fn guard() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        ignore_polite_signals();
+        // There is nobody else on this thread to block.
+        let groups = read_groups(io::stdin().lock());
+        end(&groups).await;
+    });
+    Ok(())
+}
+
+/// Process groups, each with the start time of its leader.
+type Groups = BTreeMap<NonZeroI32, Option<u64>>;
+
+/// The groups that exist when the input ends.
+fn read_groups(input: impl BufRead) -> Groups {
+    let mut groups = Groups::new();
+    for line in input.lines().map_while(Result::ok) {
         match parse_line(&line) {
             Some(('+', group)) => {
                 groups.insert(group.as_raw_nonzero(), start_time(group));
@@ -91,6 +109,11 @@ pub async fn guard() {
             None => {}
         }
     }
+    groups
+}
+
+/// Waits a moment for them to leave, then asks, then insists.
+async fn end(groups: &Groups) {
     let left = || groups.iter().filter_map(|(id, started)| still_there(Pid::from_raw(id.get())?, *started));
     for (signal, grace) in
         [(None, GRACE), (Some(Signal::TERM), TERM_GRACE), (Some(Signal::KILL), Duration::ZERO)]
@@ -125,10 +148,9 @@ fn still_there(group: Pid, started: Option<u64>) -> Option<Pid> {
     (test_kill_process_group(group).is_ok() && (leader.is_none() || leader == started)).then_some(group)
 }
 
-/// What ends the bridge's terminal or process group must not end its guardian.
-fn outlive_the_terminal() {
+/// What asks the bridge to end asks its guardian too; it has to outlive the bridge, and ends with it anyway.
+fn ignore_polite_signals() {
     use tokio::signal::unix::{SignalKind, signal};
-    let _ = rustix::process::setsid();
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
         // A handler that nobody listens to replaces the default, which is to end.
         let _ = signal(kind);
@@ -137,7 +159,41 @@ fn outlive_the_terminal() {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use codebridge_runtimes::exec::{group_of, spawn_piped, terminate};
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_exists_when_the_input_ends_is_ended_also_when_it_ignores_that() {
+        let ignoring =
+            CommandLine::new("/bin/sh").args(["-c", "trap '' TERM; sleep 1000 & echo; wait; sleep 1000"]);
+        let mut stubborn = spawn_piped(&ignoring).unwrap();
+        let mut spared = spawn_piped(&CommandLine::new("/bin/sh").args(["-c", "read x"])).unwrap();
+        // It ignores signals from here on.
+        stubborn.stdout.as_mut().unwrap().read_u8().await.unwrap();
+        let (ended, kept) = (group_of(&stubborn).unwrap(), group_of(&spared).unwrap());
+        let lines = format!(
+            "+{}\n+{}\nnoise\n-{}\n",
+            ended.as_raw_nonzero(),
+            kept.as_raw_nonzero(),
+            kept.as_raw_nonzero()
+        );
+        let groups = read_groups(lines.as_bytes());
+        let (_, status) = tokio::join!(end(&groups), stubborn.wait());
+        assert_eq!(status.unwrap().signal(), Some(9));
+        assert!(test_kill_process_group(kept).is_ok());
+        terminate(&mut spared, Some(kept), Duration::ZERO).await;
+        // The id may mean something else by now: only the leader it had counts.
+        let another = Groups::from([(kept.as_raw_nonzero(), Some(1))]);
+        assert!(
+            another
+                .iter()
+                .all(|(id, started)| still_there(Pid::from_raw(id.get()).unwrap(), *started).is_none())
+        );
+    }
 
     #[test]
     fn only_groups_are_read() {

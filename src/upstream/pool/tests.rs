@@ -617,7 +617,10 @@ async fn a_server_gets_its_own_environment_and_no_credential_leaks() {
     let mut env = said["env"].as_object().unwrap().clone();
     env.remove("PATH").unwrap();
     env.remove("LC_CTYPE");
-    assert_eq!(Value::Object(env), json!({ "A_TOKEN": "hunter2!", "B_TOKEN": "hunter4!", "HOME": "/h", "LANG": "de" }));
+    assert_eq!(
+        Value::Object(env),
+        json!({ "A_TOKEN": "hunter2!", "B_TOKEN": "hunter4!", "HOME": "/h", "LANG": "de" })
+    );
     // What `ps` shows.
     assert!(!said["argv"].to_string().contains("hunter4"));
     let error = bench.call("crash", json!({ "words": "hunter2! is to blame" })).await.unwrap_err();
