@@ -19,12 +19,14 @@ pub enum Launch {
         /// Where it runs; unset = where the bridge does.
         cwd: Option<PathBuf>,
     },
-    /// Streamable HTTP.
+    /// A server elsewhere.
     Http {
         /// The endpoint.
         url: String,
         /// Headers of every request.
         headers: Vec<(String, String)>,
+        /// Whether it is said to be of the older transport, which sends a stream of events.
+        older: bool,
     },
 }
 
@@ -59,7 +61,7 @@ impl fmt::Debug for Launch {
                 .field("env", &names(env))
                 .field("cwd", cwd)
                 .finish(),
-            Self::Http { url, headers } => f
+            Self::Http { url, headers, .. } => f
                 .debug_struct("Http")
                 .field("url", &public_url(url))
                 .field("headers", &names(headers))
@@ -69,7 +71,7 @@ impl fmt::Debug for Launch {
 }
 
 /// A URL without user, password, query and fragment.
-pub(in crate::upstream) fn public_url(url: &str) -> String {
+fn public_url(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let url = &url[..end];
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
@@ -154,6 +156,7 @@ mod tests {
         let http = Launch::Http {
             url: "https://me:hunter2@example.org/mcp?key=hunter2#hunter2".into(),
             headers: vec![("Authorization".into(), "Bearer hunter2".into())],
+            older: false,
         };
         for launch in [stdio, http] {
             let text = format!("{launch:?}");

@@ -107,13 +107,17 @@ pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definit
         return Err(Skip::Disabled);
     }
     let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.is_set(key));
-    let launch = match (fields.transport()?, url) {
-        (Some(true), None) => return Err(invalid("it is of an HTTP type and has no 'url'".into())),
-        (None, None) if !fields.is_set("command") => {
+    let kind = fields.transport()?;
+    let is_http = match kind {
+        Some(kind) => kind != Kind::Stdio,
+        None => url.is_some() && !fields.is_set("command"),
+    };
+    let launch = match url {
+        Some(key) if is_http => fields.http(key, kind == Some(Kind::Older))?,
+        None if is_http => return Err(invalid("it is of an HTTP type and has no 'url'".into())),
+        None if kind.is_none() && !fields.is_set("command") => {
             return Err(invalid("it has neither 'command' nor 'url'".into()));
         }
-        (Some(true), Some(key)) => fields.http(key)?,
-        (None, Some(key)) if !fields.is_set("command") => fields.http(key)?,
         _ => fields.stdio()?,
     };
     Ok(Definition {
@@ -138,6 +142,14 @@ fn invalid(why: String) -> Skip {
     Skip::Invalid(why)
 }
 
+/// How a server is reached, as definitions name it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Stdio,
+    Http,
+    Older,
+}
+
 /// The members of one definition.
 struct Fields<'a> {
     node: &'a Node,
@@ -153,16 +165,17 @@ impl<'a> Fields<'a> {
         self.get(key).is_some()
     }
 
-    /// Whether the definition says that it is one of HTTP.
-    fn transport(&self) -> Result<Option<bool>, Skip> {
+    /// What the definition says of its kind.
+    fn transport(&self) -> Result<Option<Kind>, Skip> {
         let Some(Value::Text(kind)) =
             ["type", "transport"].into_iter().find_map(|key| self.get(key)).map(|node| &node.value)
         else {
             return Ok(None);
         };
         match kind.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
-            "stdio" | "local" => Ok(Some(false)),
-            "http" | "streamablehttp" | "remote" | "sse" => Ok(Some(true)),
+            "stdio" | "local" => Ok(Some(Kind::Stdio)),
+            "http" | "streamablehttp" | "remote" => Ok(Some(Kind::Http)),
+            "sse" | "httpsse" | "http+sse" => Ok(Some(Kind::Older)),
             _ => Err(invalid(format!("the transport '{kind}' is not supported"))),
         }
     }
@@ -217,7 +230,7 @@ impl<'a> Fields<'a> {
             .collect())
     }
 
-    fn http(&self, key: &str) -> Result<Launch, Skip> {
+    fn http(&self, key: &str, older: bool) -> Result<Launch, Skip> {
         let url = match self.get(key).map(|node| (node, &node.value)) {
             Some((_, Value::Text(text))) => self.scope.expand(text)?.trim().to_owned(),
             Some((node, _)) => return Err(invalid(format!("'{key}' must be a string, not {}", node.kind()))),
@@ -244,7 +257,7 @@ impl<'a> Fields<'a> {
                 return Err(invalid(format!("the header '{name}' has a value that no header can have")));
             }
         }
-        Ok(Launch::Http { url, headers })
+        Ok(Launch::Http { url, headers, older })
     }
 
     fn boolean(&self, key: &str) -> Result<Option<bool>, Skip> {

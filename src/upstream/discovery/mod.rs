@@ -19,6 +19,5 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::upstream) use definition::public_url;
 pub use definition::{Definition, Launch, Server, Skip, Source};
 pub use snapshot::{Discovery, Snapshot, Surroundings, Warning};

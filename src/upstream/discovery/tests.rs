@@ -72,7 +72,7 @@ fn stdio<'a>(
 
 fn http<'a>(snapshot: &'a Snapshot, name: &str) -> (&'a str, Vec<(&'a str, &'a str)>) {
     match &snapshot.get(name).unwrap().definition.as_ref().unwrap().launch {
-        Launch::Http { url, headers } => {
+        Launch::Http { url, headers, .. } => {
             (url, headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
         }
         Launch::Stdio { .. } => panic!("'{name}' is a child process"),

@@ -1,35 +1,29 @@
-//! One running connection to a server: started, called, ended.
+//! One running connection to a server: used, and ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, CustomRequest,
-    CustomResult, ErrorCode, ErrorData, GetExtensions, Implementation, ListToolsRequest,
-    PaginatedRequestParams, ProtocolVersion, ServerResult,
+    CallToolRequest, CallToolRequestParams, ClientRequest, CustomResult, ErrorCode, GetExtensions,
+    ListToolsRequest, PaginatedRequestParams, ServerResult,
 };
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RequestContext, RequestHandle,
-    RunningService, ServiceError, serve_client_with_lifecycle_and_ct,
-};
-use rmcp::{ClientHandler, RoleClient};
-use serde_json::{Map, Value, json};
+use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
+use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, InUse};
-use super::environment::environment;
-use super::inbox::{Inbox, ProgressSink, QUESTION, is_malformed};
+use super::handler::Handler;
+use super::inbox::{ProgressSink, is_malformed};
 use super::outcome::{CallOutcome, Page, ToolList};
-use super::process::{self, Launching, ServerProcess};
+use super::process::ServerProcess;
 use super::secrets::Secrets;
-use super::stdio::StdioTransport;
-use super::{Context, Limits};
-use crate::upstream::discovery::{Definition, Launch, Server};
+use super::{Limits, http};
+use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::ServerProgress;
-use crate::upstream::questions::{Answers, Question};
 
 /// How long the end of a process is waited for, to say how it came.
 const END_REPORT: Duration = Duration::from_secs(2);
@@ -39,21 +33,27 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 /// A connection that was made.
 #[derive(Debug)]
 pub(super) struct Connection {
-    server: Arc<str>,
-    definition: Arc<Definition>,
-    secrets: Arc<Secrets>,
+    made: Made,
     peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
-    process: Option<ServerProcess>,
-    /// Set when nothing will come from it any more.
-    gone: CancellationToken,
     activity: Arc<Activity>,
     tools: Mutex<Option<(u64, Arc<ToolList>)>>,
-    /// Counts how often the server said that its tools have changed.
-    tools_changed: watch::Receiver<u64>,
     started: Instant,
     has_answered: AtomicBool,
     was_stopped: AtomicBool,
+}
+
+/// What a connection was made of.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) server: Arc<str>,
+    pub(super) definition: Arc<Definition>,
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) process: Option<ServerProcess>,
+    /// Set when nothing will come from it any more.
+    pub(super) gone: CancellationToken,
+    /// Counts how often the server said that its tools have changed.
+    pub(super) tools_changed: watch::Receiver<u64>,
 }
 
 /// A connection that somebody uses.
@@ -73,112 +73,17 @@ pub(super) struct Calling<'a> {
 }
 
 impl Connection {
-    /// Starts a server and shakes hands with it. First as all servers of today understand it; one that knows only what
-    /// comes after that gets another process and another try.
-    pub(super) async fn start(
-        server: &Server,
-        definition: Arc<Definition>,
-        context: &Context,
-    ) -> Result<Arc<Self>, UpstreamError> {
-        let initialize =
-            Self::start_with(server, &definition, context, ClientLifecycleMode::Initialize).await;
-        match initialize {
-            Ok(connection) => Ok(connection),
-            Err(Failure { is_too_old: true, .. }) => {
-                let newest =
-                    ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
-                Self::start_with(server, &definition, context, newest).await.map_err(|failure| failure.error)
-            }
-            Err(failure) => Err(failure.error),
-        }
-    }
-
-    async fn start_with(
-        server: &Server,
-        definition: &Arc<Definition>,
-        context: &Context,
-        lifecycle: ClientLifecycleMode,
-    ) -> Result<Arc<Self>, Failure> {
-        let secrets = Arc::new(Secrets::of(definition));
-        let (on_tools_changed, tools_changed) = watch::channel(0);
-        let name = Arc::clone(&server.name);
-        let inbox =
-            Inbox::new(Arc::clone(&name), Arc::clone(&secrets), context.events.clone(), on_tools_changed);
-        let handler = Handler::new(Arc::clone(&name), Arc::clone(&context.answers));
-        let gone = CancellationToken::new();
-        let limit = definition.startup_timeout.unwrap_or(context.limits.startup);
-        let fail = |why: String, stderr: String| UpstreamError::Start {
-            server: Arc::clone(&name),
-            why: secrets.redact(&why),
-            stderr,
-        };
-        let (process, serving) = match &definition.launch {
-            Launch::Stdio { command, args, env, cwd } => {
-                let environment = environment(&context.environment, env);
-                let folder = cwd.as_deref().unwrap_or(&context.cwd);
-                let launching = Launching {
-                    command,
-                    args,
-                    environment: &environment,
-                    folder,
-                    guardian: &context.guardian,
-                };
-                let (process, stdin, stdout) = process::start(launching, gone.clone())
-                    .await
-                    .map_err(|error| Failure::from(fail(error.to_string(), String::new())))?;
-                let transport = StdioTransport::new(process.clone(), stdin, stdout, inbox, gone.clone());
-                let serving = serve_client_with_lifecycle_and_ct(
-                    handler,
-                    transport,
-                    lifecycle,
-                    CancellationToken::new(),
-                );
-                (Some(process), tokio::time::timeout(limit, serving).await)
-            }
-            Launch::Http { .. } => return Err(fail("HTTP is not there yet".into(), String::new()).into()),
-        };
-        let stderr = || process.as_ref().map(|process| process.stderr.text(&secrets)).unwrap_or_default();
-        match serving {
-            Ok(Ok(service)) => Ok(Arc::new(Self {
-                server: Arc::clone(&name),
-                definition: Arc::clone(definition),
-                secrets: Arc::clone(&secrets),
-                peer: service.peer().clone(),
-                service: tokio::sync::Mutex::new(service),
-                process,
-                gone,
-                activity: Arc::default(),
-                tools: Mutex::default(),
-                tools_changed,
-                started: Instant::now(),
-                has_answered: AtomicBool::new(false),
-                was_stopped: AtomicBool::new(false),
-            })),
-            Ok(Err(error)) => {
-                let how = match &process {
-                    Some(process) => how_it_ended(process).await,
-                    None => None,
-                };
-                let is_too_old = is_too_old(&error);
-                let why = match (error, how) {
-                    (ClientInitializeError::ConnectionClosed(_), Some(how)) => {
-                        format!("it ended ({how}) before it was ready")
-                    }
-                    (ClientInitializeError::ConnectionClosed(_), None) => {
-                        "it closed its output before it was ready".into()
-                    }
-                    (ClientInitializeError::JsonRpcError(error), _) if is_malformed(&error) => {
-                        format!("its answer to 'initialize' cannot be read: {}", error.message)
-                    }
-                    (ClientInitializeError::JsonRpcError(error), _) => {
-                        format!("it refused 'initialize': {} ({})", error.message, error.code.0)
-                    }
-                    (error, _) => error.to_string(),
-                };
-                Err(Failure { error: fail(why, stderr()), is_too_old })
-            }
-            Err(_) => Err(fail(format!("it was not ready within {limit:?}"), stderr()).into()),
-        }
+    pub(super) fn new(made: Made, service: RunningService<RoleClient, Handler>) -> Arc<Self> {
+        Arc::new(Self {
+            made,
+            peer: service.peer().clone(),
+            service: tokio::sync::Mutex::new(service),
+            activity: Arc::default(),
+            tools: Mutex::default(),
+            started: Instant::now(),
+            has_answered: AtomicBool::new(false),
+            was_stopped: AtomicBool::new(false),
+        })
     }
 
     /// Uses it; None when it has ended or is about to.
@@ -190,15 +95,15 @@ impl Connection {
     }
 
     pub(super) fn has_gone(&self) -> bool {
-        self.gone.is_cancelled() || self.peer.is_transport_closed()
+        self.made.gone.is_cancelled() || self.peer.is_transport_closed()
     }
 
     pub(super) fn serves(&self, definition: &Arc<Definition>) -> bool {
-        Arc::ptr_eq(&self.definition, definition) || self.definition == *definition
+        Arc::ptr_eq(&self.made.definition, definition) || self.made.definition == *definition
     }
 
     pub(super) fn server(&self) -> &str {
-        &self.server
+        &self.made.server
     }
 
     /// Whether any request was answered.
@@ -225,7 +130,7 @@ impl Connection {
         };
         tokio::select! {
             () = idle => false,
-            () = self.gone.cancelled() => true,
+            () = self.made.gone.cancelled() => true,
         }
     }
 
@@ -244,7 +149,7 @@ impl Connection {
         }
         let mut service = self.service.lock().await;
         let _ = service.close_with_timeout(CLOSE_LIMIT).await;
-        self.gone.cancel();
+        self.made.gone.cancel();
     }
 
     /// Calls a tool.
@@ -255,7 +160,7 @@ impl Connection {
         if let Some(sink) = progress {
             request.extensions_mut().insert(ProgressSink(sink));
         }
-        let limit = self.definition.call_timeout.unwrap_or(limit);
+        let limit = self.made.definition.call_timeout.unwrap_or(limit);
         let result = self.request(tool, ClientRequest::CallToolRequest(request), limit, cancel).await?;
         let json = self.text_of(tool, result)?;
         CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))
@@ -267,7 +172,7 @@ impl Connection {
         limits: &Limits,
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
-        let generation = *self.tools_changed.borrow();
+        let generation = *self.made.tools_changed.borrow();
         if let Some((known, list)) = &*self.tools.lock().unwrap_or_else(PoisonError::into_inner)
             && *known == generation
         {
@@ -278,7 +183,7 @@ impl Connection {
             Err(_) => return Err(self.timed_out("tools/list", limits.listing)),
         };
         for warning in &list.warnings {
-            tracing::warn!(server = %self.server, warning = self.secrets.redact(warning), "odd tool");
+            tracing::warn!(server = %self.made.server, warning = self.made.secrets.redact(warning), "odd tool");
         }
         *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, Arc::clone(&list)));
         Ok(list)
@@ -335,9 +240,9 @@ impl Connection {
             answer = &mut handle.rx => answer,
             () = cancel.cancelled() => {
                 asked.take_back("cancelled");
-                return Err(UpstreamError::Cancelled { server: Arc::clone(&self.server), method: method.to_owned() });
+                return Err(UpstreamError::Cancelled { server: Arc::clone(&self.made.server), method: method.to_owned() });
             }
-            () = self.gone.cancelled() => {
+            () = self.made.gone.cancelled() => {
                 asked.handle = None;
                 return Err(self.ended().await);
             }
@@ -353,7 +258,7 @@ impl Connection {
                 Ok(result)
             }
             Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
-                self.gone.cancel();
+                self.made.gone.cancel();
                 Err(self.ended().await)
             }
             Ok(Err(error)) => Err(self.failed(method, error)),
@@ -371,64 +276,54 @@ impl Connection {
     }
 
     fn failed(&self, method: &str, error: ServiceError) -> UpstreamError {
-        let server = Arc::clone(&self.server);
+        let server = Arc::clone(&self.made.server);
         match error {
             ServiceError::McpError(error) if is_malformed(&error) => self.malformed(method, &error.message),
             ServiceError::McpError(error) => UpstreamError::Refused {
                 server,
                 method: method.to_owned(),
                 code: error.code.0,
-                message: self.secrets.redact(&error.message),
-                data: error.data.map(|data| self.secrets.redact_value(data)),
+                message: self.made.secrets.redact(&error.message),
+                data: error.data.map(|data| self.made.secrets.redact_value(data)),
             },
-            error => UpstreamError::Unreachable { server, why: self.secrets.redact(&error.to_string()) },
+            ServiceError::TransportSend(error) => {
+                let why = http::words_of(&*error.error).unwrap_or_else(|| error.error.to_string());
+                UpstreamError::Unreachable { server, why: self.made.secrets.redact(&why) }
+            }
+            error => UpstreamError::Unreachable { server, why: self.made.secrets.redact(&error.to_string()) },
         }
     }
 
     fn malformed(&self, method: &str, why: &str) -> UpstreamError {
         UpstreamError::Malformed {
-            server: Arc::clone(&self.server),
+            server: Arc::clone(&self.made.server),
             method: method.to_owned(),
-            why: self.secrets.redact(why),
+            why: self.made.secrets.redact(why),
         }
     }
 
     fn timed_out(&self, method: &str, limit: Duration) -> UpstreamError {
-        UpstreamError::TimedOut { server: Arc::clone(&self.server), method: method.to_owned(), limit }
+        UpstreamError::TimedOut { server: Arc::clone(&self.made.server), method: method.to_owned(), limit }
     }
 
     async fn ended(&self) -> UpstreamError {
-        let how = match &self.process {
+        let how = match &self.made.process {
             Some(process) => how_it_ended(process).await,
             None => None,
         };
-        let stderr =
-            self.process.as_ref().map(|process| process.stderr.text(&self.secrets)).unwrap_or_default();
+        let stderr = self
+            .made
+            .process
+            .as_ref()
+            .map(|process| process.stderr.text(&self.made.secrets))
+            .unwrap_or_default();
         let how = how.unwrap_or_else(|| "it closed the connection".into());
-        UpstreamError::Ended { server: Arc::clone(&self.server), how, stderr }
+        UpstreamError::Ended { server: Arc::clone(&self.made.server), how, stderr }
     }
 }
 
-/// A start that failed.
-struct Failure {
-    error: UpstreamError,
-    /// Whether the server does not know `initialize`.
-    is_too_old: bool,
-}
-
-impl From<UpstreamError> for Failure {
-    fn from(error: UpstreamError) -> Self {
-        Self { error, is_too_old: false }
-    }
-}
-
-/// Whether a server says that it only speaks versions of the protocol without `initialize`.
-fn is_too_old(error: &ClientInitializeError) -> bool {
-    let ClientInitializeError::JsonRpcError(error) = error else { return false };
-    [ErrorCode::METHOD_NOT_FOUND, ErrorCode::UNSUPPORTED_PROTOCOL_VERSION].contains(&error.code)
-}
-
-async fn how_it_ended(process: &ServerProcess) -> Option<String> {
+/// The exit status of a process that has ended, or is about to.
+pub(super) async fn how_it_ended(process: &ServerProcess) -> Option<String> {
     let status = tokio::time::timeout(END_REPORT, process.ended()).await.ok()??;
     Some(status.to_string())
 }
@@ -450,56 +345,5 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         self.take_back("nobody waits for it any more");
-    }
-}
-
-/// The client's side of requests that come from the server.
-#[derive(Debug, Clone)]
-pub(super) struct Handler {
-    server: Arc<str>,
-    answers: Arc<dyn Answers>,
-    config: ClientConfig,
-}
-
-impl Handler {
-    fn new(server: Arc<str>, answers: Arc<dyn Answers>) -> Self {
-        let offers = answers.offers();
-        let mut capabilities = Map::new();
-        for (name, is_offered) in
-            [("elicitation", offers.elicitation), ("sampling", offers.sampling), ("roots", offers.roots)]
-        {
-            if is_offered {
-                capabilities.insert(name.into(), json!({}));
-            }
-        }
-        let capabilities: ClientCapabilities =
-            serde_json::from_value(Value::Object(capabilities)).unwrap_or_default();
-        let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        // The newest version of all has no `initialize`.
-        let config = ClientConfig::new(capabilities, us)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        Self { server, answers, config }
-    }
-}
-
-impl ClientHandler for Handler {
-    fn get_info(&self) -> ClientConfig {
-        self.config.clone()
-    }
-
-    async fn on_custom_request(
-        &self,
-        request: CustomRequest,
-        context: RequestContext<RoleClient>,
-    ) -> Result<CustomResult, ErrorData> {
-        let method = request.method.strip_prefix(QUESTION).unwrap_or(&request.method).to_owned();
-        let question = Question { server: Arc::clone(&self.server), method, params: request.params };
-        tokio::select! {
-            answer = self.answers.answer(question) => match answer {
-                Ok(value) => Ok(CustomResult::new(value)),
-                Err(refusal) => Err(ErrorData::new(ErrorCode(refusal.code), refusal.message, refusal.data)),
-            },
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("taken back", None)),
-        }
     }
 }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::{Calling, Connection, Lease};
 use super::outcome::{CallOutcome, ToolList};
+use super::start::connect;
 use super::{Context, Limits};
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
@@ -248,7 +249,7 @@ impl Pool {
         let tasks = self.tasks.clone();
         let starting = self.tasks.spawn(async move {
             let started = tokio::select! {
-                started = Connection::start(&server, definition, &context) => started,
+                started = connect(&server, definition, &context) => started,
                 () = closing.cancelled() => Err(UpstreamError::ShuttingDown),
             };
             entry.starts.fetch_add(1, Ordering::Release);

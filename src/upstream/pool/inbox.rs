@@ -154,6 +154,23 @@ impl Inbox {
         }
     }
 
+    /// Reads a text that is one message, however many lines it has.
+    pub(super) fn read_whole(&mut self, bytes: &[u8]) -> Vec<ServerJsonRpcMessage> {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii();
+        match bytes.first() {
+            Some(b'{') => Vec::from_iter(self.read_object(bytes)),
+            Some(b'[') => self.read_batch(bytes),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Forgets a request that did not get through.
+    pub(super) fn withdraw(&mut self, id: &RequestId) {
+        if let RequestId::Number(id) = id {
+            self.forget(*id);
+        }
+    }
+
     /// Reads what is left of a line that was too long to keep.
     pub(super) fn read_skipped(&mut self, skipped: &Skipped, limit: usize) -> Option<ServerJsonRpcMessage> {
         let why = format!("it is of {} bytes, and {limit} is the limit", skipped.length);
@@ -300,7 +317,7 @@ impl Inbox {
     }
 
     /// Makes an error of an answer that cannot be read, if it can be told whose answer it is.
-    fn refuse(&mut self, id: Option<RequestId>, why: &str) -> Option<ServerJsonRpcMessage> {
+    pub(super) fn refuse(&mut self, id: Option<RequestId>, why: &str) -> Option<ServerJsonRpcMessage> {
         let Some((id, _)) = id.and_then(|id| self.take_pending(Some(id))) else {
             self.ignore("a message that cannot be read");
             return None;

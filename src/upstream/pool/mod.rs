@@ -1,7 +1,8 @@
 //! Connections to servers: made at the first use, kept warm, ended when idle, made anew after a crash.
 //!
 //! ```text
-//! pool (one entry a server: start once, rest, idle) ─▶ connection (calls, tools)
+//! entry (start once, rest, idle) ─▶ start (handshake) ─▶ connection (calls, tools)
+//!        ─▶ http (servers elsewhere)
 //!        ─▶ stdio ─▶ process ─▶ guardian (when the bridge is killed)
 //!        ─▶ inbox (every message is read here first) ─▶ mend
 //! ```
@@ -11,11 +12,14 @@ mod connection;
 mod entry;
 mod environment;
 mod guardian;
+mod handler;
+mod http;
 mod inbox;
 mod mend;
 mod outcome;
 mod process;
 mod secrets;
+mod start;
 mod stderr;
 mod stdio;
 #[cfg(test)]

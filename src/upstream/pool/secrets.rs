@@ -38,7 +38,7 @@ impl Secrets {
                 }
                 secrets.add_arguments(args);
             }
-            Launch::Http { url, headers } => {
+            Launch::Http { url, headers, .. } => {
                 secrets.add_url(url, "url");
                 for (name, value) in headers {
                     secrets.add(value, name);
@@ -168,6 +168,7 @@ mod tests {
         let secrets = of(Launch::Http {
             url: "https://u:abcdef1@h/mcp?key=abcdef2#x".into(),
             headers: pairs(&[("Authorization", "Bearer abcdef3"), ("X-Id", "abcdef4")]),
+            older: false,
         });
         assert_eq!(
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),

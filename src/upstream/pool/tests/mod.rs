@@ -14,6 +14,8 @@ use crate::upstream::discovery::Surroundings;
 use crate::upstream::questions::{Answering, Answers, NoAnswers, Offers, Question};
 use crate::upstream::{CallOutcome, Event, ServerState, ToolList, Upstream, UpstreamError};
 
+mod over_http;
+
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
 
 /// One user with one server, `fake`.
@@ -335,9 +337,9 @@ async fn a_start_that_fails_says_why() {
             &["--exit-at-start", "4", "--stderr", "no configuration"][..],
             &["exit status: 4", "no configuration"][..],
         ),
-        (&["--refuse", "-32000"], &["it refused 'initialize': not me (-32000)"]),
+        (&["--refuse", "-32000"], &["it refused to begin: not me (-32000)"]),
         (&["--mute", "--stderr", "thinking"], &["it was not ready within 1s", "thinking"]),
-        (&["--initialize", "[]"], &["its answer to 'initialize' cannot be read"]),
+        (&["--initialize", "[]"], &["its first answer cannot be read"]),
     ] {
         let bench = Setup::args(args).limits(|limits| limits.startup = Duration::from_secs(1)).start();
         let error = bench.tools().await.unwrap_err();
