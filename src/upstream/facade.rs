@@ -146,6 +146,13 @@ impl Upstream {
         self.0.pool.context().events.subscribe()
     }
 
+    /// Stops a server, which is started again when it is needed. Its calls under way fail.
+    pub async fn stop(&self, server: &str) {
+        if let Ok(server) = self.server(server) {
+            self.0.pool.stop(&server.name).await;
+        }
+    }
+
     /// Ends every server. Calls under way fail; nothing is started after this.
     pub async fn shutdown(&self) {
         self.0.pool.shutdown().await;

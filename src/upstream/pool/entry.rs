@@ -134,6 +134,16 @@ impl Pool {
         }
     }
 
+    /// Stops a server, which is started again when it is needed. Its calls under way fail.
+    pub(in crate::upstream) async fn stop(&self, name: &str) {
+        let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let Some(entry) = entry else { return };
+        let connection = entry.state.lock().await.connection.take();
+        if let Some(connection) = connection {
+            connection.close().await;
+        }
+    }
+
     /// Ends every connection; nothing is started after this.
     pub(in crate::upstream) async fn shutdown(&self) {
         self.closing.cancel();

@@ -26,6 +26,8 @@ use crate::wire::scan::{id_at_the_end, scan};
 /// Stands before the method of a server's question, so that the client hands it on as it is.
 pub(super) const QUESTION: &str = "server:";
 
+/// Bytes of a log message that are passed on; many of them may wait for a listener.
+const LONGEST_WORDS: usize = 64 << 10;
 /// Bytes of a message on several lines.
 const LONGEST_SPREAD: usize = 64 << 20;
 
@@ -259,6 +261,7 @@ impl Inbox {
     }
 
     fn read_notification(&mut self, method: &str, params: Option<&RawValue>) -> Option<ServerJsonRpcMessage> {
+        let length = params.map_or(0, |params| params.get().len());
         let params = params.and_then(|params| value_of(params).ok()).unwrap_or_default();
         let text = |key: &str| params.get(key).and_then(Value::as_str).map(str::to_owned);
         match method {
@@ -272,7 +275,12 @@ impl Inbox {
                 None
             }
             "notifications/message" => {
-                let data = params.get("data").cloned().unwrap_or_default();
+                let mut data = params.get("data").cloned().unwrap_or_default();
+                if length > LONGEST_WORDS {
+                    let words = data.to_string();
+                    let end = words.floor_char_boundary(LONGEST_WORDS.min(words.len()));
+                    data = Value::String(format!("{}… ({length} bytes)", &words[..end]));
+                }
                 self.events.tell(Event::Log {
                     server: Arc::clone(&self.server),
                     level: text("level").unwrap_or_else(|| "info".into()),

@@ -32,6 +32,7 @@ struct Setup {
     entry: Map<String, Value>,
     limits: Limits,
     answers: Option<Arc<dyn Answers>>,
+    guardian: Option<PathBuf>,
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -67,7 +68,7 @@ impl Setup {
                 },
                 self.limits,
                 self.answers.unwrap_or_else(|| Arc::new(NoAnswers)),
-                None,
+                self.guardian,
             ),
             dir,
             cancel: CancellationToken::new(),
@@ -479,6 +480,23 @@ async fn a_server_that_ignores_everything_is_ended_with_its_children() {
 }
 
 #[tokio::test]
+async fn the_guardian_knows_every_server_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, heard) = (dir.path().join("guardian"), dir.path().join("heard"));
+    std::fs::write(&program, format!("#!/bin/sh\necho $1 > {0}\ncat >> {0}\n", heard.display())).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let bench = Setup { guardian: Some(program), ..Setup::args(&["--ignore-eof"]) }.start();
+    let first = bench.pid().await;
+    bench.call("crash", json!({})).await.unwrap_err();
+    let second = bench.pid().await;
+    bench.upstream.shutdown().await;
+    let heard = std::fs::read_to_string(heard).unwrap();
+    let lines: Vec<&str> = heard.lines().collect();
+    let expected = ["server-guardian", &format!("+{first}"), &format!("-{first}"), &format!("+{second}"), &format!("-{second}")];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
 async fn lists_come_in_pages_and_have_an_end() {
     let bench = Bench::with(&["--tools", "24", "--page", "10"]);
     assert_eq!(bench.tools().await.unwrap().tools.len(), 25);
@@ -549,6 +567,9 @@ async fn progress_and_words_of_a_server_are_passed_on() {
     let Event::Log { server, level, logger, data } = events.recv().await.unwrap() else { panic!("no log") };
     assert_eq!((&*server, level.as_str(), logger.as_deref()), ("fake", "warning", Some("l")));
     assert_eq!(data.to_string(), r#"{"b":1,"a":"[API_TOKEN] said"}"#);
+    bench.call("log", json!({ "data": "x".repeat(1 << 20) })).await.unwrap();
+    let Event::Log { level, data, .. } = events.recv().await.unwrap() else { panic!("no log") };
+    assert_eq!((level.as_str(), data.as_str().unwrap().len() < 70_000), ("info", true));
     bench.upstream.shutdown().await;
 }
 
