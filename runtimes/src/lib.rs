@@ -19,6 +19,7 @@ mod root;
 mod seccomp;
 mod spec;
 mod state;
+mod stragglers;
 mod sweep;
 
 pub use cli::{Export, LocalImage, find_local_image};

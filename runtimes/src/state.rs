@@ -257,16 +257,30 @@ impl Instance {
         found
     }
 
-    /// Removes the folder with all that is in it.
+    /// Removes the folder with all that is in it. The owner goes last: as long as that is known, somebody tries again.
     pub fn remove(&self) -> Result<(), StateError> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(io_error("remove", &self.path)),
+        let owner = self.path.join("owner.json");
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path != owner {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                gone(if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })
+                    .map_err(io_error("remove", &path))?;
+            }
         }
+        gone(fs::remove_dir_all(&self.path)).map_err(io_error("remove", &self.path))
     }
 
     fn record_path(&self, name: &SandboxName) -> PathBuf {
         self.path.join("sandboxes").join(format!("{name}.json"))
+    }
+}
+
+/// What somebody else has removed is gone as well.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

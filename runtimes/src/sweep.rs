@@ -9,6 +9,7 @@ use crate::exec;
 use crate::owner::OwnerState;
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
+use crate::stragglers;
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -56,6 +57,13 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
     while let Some(done) = running.join_next().await {
         if let Ok((name, result)) = done {
             swept.add(name, result);
+        }
+    }
+    if stragglers::end(instance).await {
+        // What was under way may have come into being meanwhile.
+        for record in instance.records() {
+            let result = AnyDriver::new(record.runtime.clone()).reclaim(&record.name, instance).await;
+            swept.add(record.name, result);
         }
     }
     if swept.failed.is_empty()

@@ -15,6 +15,11 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             a_killed_bridge_leaves_nothing_within_seconds,
             a_guardian_survives_what_ends_its_bridges_group,
+        ],
+    );
+    suite.each_runtime_alone(
+        "guardian",
+        tests![
             what_a_killed_guardian_left_the_next_bridge_removes,
             what_a_killed_guardian_left_reap_removes_and_nothing_of_the_living,
         ],

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::host::{REMOVAL, Traces, traces};
-use crate::harness::{Bridge, Suite, TestEnv};
+use crate::harness::{Bridge, Suite, TestEnv, eventually};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -16,6 +16,7 @@ pub(crate) fn register(suite: &mut Suite) {
             the_end_of_the_input_leaves_nothing,
             a_signal_leaves_nothing,
             a_call_that_ends_soon_is_answered_after_the_end_of_the_input,
+            a_call_cancelled_while_its_sandbox_starts_leaves_none,
             a_bridge_that_is_told_to_stop_while_it_starts_a_sandbox_leaves_nothing,
         ],
     );
@@ -69,6 +70,26 @@ fn a_call_that_ends_soon_is_answered_after_the_end_of_the_input(env: &TestEnv) {
     bridge.hang_up();
     assert_eq!(call.outcome().ok(), "'last words'");
     let _ = bridge.wait(REMOVAL);
+    traces.assert_nothing_left();
+}
+
+fn a_call_cancelled_while_its_sandbox_starts_leaves_none(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    // Cancelled while the first call looks for a runtime, and while a later one starts its sandbox.
+    for session in ["first", "later"] {
+        let call = bridge.start_call(json!({ "code": "x = 1", "session": session }));
+        // The answer to what was sent after it says that it is under way.
+        assert_eq!(bridge.ask("ping", json!({})), json!({}));
+        call.0.cancel();
+        let _ = bridge.run("'main'").expect("success");
+        assert!(!call.0.is_answered());
+    }
+    let traces = traces(&bridge);
+    eventually("only the session main is left", REMOVAL, || {
+        (traces.containers().len() == 1 && traces.records().len() == 1).then_some(())
+    });
+    assert_eq!(bridge.run_in("first", "'x' in globals()").ok(), "False");
+    bridge.close();
     traces.assert_nothing_left();
 }
 

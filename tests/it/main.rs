@@ -8,6 +8,7 @@
 
 mod harness;
 
+mod attacks;
 mod execution;
 mod guardian;
 mod interrupts;
@@ -27,6 +28,7 @@ use harness::Suite;
 
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
+    attacks::register,
     execution::register,
     guardian::register,
     interrupts::register,
