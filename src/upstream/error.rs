@@ -91,7 +91,7 @@ pub enum UpstreamError {
         /// Its words.
         message: String,
         /// More of it.
-        data: Option<Value>,
+        data: Option<Box<Value>>,
     },
     /// It answered with something that is no answer.
     #[error("the answer of the server '{server}' to '{method}' cannot be read: {why}")]

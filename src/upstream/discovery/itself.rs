@@ -205,7 +205,7 @@ impl Look<'_> {
     /// Whether a program is this very file: the same path, a link to it, or a copy of it under any name.
     fn is_own_file(self, program: &str) -> bool {
         let Some(found) = self.find(program) else { return false };
-        if found.file_name().and_then(OsStr::to_str).is_some_and(|name| is_own_name(name)) {
+        if found.file_name().and_then(OsStr::to_str).is_some_and(is_own_name) {
             return true;
         }
         let Some(own) = self.own_binary else { return false };

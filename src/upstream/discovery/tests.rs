@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::*;
 
+type Pairs<'a> = Vec<(&'a str, &'a str)>;
+
 /// A home and a folder in it, with nothing else of this machine.
 struct Home {
     dir: tempfile::TempDir,
@@ -54,10 +56,7 @@ fn servers(name: &str, command: &str) -> String {
     format!(r#"{{"mcpServers": {{"{name}": {{"command": "{command}"}}}}}}"#)
 }
 
-fn stdio<'a>(
-    snapshot: &'a Snapshot,
-    name: &str,
-) -> (&'a str, Vec<&'a str>, Vec<(&'a str, &'a str)>, Option<&'a Path>) {
+fn stdio<'a>(snapshot: &'a Snapshot, name: &str) -> (&'a str, Vec<&'a str>, Pairs<'a>, Option<&'a Path>) {
     let server = snapshot.get(name).unwrap_or_else(|| panic!("no '{name}' in {snapshot:?}"));
     match &server.definition.as_ref().unwrap().launch {
         Launch::Stdio { command, args, env, cwd } => (
@@ -70,7 +69,7 @@ fn stdio<'a>(
     }
 }
 
-fn http<'a>(snapshot: &'a Snapshot, name: &str) -> (&'a str, Vec<(&'a str, &'a str)>) {
+fn http<'a>(snapshot: &'a Snapshot, name: &str) -> (&'a str, Pairs<'a>) {
     match &snapshot.get(name).unwrap().definition.as_ref().unwrap().launch {
         Launch::Http { url, headers, .. } => {
             (url, headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())

@@ -199,10 +199,10 @@ impl Connection {
         let mut cursor = None;
         let mut seen = std::collections::HashSet::new();
         while pages.len() < limits.pages {
-            let mut request = ListToolsRequest::default();
             // The first page is asked for without parameters, which some servers insist on.
-            request.params =
+            let params =
                 cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+            let request = ListToolsRequest { params, ..ListToolsRequest::default() };
             let answer =
                 self.request(METHOD, ClientRequest::ListToolsRequest(request), limits.listing, cancel).await;
             let result = match answer {
@@ -284,7 +284,7 @@ impl Connection {
                 method: method.to_owned(),
                 code: error.code.0,
                 message: self.made.secrets.redact(&error.message),
-                data: error.data.map(|data| self.made.secrets.redact_value(data)),
+                data: error.data.map(|data| Box::new(self.made.secrets.redact_value(data))),
             },
             ServiceError::TransportSend(error) => {
                 let why = http::words_of(&*error.error).unwrap_or_else(|| error.error.to_string());

@@ -277,9 +277,8 @@ impl Inbox {
             "notifications/message" => {
                 let mut data = params.get("data").cloned().unwrap_or_default();
                 if length > LONGEST_WORDS {
-                    let words = data.to_string();
-                    let end = words.floor_char_boundary(LONGEST_WORDS.min(words.len()));
-                    data = Value::String(format!("{}… ({length} bytes)", &words[..end]));
+                    let words: String = data.to_string().chars().take(LONGEST_WORDS / 4).collect();
+                    data = Value::String(format!("{words}… ({length} bytes)"));
                 }
                 self.events.tell(Event::Log {
                     server: Arc::clone(&self.server),

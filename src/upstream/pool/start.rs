@@ -143,7 +143,7 @@ async fn connect_by(
 enum Refused {
     /// There was nobody to shake hands with.
     Before(Failure),
-    Handshake(ClientInitializeError),
+    Handshake(Box<ClientInitializeError>),
 }
 
 impl From<Failure> for Refused {
@@ -199,7 +199,7 @@ async fn serve<T: Transport<RoleClient> + 'static>(
         Way::Discover => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] },
     };
     let serving = serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, CancellationToken::new());
-    serving.await.map_err(Refused::Handshake)
+    serving.await.map_err(|error| Refused::Handshake(Box::new(error)))
 }
 
 impl Advice {

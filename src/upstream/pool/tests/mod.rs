@@ -492,7 +492,13 @@ async fn the_guardian_knows_every_server_while_it_runs() {
     bench.upstream.shutdown().await;
     let heard = std::fs::read_to_string(heard).unwrap();
     let lines: Vec<&str> = heard.lines().collect();
-    let expected = ["server-guardian", &format!("+{first}"), &format!("-{first}"), &format!("+{second}"), &format!("-{second}")];
+    let expected = [
+        "server-guardian",
+        &format!("+{first}"),
+        &format!("-{first}"),
+        &format!("+{second}"),
+        &format!("-{second}"),
+    ];
     assert_eq!(lines, expected);
 }
 
@@ -569,7 +575,7 @@ async fn progress_and_words_of_a_server_are_passed_on() {
     assert_eq!(data.to_string(), r#"{"b":1,"a":"[API_TOKEN] said"}"#);
     bench.call("log", json!({ "data": "x".repeat(1 << 20) })).await.unwrap();
     let Event::Log { level, data, .. } = events.recv().await.unwrap() else { panic!("no log") };
-    assert_eq!((level.as_str(), data.as_str().unwrap().len() < 70_000), ("info", true));
+    assert_eq!((level.as_str(), data.as_str().unwrap().len() < 20_000), ("info", true));
     bench.upstream.shutdown().await;
 }
 
