@@ -43,6 +43,9 @@ pub enum Command {
         /// The bridge's state folder
         instance: PathBuf,
     },
+    /// Wait for the end of a bridge and end the MCP servers that it started; bridges start it themselves
+    #[command(hide = true)]
+    ServerGuardian,
 }
 
 /// What to do with images.
