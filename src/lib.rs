@@ -9,3 +9,4 @@ pub mod housekeeping;
 pub mod server;
 pub mod session;
 pub mod settings;
+pub mod upstream;

@@ -1,0 +1,55 @@
+//! The numbers of the ranking.
+
+use super::analysis::FIELDS;
+
+/// Every number that the ranking depends on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weights {
+    /// What an occurrence in each field counts.
+    pub fields: [f32; FIELDS],
+    /// How much a longer field makes it count less.
+    pub lengths: [f32; FIELDS],
+    /// Where more occurrences stop counting.
+    pub saturation: f32,
+    /// Exponent of the rarity of a word.
+    pub rarity: f32,
+    /// Rare-word counting: an impact of at least this counts as one whole document.
+    pub soft_document: f32,
+    /// What a word that means the same counts, against the word itself.
+    pub synonym: f32,
+    /// What a word that means something near counts.
+    pub related: f32,
+    /// What a word counts that may have been meant.
+    pub typo: f32,
+    /// What two words side by side count beyond themselves.
+    pub pair: f32,
+    /// What it counts that a query names the server.
+    pub server: f32,
+    /// How much finding more of the query's words counts.
+    pub coverage: f32,
+    /// What the second best reading of a word adds.
+    pub second: f32,
+    pub verb: f32,
+    pub name_fit: f32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            fields: [3.0, 1.5, 1.6, 0.6, 0.8, 0.35, 0.2, 0.1],
+            lengths: [0.6, 0.6, 0.4, 0.6, 0.6, 0.7, 0.7, 0.7],
+            saturation: 1.6,
+            rarity: 1.0,
+            soft_document: 0.4,
+            synonym: 0.85,
+            related: 0.5,
+            typo: 0.85,
+            pair: 0.4,
+            server: 1.0,
+            coverage: 0.5,
+            second: 0.3,
+            verb: 0.5,
+            name_fit: 0.4,
+        }
+    }
+}
