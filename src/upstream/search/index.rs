@@ -44,6 +44,8 @@ pub struct Index {
     pub(super) lexicon: Lexicon,
     pub(super) surface: HashMap<Box<str>, u32>,
     pub(super) stems: Vec<Box<str>>,
+    /// Whether a tool has the term in its name.
+    pub(super) named: Vec<bool>,
     names: Vec<u32>,
     name_offsets: Vec<u32>,
 }
@@ -81,6 +83,7 @@ impl Index {
             lexicon: Lexicon::default(),
             surface: HashMap::new(),
             stems: Vec::new(),
+            named: Vec::new(),
             names: Vec::new(),
             name_offsets: vec![0],
         };
@@ -127,6 +130,8 @@ impl Index {
             });
         }
         index.sort(unsorted);
+        index.named = vec![false; index.terms.len()];
+        for t in &index.names { index.named[*t as usize] = true; }
         index.stems = vec!["".into(); index.terms.len()];
         for (stem, id) in &index.terms {
             index.stems[*id as usize] = stem.clone();

@@ -32,7 +32,31 @@ struct Word {
     stop: bool,
 }
 
+fn is_number(word: &str) -> bool {
+    word.len() < 2 || word.bytes().all(|b| b.is_ascii_digit())
+}
+
 impl Index {
+    /// What each word of a query adds to some tools, for people.
+    pub fn explain(&self, query: &str, hits: &[Hit]) -> String {
+        use std::fmt::Write;
+        let mut out = String::new();
+        let tokens: Vec<Word> = words(query).into_iter().map(|text| Word { stem: stem(&text), stop: is_stop_word(&text)||is_number(&text), text }).collect();
+        for concept in self.concepts(&tokens) {
+            let mut scores = vec![0.0f32; self.documents.len()];
+            let mut covered = vec![0.0f32; self.documents.len()];
+            let worth = self.score(&concept, &mut scores, &mut covered, &mut HashMap::new());
+            let name = |r: &Reading| r.terms.iter().map(|t| &*self.stems[*t as usize]).collect::<Vec<_>>().join("+");
+            let _ = write!(out, "  [{:.1}] {} :", worth, concept.readings.first().map(name).unwrap_or_default());
+            for hit in hits {
+                let at = self.documents.iter().position(|d| *d == (hit.server as u32, hit.tool as u32)).unwrap_or(0);
+                let _ = write!(out, " {:.1}", scores[at]);
+            }
+            let _ = writeln!(out, "   <- {}", concept.readings.iter().skip(1).take(12).map(|r| format!("{}*{:.1}", name(r), r.weight)).collect::<Vec<_>>().join(" "));
+        }
+        out
+    }
+
     /// The best tools for a query, best first.
     pub fn search(&self, query: &str, limit: usize) -> Vec<Hit> {
         let mut tokens: Vec<Word> = words(query)
@@ -42,6 +66,9 @@ impl Index {
             .collect();
         if tokens.iter().all(|word| word.stop) {
             tokens.iter_mut().for_each(|word| word.stop = false);
+        }
+        if tokens.iter().any(|word| !word.stop && !is_number(&word.text)) {
+            tokens.iter_mut().filter(|word| is_number(&word.text)).for_each(|word| word.stop = true);
         }
         let concepts = self.concepts(&tokens);
         let mut scores = vec![0.0f32; self.documents.len()];
@@ -60,6 +87,7 @@ impl Index {
         self.pairs(&tokens, &mut scores);
         self.servers(&tokens, &mut scores);
         self.names(&matched, &mut scores);
+        self.neighbours(&mut scores);
         self.best(&scores, limit)
     }
 
@@ -94,6 +122,10 @@ impl Index {
             }
             if !tokens[at].stop {
                 concepts.push(self.word(&tokens[at]));
+            } else if self.weights.question > 0.0 && let Some(synonyms) = SYNONYMS.of(&tokens[at].text) {
+                let mut concept = Concept { weight: 1.0, ..Concept::default() };
+                self.read_synonyms(&mut concept, self.weights.question, synonyms);
+                concepts.push(concept);
             }
             at += 1;
         }
@@ -109,7 +141,7 @@ impl Index {
                 let own: Vec<String> =
                     tokens[..length].iter().filter(|w| !w.stop).map(|w| w.stem.clone()).collect();
                 if !own.is_empty() {
-                    self.read(&mut concept, 1.0, &own);
+                    self.read(&mut concept, if own.len() < length { 0.6 } else { 1.0 }, &own);
                 }
                 self.read_synonyms(&mut concept, 1.0, synonyms);
                 // Parts of a phrase that stand alone.
@@ -222,7 +254,8 @@ impl Index {
         for reading in &concept.readings {
             let n = reading.terms.len() as f32;
             let rarity = reading.terms.iter().map(|term| self.rarity[*term as usize]).sum::<f32>() / n;
-            let rarity = if reading.own {
+            let named = if reading.terms.iter().any(|t| self.named[*t as usize]) { 1.0 } else { w.unnamed };
+            let rarity = named * if reading.own {
                 rarity * (1.0 + w.second * (n - 1.0))
             } else {
                 rarity * (1.0 - w.verb) + common.min(rarity) * w.verb
@@ -282,6 +315,19 @@ impl Index {
                         self.weights.pair * self.rarity[*term as usize] * posting.impact;
                 }
             }
+        }
+    }
+
+    /// Tools of a server that fits as a whole are likelier meant.
+    fn neighbours(&self, scores: &mut [f32]) {
+        let w = self.weights.neighbours;
+        for server in &self.servers {
+            let tools = &mut scores[server.first as usize..(server.first + server.tools) as usize];
+            let mut best = tools.to_vec();
+            best.sort_unstable_by(|a, b| b.total_cmp(a));
+            let n = self.weights.near_count as usize;
+            let top = best.iter().take(n).sum::<f32>() / n as f32;
+            for score in tools.iter_mut().filter(|s| **s > 0.0) { *score = *score * (1.0 - w) + w * top; }
         }
     }
 

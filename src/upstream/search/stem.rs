@@ -24,6 +24,20 @@ const EXCEPTIONS: [(&str, &str); 18] = [
     ("andes", "andes"),
 ];
 
+/// Forms that no rule leads back. Sorted.
+const IRREGULAR: [(&str, &str); 57] = [
+    ("bought", "buy"), ("broke", "break"), ("broken", "break"), ("brought", "bring"), ("built", "build"),
+    ("came", "come"), ("caught", "catch"), ("children", "child"), ("chose", "choose"), ("chosen", "choose"),
+    ("drawn", "draw"), ("drew", "draw"), ("driven", "drive"), ("drove", "drive"), ("fell", "fall"),
+    ("found", "find"), ("froze", "freeze"), ("frozen", "freeze"), ("gone", "go"), ("grew", "grow"), ("grown", "grow"),
+    ("heard", "hear"), ("held", "hold"), ("hid", "hide"), ("hidden", "hide"), ("kept", "keep"), ("knew", "know"),
+    ("laid", "lay"), ("led", "lead"), ("lent", "lend"), ("lost", "lose"), ("made", "make"), ("meant", "mean"),
+    ("men", "man"), ("met", "meet"), ("mice", "mouse"), ("paid", "pay"), ("people", "people"), ("ran", "run"),
+    ("said", "say"), ("saw", "see"), ("seen", "see"), ("sent", "send"), ("shown", "show"), ("shut", "shut"), ("sold", "sell"),
+    ("spent", "spend"), ("spoke", "speak"), ("spoken", "speak"), ("stood", "stand"), ("taken", "take"),
+    ("taught", "teach"), ("thrown", "throw"), ("told", "tell"), ("took", "take"), ("written", "write"), ("wrote", "write"),
+];
+
 /// Words that are done once their plural is gone.
 const INVARIANT: [&str; 8] =
     ["inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"];
@@ -77,6 +91,7 @@ pub(super) fn stem(word: &str) -> String {
     if let Some((_, stem)) = EXCEPTIONS.iter().find(|(exception, _)| *exception == word) {
         return (*stem).to_owned();
     }
+    let word = IRREGULAR.binary_search_by_key(&word, |(form, _)| form).map_or(word, |at| IRREGULAR[at].1);
     let mut word = Word::new(word);
     word.plural();
     if !INVARIANT.iter().any(|invariant| word.is(invariant)) {

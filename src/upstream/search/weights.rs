@@ -31,12 +31,16 @@ pub struct Weights {
     pub second: f32,
     pub verb: f32,
     pub name_fit: f32,
+    pub unnamed: f32,
+    pub question: f32,
+    pub neighbours: f32,
+    pub near_count: f32,
 }
 
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            fields: [3.0, 1.5, 1.6, 0.6, 0.8, 0.35, 0.2, 0.1],
+            fields: [3.0, 1.5, 1.6, 0.6, 0.8, 0.2, 0.0, 0.0],
             lengths: [0.6, 0.6, 0.4, 0.6, 0.6, 0.7, 0.7, 0.7],
             saturation: 1.6,
             rarity: 1.0,
@@ -44,12 +48,16 @@ impl Default for Weights {
             synonym: 0.85,
             related: 0.5,
             typo: 0.85,
-            pair: 0.4,
+            pair: 0.0,
             server: 1.0,
-            coverage: 0.5,
-            second: 0.3,
+            coverage: 0.8,
+            second: 0.0,
             verb: 0.5,
             name_fit: 0.4,
+            unnamed: 1.0,
+            question: 0.5,
+            neighbours: 0.0,
+            near_count: 3.0,
         }
     }
 }
