@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::analysis::{FIELDS, Terms};
+use super::intent::Acts;
 use super::stem::stem;
 use super::typos::Lexicon;
 use super::weights::Weights;
@@ -44,6 +45,8 @@ pub struct Index {
     pub(super) lexicon: Lexicon,
     pub(super) surface: HashMap<Box<str>, u32>,
     pub(super) stems: Vec<Box<str>>,
+    /// What each tool does, by its name.
+    pub(super) acts: Vec<Acts>,
     /// Whether a tool has the term in its name.
     pub(super) named: Vec<bool>,
     names: Vec<u32>,
@@ -83,6 +86,7 @@ impl Index {
             lexicon: Lexicon::default(),
             surface: HashMap::new(),
             stems: Vec::new(),
+            acts: Vec::new(),
             named: Vec::new(),
             names: Vec::new(),
             name_offsets: vec![0],
@@ -130,12 +134,17 @@ impl Index {
             });
         }
         index.sort(unsorted);
-        index.named = vec![false; index.terms.len()];
-        for t in &index.names { index.named[*t as usize] = true; }
         index.stems = vec!["".into(); index.terms.len()];
         for (stem, id) in &index.terms {
             index.stems[*id as usize] = stem.clone();
         }
+        index.named = vec![false; index.terms.len()];
+        index.acts = (0..index.documents.len()).map(|d| {
+            let mut acts = Acts::NONE;
+            for t in index.names_of(d) { acts = acts.with(Acts::of_verb(index.terms_text(*t))); }
+            acts
+        }).collect();
+        for t in &index.names { index.named[*t as usize] = true; }
         let mut surface: Vec<_> = surface.into_iter().collect();
         surface.sort_unstable();
         for (word, (term, tools)) in surface {
@@ -185,6 +194,10 @@ impl Index {
                 (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln().powf(self.weights.rarity)
             })
             .collect();
+    }
+
+    fn terms_text(&self, term: u32) -> &str {
+        &self.stems[term as usize]
     }
 
     pub(super) fn names_of(&self, document: usize) -> &[u32] {

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod index;
+mod intent;
 mod query;
 mod stem;
 mod stop;

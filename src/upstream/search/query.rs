@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::index::{Hit, Index};
+use super::intent::Acts;
 use super::stem::stem;
 use super::stop::is_stop_word;
 use super::synonyms::{Nearness, SYNONYMS, Synonym};
@@ -15,6 +16,8 @@ const MOST_WORDS: usize = 64;
 #[derive(Debug, Default)]
 struct Concept {
     readings: Vec<Reading>,
+    /// The words of a phrase, each for itself.
+    parts: Vec<Concept>,
     weight: f32,
 }
 
@@ -42,7 +45,7 @@ impl Index {
         use std::fmt::Write;
         let mut out = String::new();
         let tokens: Vec<Word> = words(query).into_iter().map(|text| Word { stem: stem(&text), stop: is_stop_word(&text)||is_number(&text), text }).collect();
-        for concept in self.concepts(&tokens) {
+        for concept in self.concepts(&tokens, &self.named_servers(&tokens)) {
             let mut scores = vec![0.0f32; self.documents.len()];
             let mut covered = vec![0.0f32; self.documents.len()];
             let worth = self.score(&concept, &mut scores, &mut covered, &mut HashMap::new());
@@ -70,7 +73,8 @@ impl Index {
         if tokens.iter().any(|word| !word.stop && !is_number(&word.text)) {
             tokens.iter_mut().filter(|word| is_number(&word.text)).for_each(|word| word.stop = true);
         }
-        let concepts = self.concepts(&tokens);
+        let named = self.named_servers(&tokens);
+        let concepts = self.concepts(&tokens, &named);
         let mut scores = vec![0.0f32; self.documents.len()];
         let mut covered = vec![0.0f32; self.documents.len()];
         let mut most = 0.0;
@@ -85,8 +89,9 @@ impl Index {
             }
         }
         self.pairs(&tokens, &mut scores);
-        self.servers(&tokens, &mut scores);
+        self.servers(&named, &mut scores);
         self.names(&matched, &mut scores);
+        self.intent(&tokens, &mut scores);
         self.neighbours(&mut scores);
         self.best(&scores, limit)
     }
@@ -111,7 +116,7 @@ impl Index {
         hits
     }
 
-    fn concepts(&self, tokens: &[Word]) -> Vec<Concept> {
+    fn concepts(&self, tokens: &[Word], named: &Named) -> Vec<Concept> {
         let mut concepts = Vec::new();
         let mut at = 0;
         while at < tokens.len() {
@@ -121,7 +126,9 @@ impl Index {
                 continue;
             }
             if !tokens[at].stop {
-                concepts.push(self.word(&tokens[at]));
+                let mut concept = self.word(&tokens[at]);
+                if let Some(sure) = named.stems.get(&tokens[at].stem) { concept.weight *= 1.0 - self.weights.server_word * sure; }
+                concepts.push(concept);
             } else if self.weights.question > 0.0 && let Some(synonyms) = SYNONYMS.of(&tokens[at].text) {
                 let mut concept = Concept { weight: 1.0, ..Concept::default() };
                 self.read_synonyms(&mut concept, self.weights.question, synonyms);
@@ -144,11 +151,8 @@ impl Index {
                     self.read(&mut concept, if own.len() < length { 0.6 } else { 1.0 }, &own);
                 }
                 self.read_synonyms(&mut concept, 1.0, synonyms);
-                // Parts of a phrase that stand alone.
-                if own.len() > 1 {
-                    for stem in &own {
-                        self.read(&mut concept, 0.5, std::slice::from_ref(stem));
-                    }
+                if own.len() == length && self.weights.parts > 0.5 {
+                    concept.parts = tokens[..length].iter().map(|word| self.word(word)).collect();
                 }
                 return Some((length, concept));
             }
@@ -226,40 +230,47 @@ impl Index {
     }
 
     /// Adds what a concept is worth to each tool; returns what it is worth at most.
-    fn score(
-        &self,
-        concept: &Concept,
-        scores: &mut [f32],
-        covered: &mut [f32],
-        matched: &mut HashMap<u32, f32>,
-    ) -> f32 {
-        let w = &self.weights;
-        let mut fit = vec![0.0f32; scores.len()];
-        let mut best = vec![0.0f32; scores.len()];
-        let mut own = 0.0f32;
-        for reading in &concept.readings {
-            let rarity = reading.terms.iter().map(|term| self.rarity[*term as usize]).fold(0.0, f32::max);
-            if reading.own {
-                own = own.max(rarity);
+    fn score(&self, concept: &Concept, scores: &mut [f32], covered: &mut [f32], matched: &mut HashMap<u32, f32>) -> f32 {
+        let (mut best, mut worth) = self.values(concept, matched);
+        if !concept.parts.is_empty() {
+            let mut sum = vec![0.0f32; best.len()];
+            let mut whole = 0.0;
+            for part in &concept.parts {
+                let (values, worth) = self.values(part, matched);
+                for (sum, value) in sum.iter_mut().zip(values) { *sum += value; }
+                whole += worth;
             }
+            for (best, sum) in best.iter_mut().zip(sum) { *best = best.max(sum); }
+            worth = worth.max(whole);
+        }
+        for ((score, covered), best) in scores.iter_mut().zip(covered).zip(&best) {
+            if *best > 0.0 {
+                *score += concept.weight * best;
+                *covered += concept.weight * worth * (best / worth).min(0.5) * 2.0;
+            }
+        }
+        concept.weight * worth
+    }
+
+    /// What a concept is worth to each tool, and at most.
+    fn values(&self, concept: &Concept, matched: &mut HashMap<u32, f32>) -> (Vec<f32>, f32) {
+        let w = &self.weights;
+        let mut fit = vec![0.0f32; self.documents.len()];
+        let mut best = vec![0.0f32; self.documents.len()];
+        for reading in &concept.readings {
             for (document, impact) in self.together(&reading.terms) {
                 let fit = &mut fit[document as usize];
                 *fit = fit.max(reading.weight * impact);
             }
         }
         let tools: f32 = fit.iter().map(|fit| (fit / w.soft_document).min(1.0)).sum();
-        let all = scores.len() as f32;
+        let all = fit.len() as f32;
         let common = (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln().powf(w.rarity);
         let mut worth = 0.0f32;
         for reading in &concept.readings {
             let n = reading.terms.len() as f32;
             let rarity = reading.terms.iter().map(|term| self.rarity[*term as usize]).sum::<f32>() / n;
-            let named = if reading.terms.iter().any(|t| self.named[*t as usize]) { 1.0 } else { w.unnamed };
-            let rarity = named * if reading.own {
-                rarity * (1.0 + w.second * (n - 1.0))
-            } else {
-                rarity * (1.0 - w.verb) + common.min(rarity) * w.verb
-            };
+            let rarity = if reading.own { rarity * (1.0 + w.second * (n - 1.0)) } else { rarity * (1.0 - w.verb) + common.min(rarity) * w.verb };
             worth = worth.max(reading.weight * rarity);
             for term in &reading.terms {
                 let m = matched.entry(*term).or_insert(0.0);
@@ -270,13 +281,7 @@ impl Index {
                 *best = best.max(reading.weight * rarity * impact);
             }
         }
-        for ((score, covered), best) in scores.iter_mut().zip(covered).zip(&best) {
-            if *best > 0.0 {
-                *score += concept.weight * best;
-                *covered += concept.weight * worth * (best / worth).min(0.5) * 2.0;
-            }
-        }
-        concept.weight * worth
+        (best, worth)
     }
 
     /// Tools that speak of all the terms, and how much of them on average.
@@ -318,6 +323,28 @@ impl Index {
         }
     }
 
+    /// Who wants to look does not want to delete.
+    fn intent(&self, tokens: &[Word], scores: &mut [f32]) {
+        let mut wanted = Acts::NONE;
+        for word in tokens {
+            wanted = wanted.with(Acts::of_verb(&word.stem));
+            if word.stop { continue; }
+            if let Some(synonyms) = SYNONYMS.of(&word.stem) {
+                for s in synonyms.iter().filter(|s| s.nearness == Nearness::Same && s.stems.len() == 1) {
+                    wanted = wanted.with(Acts::of_verb(&s.stems[0]));
+                }
+            }
+        }
+        if wanted.is_none() {
+            if tokens.iter().any(|w| matches!(w.text.as_str(), "what" | "which" | "who" | "how" | "whose" | "where" | "when" | "whether" | "is" | "are" | "does" | "do")) {
+                wanted = Acts::LOOK;
+            }
+        }
+        for (score, acts) in scores.iter_mut().zip(&self.acts) {
+            if acts.contradicts(wanted) { *score *= 1.0 - self.weights.intent; }
+        }
+    }
+
     /// Tools of a server that fits as a whole are likelier meant.
     fn neighbours(&self, scores: &mut [f32]) {
         let w = self.weights.neighbours;
@@ -347,43 +374,53 @@ impl Index {
         }
     }
 
-    /// A query that names a server means its tools.
-    fn servers(&self, tokens: &[Word], scores: &mut [f32]) {
-        for server in &self.servers {
-            let all = !server.stems.is_empty()
-                && tokens
-                    .windows(server.stems.len())
-                    .any(|w| w.iter().zip(&server.stems).all(|(w, s)| w.stem == *s));
+    /// How surely the query names each server.
+    fn named_servers(&self, tokens: &[Word]) -> Named {
+        let mut named = Named { certainty: vec![0.0; self.servers.len()], stems: HashMap::new() };
+        for (number, server) in self.servers.iter().enumerate() {
+            let length = server.stems.len();
+            let all = length > 1
+                && tokens.windows(length).any(|words| words.iter().zip(&server.stems).all(|(w, s)| w.stem == *s));
             let mut certainty = 0.0f32;
-            if all && server.stems.len() > 1 {
-                certainty = 1.0;
-            } else {
-                for stem in server.stems.iter().filter(|stem| tokens.iter().any(|word| word.stem == **stem)) {
-                    let own: u32 = self
-                        .servers
-                        .iter()
-                        .filter(|other| other.stems.contains(stem))
-                        .map(|other| other.tools)
-                        .sum();
-                    let speaking = self.terms.get(stem.as_str()).map_or(0, |term| {
-                        self.postings(*term)
-                            .iter()
-                            .filter(|p| {
-                                !self.servers.iter().any(|s| {
-                                    s.stems.contains(stem)
-                                        && (s.first..s.first + s.tools).contains(&p.document)
-                                })
-                            })
-                            .count() as u32
-                    });
-                    certainty = certainty.max(own as f32 / (own + speaking) as f32);
-                }
+            for stem in server.stems.iter().filter(|stem| tokens.iter().any(|word| word.stem == **stem)) {
+                let sure = if all { 1.0 } else { self.server_word(stem) };
+                certainty = certainty.max(sure);
+                let known = named.stems.entry(stem.clone()).or_insert(0.0f32);
+                *known = known.max(sure);
             }
-            if certainty > 0.0 {
+            named.certainty[number] = certainty;
+        }
+        named
+    }
+
+    /// The share of tools that speak of a word because their server has it in its name.
+    fn server_word(&self, stem: &str) -> f32 {
+        let owners: Vec<_> =
+            self.servers.iter().filter(|server| server.stems.iter().any(|own| own == stem)).collect();
+        let own: u32 = owners.iter().map(|server| server.tools).sum();
+        let others = self.terms.get(stem).map_or(0, |term| {
+            let speaks = |p: &&super::index::Posting| {
+                !owners.iter().any(|s| (s.first..s.first + s.tools).contains(&p.document))
+            };
+            self.postings(*term).iter().filter(speaks).count()
+        });
+        own as f32 / (own as f32 + others as f32).max(1.0)
+    }
+
+    /// A query that names a server means its tools.
+    fn servers(&self, named: &Named, scores: &mut [f32]) {
+        for (server, certainty) in self.servers.iter().zip(&named.certainty) {
+            if *certainty > 0.0 {
                 for score in &mut scores[server.first as usize..(server.first + server.tools) as usize] {
                     *score *= 1.0 + self.weights.server * certainty;
                 }
             }
         }
     }
+}
+
+struct Named {
+    certainty: Vec<f32>,
+    /// Words that stand for a server, not for what is wanted of it.
+    stems: HashMap<String, f32>,
 }
