@@ -2,8 +2,11 @@
 //!
 //! The folders of this crate are its layers; each `mod.rs` says what its room owns.
 
+pub mod cli;
 pub mod doctor;
 pub mod error;
+#[cfg(test)]
+mod fake_sessions;
 pub mod guest;
 pub mod housekeeping;
 pub mod server;

@@ -1,8 +1,9 @@
 //! The drivers' common face: plan (pure), launch, reclaim, list.
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::exec::{self, CommandLine, ExecError};
 use crate::oci::OciDriver;
 use crate::owner::Owner;
 use crate::refusal::Refusal;
+use crate::rlimits::OwnLimits;
 use crate::root::{ComposedRoot, RootError};
 use crate::spec::{RootFs, SandboxName, SandboxSpec, SpecError};
 use crate::state::{Instance, Record, StateError};
@@ -154,9 +156,8 @@ pub struct Plan {
     pub record: Record,
     /// Who keeps which limit.
     pub held: HeldLimits,
-    /// A bound in bytes that the sandbox's program has to put on its own address space, because the runtime has no
-    /// flag for it.
-    pub address_space_to_set: Option<u64>,
+    /// What the sandbox's program has to do itself.
+    pub own_limits: OwnLimits,
 }
 
 /// A sandbox that cannot be planned.
@@ -314,7 +315,7 @@ impl AnyDriver {
         Ok(Sandbox {
             name: plan.name,
             held: plan.held,
-            address_space_to_set: plan.address_space_to_set,
+            own_limits: plan.own_limits,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             driver: Arc::clone(self),
@@ -359,11 +360,19 @@ impl AnyDriver {
     }
 }
 
-fn write_plan_file(path: &std::path::Path, content: &str) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
+/// Files may be shared by sandboxes that start at the same time: nobody ever sees half of one.
+fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == content.as_bytes()) {
+        return Ok(());
     }
-    std::fs::write(path, content)
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)?;
+    let mut staging = tempfile::NamedTempFile::new_in(folder)?;
+    staging.write_all(content.as_bytes())?;
+    // The mode of a temporary file is 0600; the profile is read by engines that may run as another user.
+    staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    staging.persist(path)?;
+    Ok(())
 }
 
 /// The runtime's own messages: the last bytes of its standard error.
@@ -393,7 +402,7 @@ impl Messages {
 pub struct Sandbox {
     name: SandboxName,
     held: HeldLimits,
-    address_space_to_set: Option<u64>,
+    own_limits: OwnLimits,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     child: Child,
@@ -414,9 +423,9 @@ impl Sandbox {
         self.held
     }
 
-    /// A bound in bytes that its program has to put on its own address space before it runs foreign code.
-    pub fn address_space_to_set(&self) -> Option<u64> {
-        self.address_space_to_set
+    /// Limits that its program has to put on itself before it runs foreign code.
+    pub fn own_limits(&self) -> OwnLimits {
+        self.own_limits
     }
 
     /// The driver that runs it.

@@ -31,6 +31,7 @@ pub use driver::{
 };
 pub use owner::{Owner, OwnerState};
 pub use refusal::Refusal;
+pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};

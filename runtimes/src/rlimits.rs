@@ -17,9 +17,20 @@ pub(crate) struct Rlimits {
     pub(crate) data: Option<u64>,
     /// RLIMIT_AS in bytes, likewise.
     pub(crate) address_space: Option<u64>,
-    /// RLIMIT_NPROC: the pids limit when it stands in for a group (counted per user namespace since Linux 5.14), else our
-    /// own hard limit, because engines would otherwise try to raise it.
+    /// RLIMIT_NPROC: no more than our own hard limit, because engines would otherwise try to raise it. The pids limit
+    /// comes later, see [`OwnLimits`].
     pub(crate) processes: Option<u64>,
+}
+
+/// Limits that the sandbox's program has to put on itself before it runs foreign code, where no control group holds them
+/// and the runtime cannot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnLimits {
+    /// RLIMIT_AS in bytes: neither engine has a flag for it.
+    pub address_space: Option<u64>,
+    /// RLIMIT_NPROC. Inside the sandbox's user namespace it counts the sandbox's processes (since Linux 5.14). A runtime
+    /// that sets it earlier, as crun does, is itself refused its next process when the user has that many elsewhere.
+    pub processes: Option<u32>,
 }
 
 /// Our own hard limit, or the most processes that this machine can have if that is less: podman lowers itself to that
@@ -40,6 +51,6 @@ pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
         descriptors: hard.map_or(limits.descriptors, |hard| limits.descriptors.min(hard)),
         data: stand_in.then_some(limits.memory),
         address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
-        processes: if stand_in { Some(limits.pids.into()) } else { ceiling_of_processes() },
+        processes: ceiling_of_processes(),
     }
 }

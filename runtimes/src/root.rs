@@ -53,6 +53,8 @@ impl Bind {
 pub struct ComposedRoot {
     /// Empty folders, mode 0755, parents first.
     pub folders: Vec<String>,
+    /// Those of them that a tmpfs will cover, mode 1777: runc gives the tmpfs the mode of the folder below it.
+    pub writable: Vec<String>,
     /// Symbolic links: place in the sandbox, and what it says.
     pub links: BTreeMap<String, PathBuf>,
     /// Small files, mode 0644.
@@ -96,6 +98,7 @@ impl ComposedRoot {
         root.folders.extend(RUNTIME_FOLDERS.iter().map(|name| format!("/{name}")));
         for target in spec.tmpfs.iter().map(|tmpfs| &tmpfs.target) {
             root.folders.push(target.clone());
+            root.writable.push(target.clone());
             // A mount of the folder behind the root must not hide the tmpfs that goes there.
             root.binds.retain(|bind| bind.target != *target);
             root.links.remove(target);
@@ -190,6 +193,11 @@ impl ComposedRoot {
         self.files.extend(files.map(|(path, text)| (path.to_string(), text.to_string())));
     }
 
+    /// The mode of one of the folders.
+    pub(crate) fn mode_of(&self, folder: &str) -> u32 {
+        if self.writable.iter().any(|path| path == folder) { 0o1777 } else { 0o755 }
+    }
+
     /// Writes the skeleton into a folder, which must be empty or not exist.
     pub fn write_skeleton(&self, root: &Path) -> Result<(), RootError> {
         let place = |inside: &str| root.join(inside.trim_start_matches('/'));
@@ -205,7 +213,8 @@ impl ComposedRoot {
         for folder in &self.folders {
             let path = place(folder);
             builder.create(&path).map_err(error(&path))?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(error(&path))?;
+            let mode = fs::Permissions::from_mode(self.mode_of(folder));
+            fs::set_permissions(&path, mode).map_err(error(&path))?;
         }
         for (inside, link) in &self.links {
             let path = place(inside);

@@ -93,6 +93,10 @@ pub struct Limits {
     pub descriptors: u64,
 }
 
+/// A tmpfs holds one file for each of so many bytes of its size, half a page, and never less than a few.
+const BYTES_PER_FILE: u64 = 2048;
+const LEAST_FILES: u64 = 64;
+
 /// A writable folder that lives in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tmpfs {
@@ -100,6 +104,13 @@ pub struct Tmpfs {
     pub target: String,
     /// Size in bytes.
     pub size: u64,
+}
+
+impl Tmpfs {
+    /// How many files it may hold: the kernel's memory for empty ones is counted by no rlimit.
+    pub(crate) fn files(&self) -> u64 {
+        (self.size / BYTES_PER_FILE).max(LEAST_FILES)
+    }
 }
 
 /// Everything that a driver needs to know to start one sandbox.

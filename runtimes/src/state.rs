@@ -196,7 +196,7 @@ impl Instance {
     /// Where the skeleton of such a root is or will be.
     pub fn skeleton_path(&self, root: &ComposedRoot) -> PathBuf {
         let mut hasher = DefaultHasher::new();
-        (&root.folders, &root.links, &root.files).hash(&mut hasher);
+        (&root.folders, &root.writable, &root.links, &root.files).hash(&mut hasher);
         root.binds.iter().for_each(|bind| bind.target.hash(&mut hasher));
         self.path.join("roots").join(format!("{:016x}", hasher.finish()))
     }

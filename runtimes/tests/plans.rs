@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::{
-    AnyDriver, CgroupMode, Limits, Owner, Plan, RootFs, RuntimeId, RuntimeKind, SandboxSpec, StateDir, Tmpfs,
-    User,
+    AnyDriver, CgroupMode, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId, RuntimeKind, SandboxSpec,
+    StateDir, Tmpfs, User,
 };
 use serde_json::Value;
 
@@ -70,8 +70,13 @@ fn plain(text: &str, base: &Path) -> String {
 fn arguments(planned: &Planned) -> String {
     let args: Vec<String> =
         planned.plan.command.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let nproc = |line: &str| line.starts_with("--ulimit=nproc=") && !line.contains("=128:");
-    let lines = args.iter().map(|line| if nproc(line) { "--ulimit=nproc=MACHINE" } else { line });
+    let nproc = |line: &str| line.starts_with("--ulimit=nproc=");
+    // Of machines with cgroup v1 only.
+    let mask = |line: &str| line == "--security-opt=mask=/sys/fs/cgroup";
+    let lines = args
+        .iter()
+        .filter(|line| !mask(line))
+        .map(|line| if nproc(line) { "--ulimit=nproc=MACHINE" } else { line });
     plain(&lines.collect::<Vec<_>>().join("\n"), planned.base.path())
 }
 
@@ -83,7 +88,7 @@ fn bundle(planned: &Planned) -> String {
         assert!(config["linux"].as_object_mut().unwrap().remove(part).is_some(), "{part} is missing");
     }
     for limit in config["process"]["rlimits"].as_array_mut().unwrap() {
-        if limit["type"] == "RLIMIT_NPROC" && limit["hard"] != 128 {
+        if limit["type"] == "RLIMIT_NPROC" {
             limit["hard"] = "MACHINE".into();
             limit["soft"] = "MACHINE".into();
         }
@@ -135,6 +140,16 @@ fn runc_without_control_groups() {
     let planned = plan(RuntimeKind::Runc, CgroupMode::Unmanaged, None, None);
     insta::assert_snapshot!(arguments(&planned));
     insta::assert_snapshot!(bundle(&planned));
+}
+
+#[test]
+fn without_a_control_group_the_program_counts_its_processes_itself() {
+    for kind in RuntimeKind::ALL {
+        let grouped = plan(kind, CgroupMode::Direct, None, None).plan;
+        assert_eq!(grouped.own_limits, OwnLimits::default(), "{kind}");
+        let alone = plan(kind, CgroupMode::Unmanaged, None, None).plan;
+        assert_eq!(alone.own_limits.processes, Some(128), "{kind}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ class Channel:
 
     def __init__(self, down, up):
         self.down, self.up = down, up
+        self.chunk = memoryview(bytearray(1 << 16))
         self.buffer = bytearray()
         self.inbox = []
         self.writer, self.reader = _thread.allocate_lock(), _thread.allocate_lock()
@@ -37,13 +38,13 @@ class Channel:
     def read(self):
         """One read(2), for the holder of `reader`."""
         try:
-            data = os.read(self.down, 1 << 18)
+            size = os.readv(self.down, (self.chunk,))
         except OSError:
-            data = b""
-        if not data:
+            size = 0
+        if not size:
             os._exit(SOFTWARE_FAILURE)
         buffer = self.buffer
-        buffer += data
+        buffer += self.chunk[:size]
         while len(buffer) >= HEADER:
             end = HEADER + int.from_bytes(buffer[5:HEADER], "big")
             if len(buffer) < end:

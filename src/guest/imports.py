@@ -30,8 +30,8 @@ def adjusted(spec):
 def adjust(module):
     try:
         ADJUSTMENTS[module.__name__](module)
-    except AttributeError:
-        # A Python that keeps this elsewhere: user code loses a comfort, not the module.
+    except Exception:
+        # Perhaps a Python that keeps this elsewhere: user code loses a comfort, not the module.
         pass
 
 
@@ -104,6 +104,9 @@ def notice_unawaited(warnings):
                 guest.hinted.discard(id(coroutine))
                 return
             guest.notices.append("did you forget await? The coroutine '%s' was never awaited." % coroutine.__qualname__)
+            if message.filename.startswith("<codebridge "):
+                # It went when nothing of the user's ran, and the place would say nothing.
+                return
         show(message)
 
     warnings._showwarnmsg = showwarnmsg
@@ -111,10 +114,30 @@ def notice_unawaited(warnings):
 
 def prefer_fork(context):
     """Other ways to start a process import the main module, and the functions of a session are in no file."""
-    context._default_context.set_start_method("fork")
-    # A choice that user code may still make, as if none had been made.
-    context._default_context._actual_context = None
     context._default_context._default_context = context._concrete_contexts["fork"]
+
+
+def show_thread_failures(threading):
+    """Before 3.13 the built-in hook looks for source lines in files only."""
+    default = threading.excepthook
+
+    def excepthook(args):
+        if args.exc_type is SystemExit or args.exc_value is None or sys.stderr is None:
+            return default(args)
+        name = args.thread.name if args.thread is not None else "?"
+        text = guest.part("report").render(args.exc_value)
+        print("Exception in thread %s:\n%s" % (name, text), end="", file=sys.stderr)
+
+    threading.excepthook = excepthook
+
+
+def flush_c(ctypes):
+    """C code that prints has its own buffers. They can be reached when ctypes is there, as it is beside numpy."""
+    try:
+        ctypes.CDLL(None).fflush(None)
+    except (AttributeError, OSError):
+        # Still being imported, or a C library without it.
+        pass
 
 
 ADJUSTMENTS = {
@@ -122,4 +145,5 @@ ADJUSTMENTS = {
     "inspect": let_inspect_find_classes,
     "warnings": notice_unawaited,
     "multiprocessing.context": prefer_fork,
+    "threading": show_thread_failures,
 }

@@ -9,9 +9,17 @@ import _io
 
 PROTOCOL = 1
 SOFTWARE_FAILURE = 70
+LARGEST_NOTICE = 4000
 ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1000000, 0x80
 # What happens to these modules when user code imports them stands in imports.py.
-WATCHED_IMPORTS = frozenset(("linecache", "inspect", "warnings", "multiprocessing.context"))
+WATCHED_IMPORTS = {"linecache", "inspect", "warnings", "multiprocessing.context"}
+if sys.version_info < (3, 13):
+    WATCHED_IMPORTS.add("threading")
+
+
+# Kept from user code where the address space is bounded, so that there is memory for what is told about a cell that took
+# all it could. The largest that can be had; it costs addresses, and no pages.
+RESERVES = 8 << 20, 4 << 20, 2 << 20, 1 << 20
 
 
 class ImportWatch:
@@ -55,6 +63,7 @@ class Interpreter:
         self.tools, self.tool_names = [], set()
         # Notices for the result of this run; ids of coroutines that one was given about.
         self.notices, self.hinted = [], set()
+        self.reserve = b""
         self.saved_outputs = {1: out, 2: err}
         # Their descriptors have changed since Python made its own.
         self.outputs = {}
@@ -160,19 +169,33 @@ class Interpreter:
         self.interrupts.begin()
         # From here on an interrupt means this run.
         self.channel.send((b"B", number, b""))
+        if "address_space" in self.settings:
+            self.reserve_memory()
         error = self.execute(number, source)
+        self.reserve = b""
         self.interrupts.reset()
         if os.getpid() != self.pid:
             self.part("report").end_forked_child(error)
         status, text = b"ok 0\n", b""
         if error is not None:
             status, text = self.part("report").outcome(error)
+            # What goes with it may still have something to say.
+            del error
         self.flush_outputs()
-        frames = [(b"N", number, notice.encode("utf-8", "replace")) for notice in dict.fromkeys(self.notices)]
+        notices = dict.fromkeys(self.notices)
+        frames = [(b"N", number, notice[:LARGEST_NOTICE].encode("utf-8", "replace")) for notice in notices]
         self.notices.clear()
         if text:
             frames.append((b"T", number, text))
         self.channel.send(*frames, (b"D", number, status))
+
+    def reserve_memory(self):
+        for size in RESERVES:
+            try:
+                self.reserve = bytes(size)
+                return
+            except MemoryError:
+                pass
 
     def execute(self, number, source):
         """Returns the exception that the cell ended with. The only place where interrupts are let in."""
@@ -284,3 +307,6 @@ class Interpreter:
             except (OSError, ValueError):
                 # Closed or taken away by user code; the next run gets it back.
                 pass
+        ctypes = sys.modules.get("ctypes")
+        if ctypes is not None:
+            self.part("imports").flush_c(ctypes)

@@ -1,9 +1,12 @@
 # The first part of the blob: compiles what every session needs, makes the pipes and forks into the two processes.
 # The boot line hands over `settings`, `contents` (the table of contents) and `body` (all parts, one after the other).
 
+import builtins
 import os
 import sys
 
+# Our own copy, so that user code which replaces one of them does not change what we do.
+__builtins__ = dict(vars(builtins))
 # Compiled before the fork: afterwards nearly every page that the compiler touches costs a copy, which takes longer than
 # a second processor saves. All other parts are compiled at first use, where they are used.
 EARLY = "supervisor", "interrupts", "channel", "namespace", "interpreter"
@@ -27,7 +30,7 @@ def load(name, module=None, **given):
     """Executes a part in a module, by default one that stays out of sys.modules; `given` are names that it finds."""
     if module is None:
         module = type(sys)("codebridge." + name)
-    module.__dict__.update(given)
+    module.__dict__.update(given, __builtins__=__builtins__)
     exec(CODES.pop(name, None) or compiled(name), module.__dict__)
     return module
 
@@ -45,14 +48,22 @@ def private_descriptors(descriptors):
     return moved
 
 
+def forget_boot():
+    """What the boot line left in the user's namespace, and from 3.13 on as the source of everything named <string>."""
+    main = sys.modules["__main__"].__dict__
+    for name in "os", "r", "s", "t", "b":
+        del main[name]
+    linecache = sys.modules.get("linecache")
+    for cache in "cache", "_interactive_cache":
+        getattr(linecache, cache, {}).clear()
+
+
 def become_interpreter(down, up, out, err):
     os.setpgid(0, 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
     descriptors = private_descriptors((down, up, out, err))
-    main = sys.modules["__main__"].__dict__
-    for name in "os", "r", "s", "t", "b":
-        del main[name]
+    forget_boot()
     pairs = (pair.split("=", 1) for pair in settings.decode().split())
     load("interpreter", load=load).Interpreter(*descriptors, dict(pairs)).serve()
 

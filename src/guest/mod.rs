@@ -36,9 +36,14 @@ pub fn argv() -> Vec<String> {
 
 /// What is sent first: the length, the settings and all parts.
 ///
-/// `address_space`: bytes that the interpreter bounds its own address space to, where nobody else does.
-pub fn blob(address_space: Option<u64>) -> Vec<u8> {
-    let settings = address_space.map(|bytes| format!("address_space={bytes}")).unwrap_or_default();
+/// `address_space` and `processes`: what the interpreter has to bound by itself, because nobody else does.
+pub fn blob(address_space: Option<u64>, processes: Option<u32>) -> Vec<u8> {
+    let settings: Vec<String> = address_space
+        .map(|bytes| format!("address_space={bytes}"))
+        .into_iter()
+        .chain(processes.map(|count| format!("processes={count}")))
+        .collect();
+    let settings = settings.join(" ");
     let contents: Vec<String> =
         PARTS.iter().map(|(name, source)| format!("{name} {}", source.len())).collect();
     let mut body = format!("{settings}\n{}\n", contents.join(" ")).into_bytes();

@@ -4,7 +4,8 @@
 import os
 import sys
 
-LARGEST_TEXT = 1024 * 1024
+# In characters. A frame of this kind has room for 4 MiB, and a character becomes six bytes at most.
+LARGEST_TEXT = 512 * 1024
 LARGEST_LINE = 2000
 OURS = "<codebridge "
 HEADER = "Traceback (most recent call last):\n"
@@ -120,16 +121,28 @@ def end_forked_child(error):
 
 
 def define_tools():
-    """Before the first cell, as part of it. A broken tool costs a notice, an interrupt leaves the rest for the next run."""
+    """Before the first cell, as part of it. A broken tool costs a notice; after an interrupt the next run has the rest."""
     while guest.tools:
-        name, _, source = guest.tools[0].partition("\n")
+        name, _, source = guest.tools.pop(0).partition("\n")
         file = "<saved tool %s>" % name
         try:
             guest.add_source(file, source)
-            exec(compile(source, file, "exec", 0, True), guest.namespace)
+            exec(compile(definition(name, source, file), file, "exec", 0, True), guest.namespace)
             guest.tool_names.add(name)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
             guest.notices.append("The saved tool '%s' is broken and was skipped: %s" % (name, describe(error)))
-        del guest.tools[0]
+            if isinstance(error, KeyboardInterrupt):
+                raise
+
+
+def definition(name, source, file):
+    """The syntax of a saved tool. Any code in a session can have any text saved, which must not run in all later ones."""
+    import _ast
+
+    tree = compile(source, file, "exec", _ast.PyCF_ONLY_AST, True)
+    if [(type(node), getattr(node, "name", None)) for node in tree.body] not in (
+        [(_ast.FunctionDef, name)],
+        [(_ast.AsyncFunctionDef, name)],
+    ):
+        raise ValueError("it is not one function definition of that name")
+    return tree

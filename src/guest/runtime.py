@@ -28,10 +28,19 @@ captured like print. There is no input(). Nothing needs to be imported: `runtime
 
 
 def output(run_id, stream="stdout", start=0, length=None):
-    """What run `run_id` printed to "stdout" or "stderr": `length` characters from `start` on, or all the rest."""
+    """What run `run_id` printed to "stdout" or "stderr": `length` bytes from byte `start` on, or all the rest."""
     if stream not in ("stdout", "stderr"):
         raise ValueError("stream must be 'stdout' or 'stderr', not %r" % (stream,))
-    return _ask("output", {"run_id": run_id, "stream": stream, "start": start, "length": length})
+    pieces = []
+    while True:
+        piece = _ask("output", {"run_id": run_id, "stream": stream, "start": start, "length": length})
+        pieces.append(piece["text"])
+        if piece["last"]:
+            return "".join(pieces)
+        # The host does not send all at once.
+        if length is not None:
+            length -= piece["end"] - start
+        start = piece["end"]
 
 
 def save_tool(function):
@@ -116,15 +125,15 @@ def _last_name(node):
 
 def _session_names(function, source):
     """Names that the function takes from this session, and will not find in another one."""
-    import ast
-
-    loaded = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     known = _guest.always_there | _guest.tool_names | {function.__name__}
-    return sorted(name for name in loaded & _global_names(function.__code__) - known if name in _guest.namespace)
+    used = _global_names(compile(source, "<saved tool>", "exec", 0, True))
+    return sorted(name for name in used - known if name in _guest.namespace)
 
 
 def _global_names(code):
-    names = set(code.co_names)
+    import dis
+
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, type(code)):
             names |= _global_names(constant)

@@ -81,6 +81,7 @@ fn read_object(mut object: Map<String, Value>) -> Incoming {
         object.shift_remove("params");
     }
     let is_reply = object.contains_key("result") || object.contains_key("error");
+    // An error sent in answer to a broken reply might come back as another broken reply.
     let problem = match object.get("method") {
         _ if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") => {
             Some("'jsonrpc' must be \"2.0\"")
@@ -96,7 +97,7 @@ fn read_object(mut object: Map<String, Value>) -> Incoming {
             Ok(message) => Incoming::Message(message),
             Err(error) => Incoming::Nothing(format!("malformed notification or reply: {error}")),
         },
-        (Some(problem), None) if is_reply => Incoming::Nothing(problem.into()),
+        (Some(problem), _) if is_reply && !object.contains_key("method") => Incoming::Nothing(problem.into()),
         (Some(problem), id) => refuse(id, ErrorData::invalid_request(problem, None)),
     }
 }
@@ -356,5 +357,45 @@ mod tests {
         line.extend(br#"],"id":4,"method":"a"}"#);
         assert!(line.len() > 1000 * REMEMBERED);
         assert!(answer(line).contains(r#""id":4"#));
+    }
+
+    #[test]
+    fn no_line_makes_the_reader_panic_or_answer_a_reply() {
+        const LINES: [&[u8]; 4] = [
+            br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":{"code":"\ud83d\ude00"}}}"#,
+            br#"{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"a\"b"}]}}"#,
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":null}}"#,
+            br#"{"params":{"_meta":{"progressToken":1.5e3}},"method":"initialize","id":-1,"jsonrpc":"2.0"}"#,
+        ];
+        // A fixed seed: the same lines every time.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        for round in 0..20_000 {
+            let mut line = LINES[round % LINES.len()].to_vec();
+            for _ in 0..=random(3) {
+                let at = random(line.len());
+                match random(4) {
+                    0 => line[at] = random(256) as u8,
+                    1 => line.truncate(at.max(1)),
+                    2 => drop(line.remove(at)),
+                    _ => line.insert(at, br#"{}[],:"\0"#[random(9)]),
+                }
+                if line.is_empty() {
+                    line.push(b'{');
+                }
+            }
+            let skipped = Skipped { head: line.clone(), tail: line.clone(), length: line.len() as u64 };
+            read_skipped(&skipped, 1);
+            if let Incoming::Answer(_) = read_line(&line) {
+                let reply = serde_json::from_slice::<Map<String, Value>>(&line)
+                    .is_ok_and(|object| object.contains_key("result") && !object.contains_key("method"));
+                assert!(!reply, "{}", String::from_utf8_lossy(&line));
+            }
+        }
     }
 }

@@ -1,11 +1,27 @@
 //! The MCP server: one tool, two kinds of resources, on a stream of lines.
+//!
+//! The room owns standard input and output while it serves: frames of the protocol and nothing else. It knows the
+//! sessions by their trait only, and neither names a runtime nor spawns a process.
 
 mod arguments;
+mod guard;
+mod handler;
 mod line;
 mod message;
+mod order;
 mod payload;
+mod progress;
 mod render;
+mod resources;
 mod scan;
+mod serve;
+pub mod stdio;
+mod tool;
+mod transport;
+
+#[cfg(test)]
+mod tests;
 
 pub use payload::Payload;
 pub use render::{Rendered, render, render_plain};
+pub use serve::{Connection, ServeError, serve};

@@ -1,12 +1,12 @@
 //! The guardian: a child of the same binary that outlives a bridge which was killed, just long enough to remove what it
 //! owned. It holds one end of a pipe; when the other end closes, the bridge is gone.
 
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use codebridge_runtimes::exec::{CommandLine, spawn_guardian};
 use codebridge_runtimes::{Instance, OwnerState, reclaim_instance};
-use tokio::io::AsyncReadExt;
 use tokio::process::Child;
 use tokio::sync::Mutex;
 
@@ -47,34 +47,38 @@ fn program() -> Result<PathBuf, String> {
 }
 
 /// What the guardian does: waits for the end of its standard input, then removes all that the instance owns.
-pub async fn guard(instance: PathBuf) {
-    outlive_the_terminal();
-    let mut byte = [0];
-    // Nothing is ever sent: any answer means that the bridge is gone.
-    let _ = tokio::io::stdin().read(&mut byte).await;
-    let Some(instance) = Instance::open(instance) else { return };
-    // The pipe closes a moment before the process is gone, and a live owner cleans up by itself.
-    for _ in 0..100 {
-        if instance.owner().state() != OwnerState::Alive {
-            break;
+///
+/// Until then it is one thread in one read, so that it costs the bridge's start next to nothing.
+///
+/// # Errors
+/// The removal cannot even begin.
+pub fn guard(instance: PathBuf) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        ignore_polite_signals();
+        // Nothing is ever sent: any answer means that the bridge is gone. There is nobody else on this thread to block.
+        let _ = io::stdin().read(&mut [0]);
+        let Some(instance) = Instance::open(instance) else { return };
+        // The pipe closes a moment before the process is gone, and a live owner cleans up by itself.
+        for _ in 0..100 {
+            if instance.owner().state() != OwnerState::Alive {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let swept = reclaim_instance(&instance).await;
-    for error in swept.failed {
-        tracing::error!(%error, "a sandbox was left behind");
-    }
+        for error in reclaim_instance(&instance).await.failed {
+            tracing::error!(%error, "a sandbox was left behind");
+        }
+    });
+    Ok(())
 }
 
-/// What ends the bridge's terminal or process group must not end its guardian.
-fn outlive_the_terminal() {
-    let _ = rustix::process::setsid();
-    for kind in [
-        tokio::signal::unix::SignalKind::hangup(),
-        tokio::signal::unix::SignalKind::interrupt(),
-        tokio::signal::unix::SignalKind::terminate(),
-    ] {
+/// What asks the bridge to end asks its guardian too (a supervisor that signals every process of a service): it has to
+/// outlive the bridge, and ends with it anyway.
+fn ignore_polite_signals() {
+    use tokio::signal::unix::{SignalKind, signal};
+    for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
         // A handler that nobody listens to replaces the default, which is to end.
-        let _ = tokio::signal::unix::signal(kind);
+        let _ = signal(kind);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use codebridge_runtimes::{End, HeldLimits, Sandbox};
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,12 @@ use super::{OutputStream, Progress, Stream};
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
+/// Bytes of questions that wait for an answer: as many as the longest one has, and some.
+const WAITING_QUESTIONS: usize = 128 << 20;
+/// What a question costs beside its bytes.
+const QUESTION: usize = 1 << 10;
+/// Answers that wait for the guest to read them; each may hold megabytes.
+const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 /// Interrupted code that has not ended after this loses its session.
@@ -36,6 +42,21 @@ const MOST_NOTICES: usize = 20;
 pub(super) struct Budgets {
     pub(super) stdout: usize,
     pub(super) stderr: usize,
+}
+
+/// One piece of code to run.
+#[derive(Debug)]
+pub(super) struct Cell {
+    /// Number of the run.
+    pub(super) id: u32,
+    /// Python source.
+    pub(super) code: String,
+    /// What the code may know of its call, as JSON.
+    pub(super) context: Vec<u8>,
+    /// How long it may run.
+    pub(super) timeout: Duration,
+    /// How much of its output is shown.
+    pub(super) budgets: Budgets,
 }
 
 /// Why a sandbox did not become an interpreter.
@@ -153,9 +174,12 @@ impl Interpreter {
             return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
         };
         let (frames, outgoing) = mpsc::unbounded_channel();
+        let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
-        let writer = tokio::spawn(write_frames(stdin, guest, outgoing)).abort_handle();
-        tokio::spawn(read_frames(stdout, sender, queries, frames.downgrade()));
+        let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
+        let (asked, questions) = mpsc::unbounded_channel();
+        tokio::spawn(answer_questions(questions, queries, answers));
+        tokio::spawn(read_frames(stdout, sender, asked));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
@@ -228,14 +252,11 @@ impl Interpreter {
     /// Runs code. The interpreter lives on unless the report says that it is lost.
     pub(super) async fn run(
         &mut self,
-        id: u32,
-        code: String,
-        context: Vec<u8>,
-        timeout: Duration,
-        budgets: Budgets,
+        cell: Cell,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> RunReport {
+        let Cell { id, code, context, timeout, budgets } = cell;
         let started = Instant::now();
         let mut run = Running::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(context));
@@ -311,7 +332,7 @@ impl Running {
         let mut run = Self {
             stdout: Capture::new(budgets.stdout),
             stderr: Capture::new(budgets.stderr),
-            traceback: Capture::new(TRACEBACK_BUDGET),
+            traceback: Capture::shown_only(TRACEBACK_BUDGET),
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -378,36 +399,65 @@ impl Running {
     }
 }
 
-/// Writes the guest, then frames as they come. A sandbox that does not read shows at its other end.
-async fn write_frames(mut stdin: ChildStdin, guest: Vec<u8>, mut frames: mpsc::UnboundedReceiver<ToGuest>) {
+/// Writes the guest, then frames as they come, until there are no more of ours. A sandbox that does not read shows at its
+/// other end.
+async fn write_frames(
+    mut stdin: ChildStdin,
+    guest: Vec<u8>,
+    mut frames: mpsc::UnboundedReceiver<ToGuest>,
+    mut answers: mpsc::Receiver<ToGuest>,
+) {
     use tokio::io::AsyncWriteExt;
     if stdin.write_all(&guest).await.is_err() {
         return;
     }
-    while let Some(frame) = frames.recv().await {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = frames.recv() => frame,
+            Some(answer) = answers.recv() => Some(answer),
+        };
+        let Some(frame) = frame else { return };
         if frame.write(&mut stdin).await.is_err() {
             return;
         }
     }
 }
 
-/// Reads frames until the stream ends or breaks; queries are answered from here, also between runs.
+/// A question of the guest, and its share of the bytes that may wait.
+type Question = (u32, Vec<u8>, OwnedSemaphorePermit);
+
+/// Answers questions in order, one at a time, also between runs.
+async fn answer_questions(
+    mut questions: mpsc::UnboundedReceiver<Question>,
+    queries: Arc<Queries>,
+    answers: mpsc::Sender<ToGuest>,
+) {
+    while let Some((id, json, share)) = questions.recv().await {
+        let answer = queries.answer(json).await;
+        if answers.send(ToGuest::Answer(id, answer)).await.is_err() {
+            return;
+        }
+        drop(share);
+    }
+}
+
+/// Reads frames until the stream ends or breaks.
 async fn read_frames(
     stdout: ChildStdout,
     events: mpsc::Sender<Event>,
-    queries: Arc<Queries>,
-    answers: mpsc::WeakUnboundedSender<ToGuest>,
+    questions: mpsc::UnboundedSender<Question>,
 ) {
+    let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
         let event = match frames::read(&mut reader).await {
             Ok(Some(FromGuest::Query(id, json))) => {
-                // In order and one at a time: a guest that asks faster than we answer waits.
-                let answer = queries.answer(&json).await;
-                // Weak, or the sandbox's input would stay open as long as its output is read.
-                if let Some(answers) = answers.upgrade() {
-                    let _ = answers.send(ToGuest::Answer(id, answer));
-                }
+                // A guest that asks and does not take its answers is not read either, once this much waits. Below that it
+                // is: it takes no answer as long as it cannot get rid of its next question.
+                let cost = u32::try_from(json.len() + QUESTION).unwrap_or(u32::MAX);
+                let Ok(share) = Arc::clone(&room).acquire_many_owned(cost).await else { return };
+                let _ = questions.send((id, json, share));
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),

@@ -214,7 +214,8 @@ impl Launcher {
         spec.env.splice(0..0, choice.env.iter().cloned());
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
-        let blob = guest::blob(sandbox.address_space_to_set());
+        let own = sandbox.own_limits();
+        let blob = guest::blob(own.address_space, own.processes);
         let tools = queries.tools().load();
         let started =
             Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;

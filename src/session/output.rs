@@ -9,15 +9,19 @@ use std::sync::Arc;
 use super::{OutputStream, Stream};
 
 /// Bytes of one stream of one run that are kept on disk; what comes after is counted and dropped.
-const KEPT_PER_STREAM: u64 = 256 << 20;
+const KEPT_PER_STREAM: u64 = 128 << 20;
 /// Runs whose output is kept.
 const KEPT_RUNS: usize = 32;
+/// Bytes of all of them together: the folder of temporary files may be memory.
+const KEPT_IN_ALL: u64 = 512 << 20;
 
 /// Collects one stream. Memory stays within twice the budget whatever arrives.
 #[derive(Debug)]
 pub(super) struct Capture {
     /// Bytes shown at most.
     budget: usize,
+    /// Bytes kept at most.
+    kept: u64,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
@@ -32,8 +36,14 @@ struct Spill {
 }
 
 impl Capture {
+    /// A stream of which the rest can be read later.
     pub(super) fn new(budget: usize) -> Self {
-        Self { budget, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
+        Self { budget, kept: KEPT_PER_STREAM, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
+    }
+
+    /// A stream of which only what is shown is of use.
+    pub(super) fn shown_only(budget: usize) -> Self {
+        Self { kept: 0, ..Self::new(budget) }
     }
 
     /// Takes in what arrived.
@@ -45,11 +55,11 @@ impl Capture {
         if rest.is_empty() {
             return;
         }
-        if self.spill.is_none() {
+        if self.spill.is_none() && self.kept > 0 {
             self.spill = Spill::start(&self.head);
         }
         if let Some(spill) = &mut self.spill {
-            spill.append(rest);
+            spill.append(rest, self.kept);
         }
         let last = &rest[rest.len().saturating_sub(self.budget)..];
         self.tail.extend(last);
@@ -86,11 +96,11 @@ impl Capture {
                     rest()
                 )
             }
-            Some(_) => format!("[output cut: {} bytes in all, {omitted} not shown; {}]", self.total, rest()),
-            None => format!(
+            None if self.kept > 0 => format!(
                 "[output cut: {} bytes in all, {omitted} not shown and lost: no temporary file could be written]",
                 self.total
             ),
+            _ => format!("[output cut: {} bytes in all, {omitted} not shown; {}]", self.total, rest()),
         };
         let text = format!(
             "{notice}\n{}\n[… {omitted} bytes …]\n{}",
@@ -113,8 +123,8 @@ impl Spill {
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) {
-        let room = usize::try_from(KEPT_PER_STREAM.saturating_sub(self.length)).unwrap_or(usize::MAX);
+    fn append(&mut self, bytes: &[u8], limit: u64) {
+        let room = usize::try_from(limit.saturating_sub(self.length)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
         if self.file.write_all(bytes).is_ok() {
             self.length += bytes.len() as u64;
@@ -142,7 +152,7 @@ fn whole_lines_at_the_start(bytes: &[u8]) -> &[u8] {
 }
 
 /// How many bytes at the end belong to a UTF-8 character that is not complete.
-fn partial_character(bytes: &[u8]) -> usize {
+pub(super) fn partial_character(bytes: &[u8]) -> usize {
     match str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
         _ => 0,
@@ -157,8 +167,13 @@ pub(super) struct KeptStream {
 }
 
 impl KeptStream {
+    /// Bytes in all.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Bytes from `start`, at most `length` and never more than one read may return.
-    fn read(&self, start: u64, length: u64) -> Vec<u8> {
+    pub(super) fn read(&self, start: u64, length: u64) -> Vec<u8> {
         let length = length.min(self.length.saturating_sub(start)).min(64 << 20);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         match self.file.read_exact_at(&mut bytes, start) {
@@ -182,23 +197,26 @@ impl Outputs {
         if stdout.is_none() && stderr.is_none() {
             return;
         }
-        if self.runs.len() == KEPT_RUNS {
+        self.runs.push_back((run, [stdout, stderr]));
+        let bytes = |runs: &VecDeque<(u32, [Option<KeptStream>; 2])>| -> u64 {
+            runs.iter().flat_map(|(_, streams)| streams.iter().flatten()).map(KeptStream::length).sum()
+        };
+        while self.runs.len() > KEPT_RUNS || bytes(&self.runs) > KEPT_IN_ALL {
             self.runs.pop_front();
         }
-        self.runs.push_back((run, [stdout, stderr]));
     }
 
     pub(super) fn runs(&self) -> Vec<u32> {
         self.runs.iter().map(|(run, _)| *run).collect()
     }
 
-    pub(super) fn read(&self, run: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
+    pub(super) fn get(&self, run: u32, stream: OutputStream) -> Option<KeptStream> {
         let (_, streams) = self.runs.iter().find(|(id, _)| *id == run)?;
         let index = match stream {
             OutputStream::Stdout => 0,
             OutputStream::Stderr => 1,
         };
-        Some(streams[index].as_ref()?.read(start, length))
+        streams[index].clone()
     }
 }
 
@@ -248,5 +266,30 @@ mod tests {
         let text = "ä".repeat(500);
         let (stream, _) = captured(101, &[text.as_bytes()]);
         assert!(!stream.text.contains('\u{fffd}'), "{}", stream.text);
+    }
+
+    #[test]
+    fn what_is_shown_only_is_kept_nowhere() {
+        let mut capture = Capture::shown_only(10);
+        capture.push(&[b'x'; 1000]);
+        let (stream, kept) = capture.finish(|| "ask".into());
+        assert!(stream.text.starts_with("[output cut: 1000 bytes in all, 990 not shown; ask]"), "{stream:?}");
+        assert!(kept.is_none());
+    }
+
+    #[test]
+    fn the_oldest_outputs_make_room_when_all_are_too_many() {
+        let stream = |length| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(length).unwrap();
+            Some(KeptStream { file: Arc::new(file), length })
+        };
+        let mut outputs = Outputs::default();
+        (1..=3).for_each(|run| outputs.keep(run, stream(KEPT_IN_ALL / 4), stream(KEPT_IN_ALL / 4)));
+        assert_eq!(outputs.runs(), [2, 3]);
+        (4..=100).for_each(|run| outputs.keep(run, stream(1), None));
+        assert_eq!(outputs.runs().len(), KEPT_RUNS);
+        assert!(outputs.get(100, OutputStream::Stdout).is_some());
+        assert!(outputs.get(100, OutputStream::Stderr).is_none());
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::interpreter::{Budgets, Interpreter, Loss};
+use super::interpreter::{Budgets, Cell, Interpreter, Loss};
 use super::launch::{Launcher, StartFailure};
 use super::output::Outputs;
 use super::queries::Queries;
@@ -137,7 +137,8 @@ impl RunPython for Sessions {
     }
 
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
-        lock(&self.0.outputs).read(run_id, stream, start, length)
+        let kept = lock(&self.0.outputs).get(run_id, stream)?;
+        Some(kept.read(start, length))
     }
 
     fn kept_runs(&self) -> Vec<u32> {
@@ -211,12 +212,11 @@ impl Inner {
         let _ = progress.send(Progress::Running).await;
         let context =
             serde_json::to_vec(&json!({ "servers": request.servers, "run_id": id })).unwrap_or_default();
-        let report = live
-            .interpreter
-            .run(id, request.code, context, request.timeout, self.budgets, progress, cancel)
-            .await;
+        let RunRequest { code, timeout, session, .. } = request;
+        let cell = Cell { id, code, context, timeout, budgets: self.budgets };
+        let report = live.interpreter.run(cell, progress, cancel).await;
         let limits = live.interpreter.limits();
-        let Report { mut outcome, loss, stdout, stderr } = outcome_of(id, report, &request.session, |loss| {
+        let Report { mut outcome, loss, stdout, stderr } = outcome_of(id, report, &session, |loss| {
             super::report::describe_loss(loss, limits, self.launcher.memory_limit())
         });
         lock(&self.outputs).keep(id, stdout, stderr);

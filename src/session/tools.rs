@@ -9,6 +9,8 @@ use std::path::PathBuf;
 const LONGEST_SOURCE: usize = 256 << 10;
 /// Functions that a session starts with.
 const MOST_TOOLS: usize = 500;
+/// Bytes of all their sources: every session holds them, and each of its starts reads them.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// Why a tool was not saved.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +22,9 @@ pub(super) enum ToolError {
     #[error("the function's source is longer than {LONGEST_SOURCE} bytes")]
     TooLong,
     /// Likewise.
-    #[error("there are {MOST_TOOLS} saved tools already; delete some of '{0}'")]
+    #[error(
+        "there are {MOST_TOOLS} saved tools already, or {MOST_BYTES} bytes of them; delete some of '{0}'"
+    )]
     TooMany(PathBuf),
     /// The file cannot be written.
     #[error("failed to write '{path}': {source}")]
@@ -54,7 +58,9 @@ impl SavedTools {
         let path = self.dir.join(format!("{name}.py"));
         let error = |source| ToolError::Write { path: path.clone(), source };
         fs::create_dir_all(&self.dir).map_err(error)?;
-        if !path.exists() && self.names().len() >= MOST_TOOLS {
+        let others: Vec<String> = self.names().into_iter().filter(|other| other != name).collect();
+        let bytes: u64 = others.iter().map(|other| self.size(other)).sum();
+        if others.len() >= MOST_TOOLS || bytes + source.len() as u64 > MOST_BYTES {
             return Err(ToolError::TooMany(self.dir.clone()));
         }
         // Written beside and renamed, so that no session ever starts with half a function.
@@ -69,15 +75,30 @@ impl SavedTools {
         let read = |name: String| {
             let path = self.dir.join(format!("{name}.py"));
             match fs::read_to_string(&path) {
-                Ok(source) if source.len() <= LONGEST_SOURCE => Some((name, source)),
-                Ok(_) => None,
+                Ok(source) => Some((name, source)),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "a saved tool cannot be read");
                     None
                 }
             }
         };
-        self.names().into_iter().take(MOST_TOOLS).filter_map(read).collect()
+        // The user may have put more there than can be saved.
+        let mut bytes = 0;
+        let mut fits = |name: &String| {
+            let size = self.size(name);
+            let fits = size <= LONGEST_SOURCE as u64 && bytes + size <= MOST_BYTES;
+            bytes += if fits { size } else { 0 };
+            if !fits {
+                tracing::warn!(name, size, "a saved tool is too long, alone or with the others");
+            }
+            fits
+        };
+        self.names().into_iter().filter(|name| fits(name)).take(MOST_TOOLS).filter_map(read).collect()
+    }
+
+    /// Bytes of a tool's source.
+    fn size(&self, name: &str) -> u64 {
+        fs::metadata(self.dir.join(format!("{name}.py"))).map_or(0, |meta| meta.len())
     }
 
     fn names(&self) -> Vec<String> {
@@ -121,5 +142,20 @@ mod tests {
             assert!(matches!(tools.save(name, ""), Err(ToolError::Name(_))), "{name}");
         }
         assert!(matches!(tools.save("x", &"x".repeat(LONGEST_SOURCE + 1)), Err(ToolError::TooLong)));
+    }
+
+    #[test]
+    fn the_tools_of_a_session_are_bounded_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = SavedTools::at(dir.path().into());
+        let longest = "#".repeat(LONGEST_SOURCE);
+        let most = MOST_BYTES as usize / LONGEST_SOURCE;
+        for number in 0..most {
+            tools.save(&format!("t{number}"), &longest).unwrap();
+        }
+        assert!(matches!(tools.save("one_more", "x"), Err(ToolError::TooMany(_))));
+        tools.save("t0", &longest).unwrap();
+        fs::write(dir.path().join("tools/by_hand.py"), &longest).unwrap();
+        assert_eq!(tools.load().len(), most);
     }
 }

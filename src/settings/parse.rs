@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{OutputMode, UserIds};
+use super::UserIds;
 
 /// Whole seconds, with or without a unit: `30`, `30s`, `2m`, `1h`.
 pub(super) fn parse_time(text: &str) -> Option<Duration> {
@@ -70,16 +70,6 @@ pub(super) fn parse_user(text: &str) -> Option<UserIds> {
     // The highest id means "no change" to the kernel.
     let ids = UserIds { uid: id(uid)?, gid: id(gid)? };
     (ids.uid != u32::MAX && ids.gid != u32::MAX).then_some(ids)
-}
-
-/// The name of an output mode.
-pub(super) fn parse_output_mode(text: &str) -> Option<OutputMode> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "compact" => Some(OutputMode::Compact),
-        "toon" => Some(OutputMode::Toon),
-        "json" => Some(OutputMode::Json),
-        _ => None,
-    }
 }
 
 /// The transport in front of an image that other tools read and this one does not.

@@ -87,7 +87,7 @@ impl Settings {
             output_mode: resolver.value(
                 &var::OUTPUT_MODE,
                 Expected::OneOf(&OutputMode::NAMES),
-                parse::parse_output_mode,
+                OutputMode::parse,
             )?,
             output_limit: resolver.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
             log_level: resolver.value_or(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,

@@ -81,4 +81,14 @@ pub enum OutputMode {
 impl OutputMode {
     /// The names of the modes.
     pub const NAMES: [&str; 3] = ["compact", "toon", "json"];
+
+    /// The mode of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "compact" => Some(Self::Compact),
+            "toon" => Some(Self::Toon),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
 }

@@ -21,7 +21,8 @@ IMAGE_TAR=$CACHE/images/python-3.14.tar
 DOCKERD_DATA=$CACHE/dockerd
 DOCKER_SOCKET=$RUN/docker.sock
 DOCKER_URL=unix://$DOCKER_SOCKET
-HOST_USERS=$RUN/host.lock
+HOST_LOCK=$RUN/host.lock
+BY_HAND=$RUN/dockerd.by-hand
 
 CARGO_DENY_VERSION=0.20.2
 
@@ -44,7 +45,7 @@ require_root() {
 }
 
 # What podman leaves running would keep our locks and the caller's pipe open for ever if it inherited them.
-# To be called in a subshell: a mere redirection would leave them open in the shell that waits for the command.
+# Call it in a subshell: a redirection of one command leaves them open in the shell that waits for the command.
 close_inherited_files() {
     exec 3>&- 4>&- 6>&- 7>&- 8>&- 9>&-
 }
@@ -58,10 +59,30 @@ as_test_user() (
         XDG_RUNTIME_DIR="$TEST_RUNTIME_DIR" "$@"
 )
 
-# crun, and podman by it, refuse a host that mounts cgroup v2 beside the v1 controllers.
+# crun, and podman by it, refuse a host that mounts cgroup v2 beside the v1 controllers. hybrid_cgroups [ROOT]
 hybrid_cgroups() {
-    [[ $(stat -f -c %T /sys/fs/cgroup 2>/dev/null) == tmpfs &&
-        $(stat -f -c %T /sys/fs/cgroup/unified 2>/dev/null) == cgroup2fs ]]
+    local root=${1:-}
+    [[ $(stat -f -c %T "$root/sys/fs/cgroup" 2>/dev/null) == tmpfs &&
+        $(stat -f -c %T "$root/sys/fs/cgroup/unified" 2>/dev/null) == cgroup2fs ]]
+}
+
+# Puts a folder with the v1 controllers alone in place of the host's. An unmount of the v2 hierarchy would leave its empty
+# folder, in which crun then makes folders that are no groups.
+leave_hybrid_cgroups() {
+    local new=/run/codebridge-tests-cgroup name
+    mkdir -p "$new"
+    mount -t tmpfs -o mode=755 tmpfs "$new"
+    for name in /sys/fs/cgroup/*; do
+        if [[ -L $name ]]; then
+            cp -P -- "$name" "$new/"
+        elif [[ $(stat -f -c %T -- "$name") == cgroupfs ]]; then
+            mkdir "$new/${name##*/}"
+            mount --bind "$name" "$new/${name##*/}"
+        fi
+    done
+    umount --recursive --lazy /sys/fs/cgroup
+    mount --move "$new" /sys/fs/cgroup
+    rmdir "$new"
 }
 
 # enter_own_mounts SCRIPT ARGUMENT...: runs the script again in a mount namespace in which the host is not hybrid.
@@ -72,7 +93,7 @@ enter_own_mounts() {
         exec unshare --mount --propagation private -- "$@"
     fi
     if hybrid_cgroups; then
-        umount /sys/fs/cgroup/unified
+        leave_hybrid_cgroups
         export CODEBRIDGE_TEST_HYBRID=1
     fi
 }
@@ -84,29 +105,42 @@ make_runtime_dirs() {
 }
 
 # Rootless podman keeps a process that pins its user and mount namespace; later calls join that mount namespace and
-# would see the cgroup mounts of the moment when it was started.
-stop_pause_process() {
+# see the mounts of the moment when it was started.
+pause_pid() {
     local file=$TEST_RUNTIME_DIR/libpod/tmp/pause.pid pid
-    [[ -r $file ]] || return 0
+    [[ -r $file ]] || return 1
     pid=$(<"$file")
-    if [[ $pid =~ ^[0-9]+$ ]] && grep -qs "^Uid:[[:space:]]${TEST_UID}[[:space:]]" "/proc/$pid/status"; then
-        kill -KILL "$pid" || return 0
-    fi
-    rm -f -- "$file"
+    [[ $pid =~ ^[0-9]+$ ]] && grep -qs "^Uid:[[:space:]]${TEST_UID}[[:space:]]" "/proc/$pid/status" || return 1
+    printf '%s\n' "$pid"
 }
 
-# Several runs may share the daemon and the user: each holds this lock, and the last one to leave cleans up.
+stop_pause_process() {
+    local pid
+    pid=$(pause_pid) || return 0
+    kill -KILL "$pid" || return 0
+    rm -f -- "$TEST_RUNTIME_DIR/libpod/tmp/pause.pid"
+}
+
+# One from outside our mounts would lead podman back to the hybrid cgroups that it refuses.
+stop_foreign_pause_process() {
+    local pid
+    pid=$(pause_pid) || return 0
+    if hybrid_cgroups "/proc/$pid/root"; then stop_pause_process; fi
+}
+
+# Several runs may share the daemon and the user: each holds this lock, and the last one to leave cleans up, unless a
+# person works here too (see dockerd).
 enter_host() {
     make_runtime_dirs
-    exec 9>>"$HOST_USERS"
-    if flock --nonblock 9; then stop_pause_process; fi
+    exec 9>>"$HOST_LOCK"
+    if flock --nonblock 9; then stop_foreign_pause_process; fi
     flock --shared 9
 }
 
 leave_host() {
     exec 9>&-
-    exec 7>>"$HOST_USERS"
-    if flock --nonblock 7; then
+    exec 7>>"$HOST_LOCK"
+    if flock --nonblock 7 && [[ ! -e $BY_HAND ]]; then
         stop_pause_process
         "$HOST_SCRIPTS/dockerd" stop --last
     fi

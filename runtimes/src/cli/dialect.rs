@@ -10,6 +10,10 @@ use super::{EngineInfo, messages};
 pub(super) struct Dialect {
     /// `run --rootfs DIR`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#rootfs>.
     pub(super) starts_folders: bool,
+    /// Whether a tmpfs may be given an owner and a number of files; podman knows neither option.
+    pub(super) owns_tmpfs: bool,
+    /// `--security-opt=mask=PATH`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#security-opt-option>.
+    pub(super) masks_paths: bool,
     /// Whether the client reads the seccomp profile and sends its content; else the engine reads its own disk.
     pub(super) sends_profile: bool,
     /// Flags that keep the user's configuration out of the sandbox, or save work that nobody needs.
@@ -26,6 +30,8 @@ pub(super) struct Dialect {
 
 static PODMAN: Dialect = Dialect {
     starts_folders: true,
+    owns_tmpfs: false,
+    masks_paths: true,
     sends_profile: false,
     hermetic_flags: &[
         // Proxy variables may hold credentials: https://docs.podman.io/en/latest/markdown/podman-run.1.html#http-proxy
@@ -43,8 +49,15 @@ static PODMAN: Dialect = Dialect {
 
 static DOCKER: Dialect = Dialect {
     starts_folders: false,
+    owns_tmpfs: true,
+    masks_paths: false,
     sends_profile: true,
-    hermetic_flags: &["--log-driver=none", "--no-healthcheck", "--stop-signal=KILL"],
+    hermetic_flags: &[
+        "--log-driver=none", "--no-healthcheck", "--stop-signal=KILL",
+        // Without network as well the host's name servers and domains are copied into the sandbox, unless others are
+        // given: an address that nobody has (https://www.rfc-editor.org/rfc/rfc5737) and no domain.
+        "--dns=192.0.2.1", "--dns-search=.",
+    ],
     // https://docs.docker.com/engine/cli/proxy/: taken from ~/.docker/config.json unless they are given.
     emptied_variables: &[
         "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "ALL_PROXY",

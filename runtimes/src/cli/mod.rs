@@ -19,12 +19,13 @@ use crate::driver::{
     CgroupMode, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
 };
 use crate::exec::{self, CommandLine, ExecError, Finished};
+use crate::oci;
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
-use crate::rlimits;
+use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::seccomp;
-use crate::spec::{SandboxName, SandboxSpec};
+use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};
 
 use dialect::Dialect;
@@ -126,7 +127,7 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            address_space_to_set: rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged).address_space,
+            own_limits: self.own_limits(spec),
         })
     }
 
@@ -148,14 +149,27 @@ impl CliDriver {
             format!("--shm-size={SHM_SIZE}"),
             format!("--ulimit=nofile={0}:{0}", rlimits.descriptors),
             "--ulimit=core=0:0".into(),
+            // Both engines mount /dev/mqueue, where anybody may make files.
+            "--ulimit=msgqueue=0:0".into(),
         ];
         args.extend(rlimits.processes.map(|count| format!("--ulimit=nproc={count}:{count}")));
         if profile_reaches_engine {
             args.push(format!("--security-opt=seccomp={}", profile.display()));
         }
         args.extend(spec.tmpfs.iter().map(|tmpfs| {
-            format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size)
+            let mut option =
+                format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size);
+            if self.dialect().owns_tmpfs {
+                // Where the image lacks the folder, runc gives the tmpfs the mode that docker made it with, 0755.
+                let User { uid, gid } = spec.user;
+                option.push_str(&format!(",uid={uid},gid={gid},nr_inodes={}", tmpfs.files()));
+            }
+            option
         }));
+        if self.dialect().masks_paths && !self.id.remote && oci::cgroup_v1() {
+            // crun mounts the controllers on a tmpfs that anybody may write to.
+            args.push("--security-opt=mask=/sys/fs/cgroup".into());
+        }
         if unmanaged {
             // Neither engine has a flag for the address space: the sandboxed program has to lower that by itself.
             args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
@@ -168,6 +182,14 @@ impl CliDriver {
         }
         args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
+    }
+
+    fn own_limits(&self, spec: &SandboxSpec) -> OwnLimits {
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        OwnLimits {
+            address_space: rlimits::of(spec, unmanaged).address_space,
+            processes: unmanaged.then_some(spec.limits.pids),
+        }
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {

@@ -31,7 +31,7 @@ pub(super) fn archive(root: &ComposedRoot) -> Vec<u8> {
         }
     };
     for folder in &root.folders {
-        put(folder, EntryType::Directory, 0o755, None, b"");
+        put(folder, EntryType::Directory, root.mode_of(folder), None, b"");
     }
     for (path, link) in &root.links {
         put(path, EntryType::Symlink, 0o777, Some(link), b"");

@@ -62,7 +62,8 @@ impl Cache {
     }
 
     pub(super) fn write(&self, choice: &Choice, age: Duration) {
-        let setback = self.setback();
+        // What works again is no setback any more.
+        let setback = self.setback().filter(|setback| setback.runtime != choice.runtime.kind);
         self.store(&Entry {
             key: self.key(),
             expires: now() + age.as_secs(),

@@ -148,9 +148,10 @@ fn mount(kind: &str, source: &str, target: &str, options: &[&str]) -> Result<Mou
         .build()
 }
 
-fn tmpfs(Tmpfs { target, size }: &Tmpfs) -> Result<Mount, OciSpecError> {
-    let size = format!("size={size}");
-    mount("tmpfs", "tmpfs", target, &["noexec", "nosuid", "nodev", "mode=1777", &size])
+fn tmpfs(tmpfs: &Tmpfs) -> Result<Mount, OciSpecError> {
+    let size = format!("size={}", tmpfs.size);
+    let files = format!("nr_inodes={}", tmpfs.files());
+    mount("tmpfs", "tmpfs", &tmpfs.target, &["noexec", "nosuid", "nodev", "mode=1777", &size, &files])
 }
 
 /// Binds first, so that a tmpfs below one of them lies on top.

@@ -14,10 +14,12 @@ use crate::driver::{
 };
 use crate::exec::{self, CommandLine};
 use crate::refusal::Refusal;
+use crate::rlimits::OwnLimits;
 use crate::root::ComposedRoot;
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
 
+pub(crate) use cgroup::is_v1 as cgroup_v1;
 pub(crate) use idmap::IdMaps;
 
 /// A removal that takes longer is stuck.
@@ -103,8 +105,13 @@ impl OciDriver {
             image: None,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            address_space_to_set: None,
+            own_limits: self.own_limits(spec),
         })
+    }
+
+    fn own_limits(&self, spec: &SandboxSpec) -> OwnLimits {
+        let processes = (self.id.cgroups == CgroupMode::Unmanaged).then_some(spec.limits.pids);
+        OwnLimits { address_space: None, processes }
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {

@@ -9,7 +9,6 @@ import json
 import os
 import select
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -84,14 +83,13 @@ class Result:
 
 
 class Guest:
-    def __init__(self, settings="", prefix=(), python=None, cwd=None, env=None):
+    def __init__(self, settings="", prefix=(), python=None, stderr=None):
         self.process = subprocess.Popen(
             [*prefix, *(python or PYTHON), "-B", "-c", BOOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             bufsize=0,
-            cwd=cwd,
-            env=env,
         )
         self.to = self.process.stdin.fileno()
         self.source = self.process.stdout.fileno()
@@ -161,6 +159,11 @@ class Guest:
             self.until(lambda: False)
         except GuestEnded as ended:
             return ended.end
+
+    def receive_now(self):
+        """What is there already, if anything."""
+        if select.select([self.source], [], [], 0)[0]:
+            self.receive(time.monotonic() + PATIENCE)
 
     def receive(self, deadline):
         ready, _, _ = select.select([self.source], [], [], max(0, deadline - time.monotonic()))

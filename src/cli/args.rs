@@ -1,0 +1,197 @@
+//! The grammar of the command line.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+
+use crate::settings::variables::NO_DEFAULT;
+use crate::settings::{ALL, OutputMode, Variable};
+
+/// Runs Python in a locked-down OCI sandbox: as an MCP server on standard input and output, or once.
+#[derive(Debug, Parser)]
+#[command(name = "codebridge", version, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do; without it, `serve`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags in place of environment variables.
+    #[command(flatten)]
+    pub settings: SettingFlags,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Speak MCP on standard input and output (the default)
+    #[command(alias = "run")]
+    Serve,
+    /// Run Python once; its output and its exit status are passed on
+    Exec(ExecArgs),
+    /// Try every runtime with a real sandbox and say what works, what does not and why
+    Doctor(Form),
+    /// List the sandboxes of this user's bridges
+    Ps(Form),
+    /// Remove what bridges that are gone have left
+    Reap,
+    /// Wait for the end of a bridge and remove what it leaves; bridges start it themselves
+    #[command(hide = true)]
+    Guardian {
+        /// The bridge's state folder
+        instance: PathBuf,
+    },
+}
+
+/// How a listing is written.
+#[derive(Debug, Args)]
+pub struct Form {
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `exec` runs, and how.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Python source
+    #[arg(
+        short = 'c',
+        long = "code",
+        value_name = "CODE",
+        allow_hyphen_values = true,
+        conflicts_with = "file"
+    )]
+    pub code: Option<String>,
+    /// File with Python source; `-` or nothing = standard input
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// MCP server that the code may call; can be given several times
+    #[arg(long = "server", value_name = "NAME")]
+    pub servers: Vec<String>,
+    /// Name of the interpreter
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Write the result at the end in this form instead of the output as it comes: compact, toon or json
+    #[arg(long = "output", value_name = "MODE", value_parser = output_mode)]
+    pub output: Option<OutputMode>,
+}
+
+fn output_mode(text: &str) -> Result<OutputMode, String> {
+    OutputMode::parse(text).ok_or_else(|| format!("expected one of {}", OutputMode::NAMES.join(", ")))
+}
+
+/// A flag for each setting, with the same meaning as its variable and more weight. They can stand before and after
+/// the command.
+#[derive(Debug, Default)]
+pub struct SettingFlags(pub Vec<(&'static Variable, String)>);
+
+impl Args for SettingFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        ALL.into_iter().fold(command, |command, variable| {
+            let default = match variable.default {
+                NO_DEFAULT => String::new(),
+                default => format!(", default {default}"),
+            };
+            command.arg(
+                Arg::new(variable.flag)
+                    .long(variable.flag)
+                    .value_name(variable.placeholder)
+                    .help(format!("{} [{}{default}]", variable.meaning, variable.name))
+                    .help_heading("Settings")
+                    .global(true),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Vec::new();
+        for variable in ALL {
+            let value = matches
+                .try_get_one::<String>(variable.flag)
+                .map_err(|error| clap::Error::raw(ErrorKind::InvalidValue, error))?;
+            flags.extend(value.map(|value| (variable, value.clone())));
+        }
+        Ok(Self(flags))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Cli {
+        Cli::try_parse_from(std::iter::once("codebridge").chain(line.split_whitespace())).unwrap()
+    }
+
+    fn fails(line: &str) -> bool {
+        Cli::try_parse_from(std::iter::once("codebridge").chain(line.split_whitespace())).is_err()
+    }
+
+    fn flags(line: &str) -> Vec<(&'static str, String)> {
+        parse(line).settings.0.into_iter().map(|(variable, value)| (variable.name, value)).collect()
+    }
+
+    #[test]
+    fn the_grammar_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serving_is_the_default_and_has_two_names() {
+        assert!(parse("").command.is_none());
+        assert!(matches!(parse("serve").command, Some(Command::Serve)));
+        assert!(matches!(parse("run").command, Some(Command::Serve)));
+    }
+
+    #[test]
+    fn every_setting_is_a_flag_before_and_after_the_command() {
+        for variable in ALL {
+            let expected = vec![(variable.name, "value".to_owned())];
+            assert_eq!(flags(&format!("--{} value", variable.flag)), expected);
+            assert_eq!(flags(&format!("--{} value serve", variable.flag)), expected);
+            assert_eq!(flags(&format!("exec --{} value file", variable.flag)), expected);
+            assert_eq!(flags(&format!("exec file --{}=value", variable.flag)), expected);
+        }
+    }
+
+    #[test]
+    fn the_help_of_a_flag_names_its_variable_and_its_default() {
+        let help = Cli::command().render_long_help().to_string();
+        for variable in ALL {
+            assert!(help.contains(&format!("--{} <{}>", variable.flag, variable.placeholder)), "{help}");
+            assert!(help.contains(variable.name), "{}", variable.name);
+        }
+        assert!(help.contains("[MCP_BRIDGE_PIDS, default 128]"), "{help}");
+    }
+
+    #[test]
+    fn exec_takes_its_code_from_one_place() {
+        let exec = |line| match parse(line).command {
+            Some(Command::Exec(args)) => args,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(exec("exec -c -1").code.as_deref(), Some("-1"));
+        assert_eq!(exec("exec file.py").file, Some("file.py".into()));
+        assert_eq!(exec("exec -").file, Some("-".into()));
+        assert_eq!(exec("exec --server a --server b x").servers, ["a", "b"]);
+        assert_eq!(exec("exec --output json x").output, Some(OutputMode::Json));
+        assert!(exec("exec").code.is_none());
+        assert!(fails("exec -c 1 file.py"));
+        assert!(fails("exec --output xml x"));
+        assert!(fails("exec a b"));
+        assert!(fails("unknown"));
+    }
+}

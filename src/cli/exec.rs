@@ -1,0 +1,246 @@
+//! `codebridge exec`: one run, its output as it comes, its exit status passed on.
+
+use std::io;
+use std::process::ExitCode;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::signals::Signals;
+use super::spinner::Spinner;
+use super::{ExecArgs, code, complain};
+use crate::error::Exit;
+use crate::server::{Payload, render_plain, stdio};
+use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
+use crate::settings::Settings;
+
+/// Pieces of output that may wait for a slow terminal; then the code waits too.
+const QUEUE: usize = 16;
+
+pub(super) async fn exec<P: RunPython>(sessions: &P, settings: &Settings, args: ExecArgs) -> ExitCode {
+    let code = match code::read(&args) {
+        Ok(code) => code,
+        Err(error) => return complain(&error, None, Exit::Usage),
+    };
+    let request = RunRequest {
+        code,
+        servers: args.servers,
+        timeout: *settings.timeout,
+        session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),
+    };
+    let connected =
+        || -> io::Result<_> { Ok((stdio::output()?, stdio::error_output()?, Signals::listen()?)) };
+    let (stdout, stderr, signals) = match connected() {
+        Ok(connected) => connected,
+        Err(error) => return complain(&error, None, Exit::Io),
+    };
+    let stop = CancellationToken::new();
+    let mut sink = Sink { stdout, stderr, spinner: Spinner::default(), streams: args.output.is_none() };
+    let work = async {
+        let ran = run(sessions, &request, &mut sink, &stop).await;
+        sessions.shutdown().await;
+        ran
+    };
+    let (done, told) = signals.until_told_twice(&stop, work).await;
+    sink.spinner.clear();
+    let Some((outcome, written)) = done else { return told.unwrap_or(Exit::Interrupted).into() };
+    let exit = exit_code(&outcome, told);
+    let last_words = match args.output {
+        Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
+        None => sink.write_remarks(&outcome).await,
+    };
+    match written.and(last_words) {
+        Ok(()) => exit,
+        // A reader that has seen enough, such as `head`, is no reason to complain.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Io.into(),
+        Err(error) => complain(&error, None, Exit::Io),
+    }
+}
+
+/// Runs the code and passes on its output; when that cannot be written, the code is stopped.
+async fn run<P: RunPython>(
+    sessions: &P,
+    request: &RunRequest,
+    sink: &mut Sink<impl AsyncWrite + Unpin>,
+    stop: &CancellationToken,
+) -> (RunOutcome, io::Result<()>) {
+    let (progress, mut events) = mpsc::channel(QUEUE);
+    let passing_on = async {
+        while let Some(event) = events.recv().await {
+            if let Err(error) = sink.take_in(event).await {
+                stop.cancel();
+                events.close();
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    // The sender is dropped with the run, and that ends the other half.
+    tokio::join!(sessions.run(request.clone(), progress, stop.clone()), passing_on)
+}
+
+struct Sink<W> {
+    stdout: W,
+    stderr: W,
+    spinner: Spinner,
+    /// Whether output is passed on as it comes.
+    streams: bool,
+}
+
+impl<W: AsyncWrite + Unpin> Sink<W> {
+    async fn take_in(&mut self, event: Progress) -> io::Result<()> {
+        match event {
+            Progress::Preparing(what) => self.spinner.show(what),
+            Progress::Running => self.spinner.clear(),
+            Progress::Output(..) if !self.streams => {}
+            Progress::Output(stream, bytes) => {
+                self.spinner.clear();
+                let output = match stream {
+                    OutputStream::Stdout => &mut self.stdout,
+                    OutputStream::Stderr => &mut self.stderr,
+                };
+                output.write_all(&bytes).await?;
+                output.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_result(&mut self, text: &str) -> io::Result<()> {
+        self.stdout.write_all(text.as_bytes()).await?;
+        self.stdout.write_all(b"\n").await?;
+        self.stdout.flush().await
+    }
+
+    /// What the output itself does not say.
+    async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
+        for notice in &outcome.notices {
+            self.stderr.write_all(format!("codebridge: {notice}\n").as_bytes()).await?;
+        }
+        if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
+            self.stderr.write_all(format!("codebridge: {error}\n").as_bytes()).await?;
+        }
+        self.stderr.flush().await
+    }
+}
+
+/// The code's own exit status, as a process would pass it on, or the one that says why there is none.
+fn exit_code(outcome: &RunOutcome, told: Option<Exit>) -> ExitCode {
+    match (outcome.status, outcome.failure) {
+        (Status::Success, _) => Exit::Fine.into(),
+        (Status::Timeout, _) => Exit::Timeout.into(),
+        (Status::Cancelled, _) => told.unwrap_or(Exit::Interrupted).into(),
+        (Status::Error, Some(Failure::NoRuntime)) => Exit::NoRuntime.into(),
+        (Status::Error, Some(Failure::NoImage)) => Exit::NoImage.into(),
+        (Status::Error, Some(Failure::Sandbox)) => Exit::Sandbox.into(),
+        (Status::Error, Some(Failure::Code) | None) => match outcome.exit_code {
+            Some(code) => ExitCode::from((code & 0xff) as u8),
+            None => ExitCode::FAILURE,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use super::*;
+    use crate::fake_sessions::{FakeSessions, outcome};
+    use crate::settings::OutputMode;
+
+    fn sink<W>(stdout: W, stderr: W, streams: bool) -> Sink<W> {
+        Sink { stdout, stderr, spinner: Spinner::default(), streams }
+    }
+
+    fn request(code: &str) -> RunRequest {
+        RunRequest {
+            code: code.into(),
+            servers: Vec::new(),
+            timeout: std::time::Duration::from_secs(5),
+            session: "main".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn output_is_passed_on_to_its_own_stream() {
+        let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), true));
+        let (outcome, written) =
+            run(&sessions, &request("print a\nb"), &mut sink, &CancellationToken::new()).await;
+        assert_eq!(outcome.status, Status::Success);
+        written.unwrap();
+        assert_eq!((sink.stdout, sink.stderr), (b"a\nb".to_vec(), b"a\nb".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn with_a_mode_only_the_result_is_written() {
+        let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), false));
+        let (outcome, _) = run(&sessions, &request("print x"), &mut sink, &CancellationToken::new()).await;
+        assert!(sink.stdout.is_empty() && sink.stderr.is_empty());
+        let payload = Payload::new(&request("print x"), outcome);
+        sink.write_result(&render_plain(&payload, OutputMode::Json)).await.unwrap();
+        assert_eq!(
+            String::from_utf8(sink.stdout).unwrap(),
+            "{\"status\":\"success\",\"summary\":\"Success\",\"exitCode\":0,\"stdout\":[\"x\"]}\n"
+        );
+    }
+
+    struct Closed;
+
+    impl AsyncWrite for Closed {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn code_whose_output_nobody_reads_is_stopped() {
+        let (sessions, mut sink) = (FakeSessions::default(), sink(Closed, Closed, true));
+        let stop = CancellationToken::new();
+        let (outcome, written) = run(&sessions, &request("report a b c"), &mut sink, &stop).await;
+        assert_eq!(outcome.status, Status::Cancelled);
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn remarks_say_what_the_output_did_not() {
+        let mut raised = outcome(Status::Error, "");
+        raised.error = Some("ValueError: no".into());
+        raised.notices = vec!["the session is new".into()];
+        let mut silent = sink(Vec::new(), Vec::new(), true);
+        silent.write_remarks(&raised).await.unwrap();
+        assert_eq!(silent.stderr, b"codebridge: the session is new\ncodebridge: ValueError: no\n");
+        raised.notices.clear();
+        raised.stderr.text = "Traceback …\nValueError: no\n".into();
+        let mut told = sink(Vec::new(), Vec::new(), true);
+        told.write_remarks(&raised).await.unwrap();
+        assert_eq!(told.stderr, b"");
+    }
+
+    #[test]
+    fn the_exit_status_says_how_it_went() {
+        let exit = |status, failure, code, told| {
+            exit_code(&RunOutcome { failure, exit_code: code, ..outcome(status, "") }, told)
+        };
+        let error = Status::Error;
+        assert_eq!(exit(Status::Success, None, Some(0), None), ExitCode::SUCCESS);
+        assert_eq!(exit(error, Some(Failure::Code), Some(3), None), ExitCode::from(3));
+        assert_eq!(exit(error, Some(Failure::Code), Some(-1), None), ExitCode::from(255));
+        assert_eq!(exit(error, Some(Failure::Code), None, None), ExitCode::from(1));
+        assert_eq!(exit(error, Some(Failure::NoRuntime), None, None), ExitCode::from(69));
+        assert_eq!(exit(error, Some(Failure::NoImage), None, None), ExitCode::from(72));
+        assert_eq!(exit(error, Some(Failure::Sandbox), Some(137), None), ExitCode::from(70));
+        assert_eq!(exit(Status::Timeout, None, None, None), ExitCode::from(124));
+        assert_eq!(exit(Status::Cancelled, None, None, Some(Exit::Interrupted)), ExitCode::from(130));
+        assert_eq!(exit(Status::Cancelled, None, None, Some(Exit::Terminated)), ExitCode::from(143));
+    }
+}

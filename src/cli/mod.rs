@@ -1,0 +1,85 @@
+//! The command line: flags, signals, logs, exit codes. It decides nothing; it puts the other rooms together.
+
+mod args;
+mod code;
+mod exec;
+mod host;
+mod logging;
+mod serve;
+mod signals;
+mod spinner;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+
+use crate::error::Exit;
+use crate::session::{Sessions, guard};
+use crate::settings::{Environment, RawSettings, SettingError, Settings};
+
+pub use args::{Cli, Command, ExecArgs, Form, SettingFlags};
+
+/// Runs the program.
+pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where the text cannot be written, nobody is there to read it.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() };
+        }
+    };
+    let command = cli.command.unwrap_or(Command::Serve);
+    if let Command::Guardian { instance } = command {
+        // Next to nothing is set up for it: it starts with every bridge's first sandbox.
+        return match guard(instance) {
+            Ok(()) => Exit::Fine.into(),
+            Err(error) => complain(&error, None, Exit::Sandbox),
+        };
+    }
+    let settings = match resolve(environment, &cli.settings) {
+        Ok(settings) => settings,
+        Err(error) => return complain(&error, error.hint().as_deref(), Exit::Usage),
+    };
+    if let Err(error) = logging::start(&settings, !matches!(command, Command::Serve)) {
+        return complain(&error, None, Exit::Usage);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&error, None, Exit::Io),
+    };
+    // Nothing of them starts before the first code does.
+    let sessions = Arc::new(Sessions::new(&settings));
+    let exit = runtime.block_on(async {
+        match command {
+            Command::Serve => serve::serve(sessions, &settings).await,
+            Command::Exec(args) => exec::exec(&*sessions, &settings, args).await,
+            Command::Doctor(form) => host::doctor(&sessions, form).await,
+            Command::Ps(form) => host::ps(form).await,
+            Command::Reap => host::reap().await,
+            Command::Guardian { .. } => Exit::Fine.into(),
+        }
+    });
+    // A read of a file that is still under way must not keep the process alive.
+    runtime.shutdown_background();
+    exit
+}
+
+fn resolve(environment: &Environment, flags: &SettingFlags) -> Result<Settings, SettingError> {
+    let mut raw = RawSettings::from_environment(environment)?;
+    for (variable, value) in &flags.0 {
+        raw.set_flag(variable, value);
+    }
+    Settings::resolve(&raw)
+}
+
+/// Says on standard error what is wrong, and what to do about it.
+fn complain(error: &dyn std::error::Error, hint: Option<&str>, exit: Exit) -> ExitCode {
+    eprintln!("codebridge: {error}");
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
+    exit.into()
+}

@@ -1,0 +1,110 @@
+//! Sessions without Python: the code says what should happen.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, Stream};
+
+/// Sessions that obey these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
+/// released, whatever is cancelled), `panic`, `report TEXT…` (each word as a line, then hold), `print TEXT` and `raise`.
+#[derive(Debug, Default)]
+pub(crate) struct FakeSessions {
+    pub(crate) requests: Mutex<Vec<RunRequest>>,
+    pub(crate) started: Notify,
+    pub(crate) release: Notify,
+    pub(crate) cancelled: AtomicUsize,
+    pub(crate) is_shut_down: AtomicBool,
+    pub(crate) kept: Mutex<Vec<(u32, Vec<u8>)>>,
+}
+
+pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
+    RunOutcome {
+        run_id: 1,
+        status,
+        failure: (status != Status::Success).then_some(Failure::Code),
+        exit_code: match status {
+            Status::Success => Some(0),
+            Status::Error => Some(1),
+            Status::Timeout | Status::Cancelled => None,
+        },
+        stdout: Stream { text: stdout.into(), total_bytes: stdout.len() as u64, truncated: false },
+        stderr: Stream::default(),
+        error: None,
+        notices: Vec::new(),
+        elapsed: Duration::ZERO,
+    }
+}
+
+impl RunPython for FakeSessions {
+    async fn run(
+        &self,
+        request: RunRequest,
+        progress: mpsc::Sender<Progress>,
+        cancel: CancellationToken,
+    ) -> RunOutcome {
+        let code = request.code.clone();
+        self.requests.lock().unwrap().push(request);
+        self.started.notify_one();
+        let hold = async {
+            tokio::select! {
+                () = cancel.cancelled() => {
+                    self.cancelled.fetch_add(1, Ordering::SeqCst);
+                    outcome(Status::Cancelled, "")
+                }
+                () = self.release.notified() => outcome(Status::Success, "released\n"),
+            }
+        };
+        match code.split_once(' ').unwrap_or((&code, "")) {
+            ("echo", text) => outcome(Status::Success, &format!("{text}\n")),
+            ("hold", _) => hold.await,
+            ("stubborn", _) => {
+                self.release.notified().await;
+                outcome(Status::Success, "released\n")
+            }
+            ("panic", _) => panic!("as the test asked"),
+            ("report", words) => {
+                for word in words.split(' ') {
+                    let line = format!("{word}\n").into_bytes();
+                    let _ = progress.send(Progress::Output(OutputStream::Stdout, line)).await;
+                }
+                hold.await
+            }
+            ("print", text) => {
+                let running = [Progress::Preparing("starting".into()), Progress::Running];
+                let streams = [OutputStream::Stdout, OutputStream::Stderr];
+                let output = streams.map(|stream| Progress::Output(stream, text.as_bytes().to_vec()));
+                for event in running.into_iter().chain(output) {
+                    // As the trait says: a closed receiver means that nobody looks.
+                    let _ = progress.send(event).await;
+                }
+                match cancel.is_cancelled() {
+                    true => outcome(Status::Cancelled, ""),
+                    false => outcome(Status::Success, text),
+                }
+            }
+            ("raise", _) => outcome(Status::Error, ""),
+            _ => panic!("the test has no meaning for {code:?}"),
+        }
+    }
+
+    fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
+        let kept = self.kept.lock().unwrap();
+        let (_, stdout) = kept.iter().find(|(run, _)| *run == run_id)?;
+        let bytes = if stream == OutputStream::Stdout { &stdout[..] } else { &[] };
+        let start = (start as usize).min(bytes.len());
+        let end = start.saturating_add(length as usize).min(bytes.len());
+        Some(bytes[start..end].to_vec())
+    }
+
+    fn kept_runs(&self) -> Vec<u32> {
+        self.kept.lock().unwrap().iter().map(|(run, _)| *run).collect()
+    }
+
+    async fn shutdown(&self) {
+        self.is_shut_down.store(true, Ordering::SeqCst);
+    }
+}

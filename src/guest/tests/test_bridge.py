@@ -1,0 +1,300 @@
+"""What the bridge lends to user code: the modules, queries to the host, saved tools, the context of a run."""
+
+import json
+import os
+import tempfile
+import unittest
+
+from guest_client import LATER, Guest
+from test_cells import CellTest
+
+
+class Names(CellTest):
+    def test_they_are_there_and_importable(self):
+        self.ok(
+            """
+            from mcp import runtime as r, mcp_servers as s
+            import mcp as m, mcp.runtime as mr
+            assert r is runtime is mr is mcp.runtime and s is mcp_servers is mcp.mcp_servers and m is mcp
+            from mcp.runtime import *
+            from mcp.runtime import output as o
+            assert o is output is runtime.output
+            assert "output" in dir(runtime) and save_tool.__doc__
+            """
+        )
+        self.assertEqual(self.ok("len(mcp_servers), list(mcp_servers), LOADED_MCP_SERVERS").out, "(0, [], [])\n")
+
+    def test_a_session_that_does_not_touch_them_does_not_compile_them(self):
+        with Guest() as guest:
+            guest.run("import inspect, pkgutil\n[getattr(m, '__file__', None) for m in list(sys.modules.values())]")
+            self.assertEqual(guest.run("type(runtime).__name__").out, "'LazyModule'\n")
+            self.assertEqual(guest.run("runtime.list_saved_tools()\ntype(runtime).__name__").out, "'module'\n")
+
+    def test_star_import_first(self):
+        with Guest() as guest:
+            self.assertEqual(guest.run("from mcp.runtime import *\nlist_saved_tools()").out, "[]\n")
+            self.assertEqual(guest.run("import mcp.nothing").error, "ModuleNotFoundError: No module named 'mcp.nothing'")
+
+    def test_the_summary_lists_every_helper_and_nothing_else(self):
+        text = self.ok("print(runtime.capability_summary())").out
+        listed = {line[2:].split("(")[0].removeprefix("runtime.") for line in text.splitlines() if line[:2] == "- "}
+        self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n != 'MCPError'])").out.split()))
+
+
+class Context(CellTest):
+    def test_it_says_which_servers_a_call_may_use(self):
+        with Guest() as guest:
+            self.assertEqual(guest.run("LOADED_MCP_SERVERS", {"servers": ["a", "b"]}).out, "['a', 'b']\n")
+            self.assertEqual(guest.run("LOADED_MCP_SERVERS", {"servers": []}).out, "[]\n")
+            guest.run("def servers(): return LOADED_MCP_SERVERS")
+            self.assertEqual(guest.run("servers()", {"servers": ["ü"], "more": 1}).out, "['ü']\n")
+
+    def test_it_is_parsed_only_when_looked_at(self):
+        with Guest() as guest:
+            guest.send(b"C", 1, b"{no json")
+            self.assertEqual(guest.run("1").out, "1\n")
+            self.assertIn("JSONDecodeError", guest.run("LOADED_MCP_SERVERS").error)
+            self.assertEqual(guest.run("LOADED_MCP_SERVERS", {}).out, "[]\n")
+
+
+class Queries(CellTest):
+    def setUp(self):
+        self.guest.answers.clear()
+        self.guest.queries.clear()
+
+    def test_arguments_and_values(self):
+        self.guest.answers["output"] = lambda params: params
+        result = self.ok("runtime.output(3, 'stderr', 10, length=5)")
+        self.assertEqual(result.out, "{'run_id': 3, 'stream': 'stderr', 'start': 10, 'length': 5}\n")
+        self.assertTrue(self.fails("runtime.output(3, 'stdin')").error.startswith("ValueError: "))
+
+    def test_values_of_any_size_and_kind(self):
+        self.guest.answers["output"] = "ä" * 3_000_000
+        self.assertEqual(self.ok("len(runtime.output(1))").out, "3000000\n")
+        for value in None, 0, "", [], {"a": [1.5]}:
+            self.guest.answers["output"] = lambda params, value=value: value
+            self.assertEqual(json.loads(self.ok("import json\nprint(json.dumps(runtime.output(1)))").out), value)
+
+    def test_a_refusal_is_an_error(self):
+        result = self.fails("def ask():\n    return runtime.output(9)\nask()")
+        self.assertEqual(result.error, "mcp.runtime.MCPError: no such method: output")
+        self.assertEqual(result.traceback.count("  File "), 2, result.traceback)
+        self.assertNotIn("During handling", result.traceback)
+
+    def test_too_much_is_refused_before_it_is_sent(self):
+        result = self.fails("runtime.output('x' * (65 << 20))")
+        self.assertIn("too much for one request", result.error)
+        self.assertEqual(self.guest.queries, [])
+
+    def test_many_threads_at_once_with_answers_out_of_order(self):
+        self.guest.answers["output"] = LATER
+        number = self.guest.start(
+            """
+import threading
+got = {}
+def ask(i): got[i] = runtime.output(i)
+threads = [threading.Thread(target=ask, args=(i,)) for i in range(20)]
+for t in threads: t.start()
+for t in threads: t.join()
+sorted(got.items()) == [(i, i * i) for i in range(20)]
+"""
+        )
+        self.guest.until(lambda: len(self.guest.queries) == 20)
+        for query, _, params in reversed(self.guest.queries):
+            self.guest.send(b"A", query, json.dumps({"ok": params["run_id"] ** 2}))
+        self.assertEqual(self.guest.finish(number).out, "True\n")
+
+    def test_a_thread_may_wait_while_others_ask_and_runs_come_and_go(self):
+        self.guest.answers["output"] = LATER
+        self.ok("import threading\ndef ask(): print('late', runtime.output(0))\nthread = threading.Thread(target=ask); thread.start()")
+        self.guest.until(lambda: len(self.guest.queries) == 1)
+        waiting = self.guest.queries[0][0]
+        self.guest.answers["output"] = "quick"
+        for code in "runtime.output(1)", "import asyncio\nawait asyncio.sleep(0)\nruntime.output(2)", "await runtime._ask_async('output', {})":
+            self.assertEqual(self.ok(code).out, "'quick'\n")
+        self.assertEqual(self.ok("thread.is_alive()").out, "True\n")
+        self.guest.send(b"A", waiting, '{"ok": "answer"}')
+        self.guest.until(lambda: b"late answer" in self.guest.results[0].stdout)
+        self.assertEqual(self.ok("thread.join(); 'joined'").out, "'joined'\n")
+
+    def test_a_thread_that_asks_between_runs(self):
+        self.guest.answers["output"] = "between"
+        with Guest() as guest:
+            guest.answers["output"] = "between"
+            guest.run("import threading\ndef ask(): print('got', runtime.output(1))\nthreading.Timer(0.05, ask).start()")
+            guest.until(lambda: b"got between" in guest.results[0].stdout)
+            self.assertEqual(guest.run("1").out, "1\n")
+
+    def test_the_reader_hands_over_to_whoever_still_waits(self):
+        """The first thread to ask reads for all; when it has its answer, the others still get theirs."""
+        self.guest.answers["output"] = LATER
+        number = self.guest.start(
+            """
+import threading, os
+def ask(i):
+    value = runtime.output(i); os.write(1, b'%d' % value)
+threads = [threading.Thread(target=ask, args=(i,)) for i in range(5)]
+for t in threads: t.start()
+for t in threads: t.join()
+"""
+        )
+        self.guest.until(lambda: len(self.guest.queries) == 5)
+        for count, (query, _, _) in enumerate(self.guest.queries, 1):
+            self.guest.send(b"A", query, json.dumps({"ok": count}))
+            self.guest.until(lambda: len(self.guest.results[number].stdout) == count)
+        self.assertEqual(self.guest.finish(number).out, "12345")
+
+    def test_awaited_queries_overlap(self):
+        self.guest.answers["output"] = LATER
+        for wrap in "print(%s)", "async def main(): print(%s)\nasyncio.run(main())":
+            self.guest.queries.clear()
+            code = "import asyncio\n" + wrap % "await asyncio.gather(*[runtime._ask_async('output', i) for i in range(10)])"
+            number = self.guest.start(code)
+            self.guest.until(lambda: len(self.guest.queries) == 10)
+            for query, _, params in reversed(self.guest.queries):
+                self.guest.send(b"A", query, json.dumps({"ok": params}))
+            self.assertEqual(self.guest.finish(number).out, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")
+
+    def test_background_tasks_ask_between_runs(self):
+        self.guest.answers["output"] = "kept"
+        self.ok(
+            """
+            import asyncio
+            async def later():
+                await asyncio.sleep(0.05)
+                print("awaited", await runtime._ask_async("output", {}), "plain", runtime.output(1))
+            task = asyncio.create_task(later())
+            await asyncio.sleep(0)
+            """
+        )
+        self.guest.until(lambda: b"awaited kept plain kept" in self.guest.results[0].stdout)
+        self.ok("task.done()")
+
+    def test_an_answer_to_nothing_is_dropped(self):
+        for query in 0, 4_000_000_000:
+            self.guest.send(b"A", query, '{"ok": 1}')
+        self.assertEqual(self.ok("'fine'").out, "'fine'\n")
+
+    def test_a_forked_child_cannot_ask(self):
+        result = self.ok(
+            """
+            import os, sys
+            pid = os.fork()
+            if not pid:
+                try: runtime.output(1)
+                except mcp.runtime.MCPError as error: print(error)
+                sys.stdout.flush(); os._exit(0)
+            os.waitpid(pid, 0)[1]
+            """
+        )
+        self.assertEqual(result.out, "a forked child process cannot ask the host; do it in the parent\n0\n")
+        self.assertEqual(self.guest.queries, [])
+
+
+class SavedTools(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.guest = Guest("projects=" + self.folder.name)
+        self.addCleanup(self.guest.close)
+        self.saved = {}
+
+        def save(params):
+            self.saved[params["name"]] = params["source"]
+
+        self.guest.answers["save_tool"] = save
+
+    def ok(self, code):
+        result = self.guest.run(code)
+        self.assertEqual(result.status, "ok", result)
+        return result
+
+    def test_a_call_confirms(self):
+        result = self.ok("def double(x):\n    # twice\n    return 2 * x\nsave_tool(double)")
+        self.assertEqual(result.out, "'Saved: double() is defined in every later session.'\n")
+        self.assertEqual(self.saved, {"double": "def double(x):\n    # twice\n    return 2 * x\n"})
+        self.assertEqual(self.ok("runtime.list_saved_tools()").out, "['double']\n")
+
+    def test_a_decorator_gives_the_function_back(self):
+        result = self.ok("@save_tool\ndef double(x):\n    return 2 * x\nprint(double(4))")
+        self.assertEqual(result.out, "8\n")
+        self.assertEqual(self.saved, {"double": "def double(x):\n    return 2 * x\n"})
+
+    def test_other_decorators_stay_and_nested_functions_are_dedented(self):
+        self.ok(
+            "import functools\nif True:\n    @functools.lru_cache(\n        maxsize=None)\n    @runtime.save_tool\n    async def fetch(): return 1"
+        )
+        self.assertEqual(self.saved, {"fetch": "@functools.lru_cache(\n    maxsize=None)\nasync def fetch(): return 1\n"})
+
+    def test_names_of_the_session_are_told(self):
+        result = self.ok("import math, json\nfactor = 2; default = 1\ndef f(x=default):\n    import json\n    return json.dumps(math.pi * factor * len(x.json))\nsave_tool(f)")
+        self.assertIn("It uses default, factor, math of this session", result.out)
+
+    def test_what_cannot_stand_alone_is_refused(self):
+        for code, error in (
+            ("save_tool(lambda: 1)", "TypeError: save_tool needs a function made with def"),
+            ("save_tool(len)", "TypeError: save_tool needs a function made with def"),
+            ("def outer():\n    x = 1\n    def inner(): return x\n    return inner\nsave_tool(outer())", "ValueError: inner() uses variables of the function around it: x"),
+            ("def f(): pass\nf.__name__ = '../../evil'\nsave_tool(f)", "ValueError: the source of"),
+            ("exec('def g(): pass')\nsave_tool(g)", "OSError: "),
+        ):
+            result = self.guest.run(code)
+            self.assertTrue((result.error or "").startswith(error), result)
+        self.assertEqual(self.saved, {})
+
+    def test_a_refusal_of_the_host_is_an_error_and_nothing_is_kept(self):
+        del self.guest.answers["save_tool"]
+        result = self.guest.run("def f(): pass\nsave_tool(f)")
+        self.assertEqual(result.error, "mcp.runtime.MCPError: no such method: save_tool")
+        self.assertEqual(self.ok("runtime.list_saved_tools()").out, "[]\n")
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    @unittest.skipIf("chroot" in os.environ.get("GUEST_PYTHON", ""), "the guest does not see our folder")
+    def test_a_copy_lies_in_the_projects_folder(self):
+        self.ok("def f(): return 'ä'\nsave_tool(f)")
+        with open(os.path.join(self.folder.name, "f.py"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "def f(): return 'ä'\n")
+
+    def test_they_are_defined_before_the_first_run(self):
+        with Guest() as guest:
+            guest.send(b"S", 0, "first\ndef first(): return 1")
+            guest.send(b"S", 0, "second\ndef second(): return first() + 1\n")
+            result = guest.run("second()")
+            self.assertEqual((result.out, result.notices), ("2\n", []))
+            self.assertEqual(guest.run("runtime.list_saved_tools()").out, "['first', 'second']\n")
+            self.assertEqual(guest.run("import inspect; inspect.getsource(first)").out, "'def first(): return 1\\n'\n")
+
+    def test_their_tracebacks_have_source_lines(self):
+        with Guest() as guest:
+            guest.send(b"S", 0, "fails\ndef fails():\n    return 1 / 0")
+            traceback = guest.run("fails()").traceback
+            self.assertIn('  File "<saved tool fails>", line 2, in fails\n    return 1 / 0\n', traceback)
+
+    def test_a_broken_one_is_skipped_with_a_notice(self):
+        with Guest() as guest:
+            guest.send(b"S", 0, "broken\ndef broken(: pass")
+            guest.send(b"S", 0, "raises\nimport not_there\ndef raises(): pass")
+            guest.send(b"S", 0, "leaves\nraise SystemExit(1)")
+            guest.send(b"S", 0, "fine\ndef fine(): return 'fine'")
+            result = guest.run("fine()")
+            self.assertEqual((result.status, result.out), ("ok", "'fine'\n"))
+            self.assertEqual(len(result.notices), 3, result.notices)
+            self.assertTrue(result.notices[0].startswith("The saved tool 'broken' is broken and was skipped: SyntaxError"))
+            self.assertIn("ModuleNotFoundError: No module named 'not_there'", result.notices[1])
+            self.assertEqual(guest.run("1").notices, [])
+            self.assertEqual(guest.run("runtime.list_saved_tools()").out, "['fine']\n")
+
+    def test_one_that_hangs_is_interrupted_and_skipped(self):
+        with Guest() as guest:
+            guest.send(b"S", 0, "hangs\nimport os; os.write(1, b'ready')\nwhile True: pass")
+            guest.send(b"S", 0, "fine\ndef fine(): return 'fine'")
+            number = guest.start("fine()")
+            guest.until(lambda: guest.results[number].stdout == b"ready")
+            guest.interrupt(number)
+            self.assertEqual(guest.finish(number).status, "interrupted")
+            self.assertIn("'hangs'", guest.results[number].notices[0])
+            self.assertEqual(guest.run("fine()").out, "'fine'\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

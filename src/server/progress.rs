@@ -1,0 +1,186 @@
+//! Telling the client what a running call is at.
+
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::service::ServiceError;
+use rmcp::{Peer, RoleServer};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::session::Progress;
+
+/// At most one notification in this time.
+const PACE: Duration = Duration::from_millis(100);
+/// A call that says nothing for this long is reported all the same: clients that give up after a while count
+/// from the last notification.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Characters of a line that are shown.
+const LONGEST_MESSAGE: usize = 200;
+
+/// Room for progress that was not looked at yet; more makes the code wait.
+pub(super) const QUEUE: usize = 64;
+
+type Sending = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
+
+/// Waits for the run and reports what happens meanwhile. Nothing is reported after it has returned, as the
+/// protocol demands.
+pub(super) async fn reported<T>(
+    run: impl Future<Output = T>,
+    mut events: mpsc::Receiver<Progress>,
+    peer: &Peer<RoleServer>,
+    token: ProgressToken,
+    cancelled: &CancellationToken,
+) -> T {
+    let mut run = pin!(run);
+    let mut latest = Latest::default();
+    let mut sending: Option<Sending> = None;
+    let started = Instant::now();
+    let mut last_sent = started;
+    let mut ticks = interval(PACE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            outcome = &mut run => break outcome,
+            Some(event) = events.recv() => latest.take_in(event),
+            _ = async { sending.as_mut()?.await.ok() }, if sending.is_some() => sending = None,
+            now = ticks.tick(), if sending.is_none() => {
+                if latest.changed || now.duration_since(last_sent) >= HEARTBEAT {
+                    last_sent = now;
+                    let elapsed = started.elapsed().as_millis() as f64 / 1000.0;
+                    let message = latest.message();
+                    let progress = ProgressNotificationParam::new(token.clone(), elapsed).with_message(message);
+                    let peer = peer.clone();
+                    sending = Some(Box::pin(async move { peer.notify_progress(progress).await }));
+                }
+            }
+        }
+    };
+    if let Some(sending) = sending {
+        tokio::select! {
+            _ = sending => {}
+            () = cancelled.cancelled() => {}
+        }
+    }
+    outcome
+}
+
+/// The latest thing worth telling.
+#[derive(Debug, Default)]
+struct Latest {
+    line: String,
+    /// The beginning of a line that has not ended yet, as far as it is shown.
+    unfinished: Vec<u8>,
+    changed: bool,
+}
+
+impl Latest {
+    fn take_in(&mut self, event: Progress) {
+        match event {
+            Progress::Preparing(what) => self.set(what),
+            Progress::Running => self.set("running".to_owned()),
+            Progress::Output(_, bytes) => self.take_in_output(&bytes),
+        }
+    }
+
+    fn set(&mut self, line: String) {
+        self.changed |= self.line != line;
+        self.line = line;
+    }
+
+    /// A carriage return ends a line too: that is how progress bars draw.
+    fn take_in_output(&mut self, bytes: &[u8]) {
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        let Some(end) = bytes.iter().rposition(is_end) else { return self.extend_unfinished(bytes) };
+        let mut ended = bytes[..end].rsplit(is_end).peekable();
+        while let Some(line) = ended.next() {
+            if ended.peek().is_none() {
+                self.extend_unfinished(line);
+                self.show_unfinished();
+            } else if !line.trim_ascii().is_empty() {
+                self.unfinished.clear();
+                self.extend_unfinished(line);
+                self.show_unfinished();
+                break;
+            }
+        }
+        self.unfinished.clear();
+        self.extend_unfinished(&bytes[end + 1..]);
+    }
+
+    fn extend_unfinished(&mut self, bytes: &[u8]) {
+        // A character has at most four bytes.
+        let room = (4 * LONGEST_MESSAGE).saturating_sub(self.unfinished.len());
+        self.unfinished.extend_from_slice(&bytes[..room.min(bytes.len())]);
+    }
+
+    fn show_unfinished(&mut self) {
+        let text = String::from_utf8_lossy(&self.unfinished);
+        let line: String = text.trim().chars().take(LONGEST_MESSAGE).collect();
+        if !line.is_empty() {
+            self.set(line);
+        }
+    }
+
+    fn message(&mut self) -> String {
+        self.changed = false;
+        if self.line.is_empty() { "waiting".to_owned() } else { self.line.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::OutputStream;
+
+    fn after(pieces: &[&str]) -> String {
+        let mut latest = Latest::default();
+        for piece in pieces {
+            latest.take_in(Progress::Output(OutputStream::Stdout, piece.as_bytes().to_vec()));
+        }
+        latest.message()
+    }
+
+    #[test]
+    fn the_latest_finished_line_is_shown() {
+        assert_eq!(after(&[]), "waiting");
+        assert_eq!(after(&["one\n"]), "one");
+        assert_eq!(after(&["one\ntwo\nthr"]), "two");
+        assert_eq!(after(&["one\ntw", "o\n"]), "two");
+        assert_eq!(after(&["o", "n", "e", "\n", "\n \n"]), "one");
+        assert_eq!(after(&["10%\r20%\r30%"]), "20%");
+        assert_eq!(after(&["  padded  \n"]), "padded");
+        assert_eq!(after(&["one\n\n\n", "\n"]), "one");
+    }
+
+    #[test]
+    fn a_long_line_is_shown_in_part_and_kept_in_part() {
+        assert_eq!(after(&["ä".repeat(5000).as_str(), "\n"]), "ä".repeat(LONGEST_MESSAGE));
+        let mut latest = Latest::default();
+        for _ in 0..1000 {
+            latest.take_in_output(&[b'x'; 1000]);
+        }
+        assert!(latest.unfinished.len() <= 4 * LONGEST_MESSAGE);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let mut latest = Latest::default();
+        latest.take_in_output(b"a\xffb\n");
+        assert_eq!(latest.message(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn what_is_prepared_is_told_until_the_code_runs() {
+        let mut latest = Latest::default();
+        latest.take_in(Progress::Preparing("pulling".into()));
+        assert_eq!(latest.message(), "pulling");
+        assert!(!latest.changed);
+        latest.take_in(Progress::Running);
+        assert!(latest.changed);
+        assert_eq!(latest.message(), "running");
+    }
+}

@@ -1,0 +1,100 @@
+//! Serving one client from the first line to the last.
+
+use std::sync::Arc;
+
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use super::guard::Guarded;
+use super::handler::Bridge;
+use super::transport::LineTransport;
+use crate::session::RunPython;
+use crate::settings::Settings;
+
+/// A client's two streams, and what tells that it no longer reads.
+#[derive(Debug)]
+pub struct Connection<R, W, H> {
+    /// Where requests come from.
+    pub input: R,
+    /// Where answers go.
+    pub output: W,
+    /// Ends when nobody can read the answers any more.
+    pub hung_up: H,
+}
+
+/// The service could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The client could not be told the result of `initialize`.
+    #[error("failed to open the session: {0}")]
+    Open(#[source] Box<ServerInitializeError>),
+    /// The service itself broke down.
+    #[error("failed to serve: {0}")]
+    Loop(#[from] tokio::task::JoinError),
+}
+
+/// Serves until the client closes its end, cannot be written to any more, or `stop` is cancelled. Calls that still
+/// run get a short time to end; then every session is ended.
+///
+/// # Errors
+/// The service broke down; the sessions are ended all the same.
+pub async fn serve<P, R, W, H>(
+    sessions: Arc<P>,
+    settings: &Settings,
+    connection: Connection<R, W, H>,
+    stop: CancellationToken,
+) -> Result<(), ServeError>
+where
+    P: RunPython,
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+    H: Future<Output = ()>,
+{
+    let stop = stop.child_token();
+    let broken = CancellationToken::new();
+    let transport = LineTransport::new(connection.input, connection.output, broken.clone());
+    let service = Guarded(Bridge::new(sessions.clone(), settings));
+    let served = {
+        let serving = serve_until_closed(service, transport, stop.clone());
+        tokio::pin!(serving);
+        tokio::select! {
+            served = &mut serving => served,
+            () = async { tokio::select! { () = connection.hung_up => {}, () = broken.cancelled() => {} } } => {
+                // Nobody is left to read an answer, so nothing is worth waiting for.
+                tracing::debug!("the client is gone");
+                stop.cancel();
+                serving.await
+            }
+        }
+    };
+    // Handlers that outlived the connection see it by their tokens.
+    stop.cancel();
+    sessions.shutdown().await;
+    served
+}
+
+async fn serve_until_closed<P, R>(
+    service: Guarded<Bridge<P>>,
+    transport: LineTransport<R>,
+    stop: CancellationToken,
+) -> Result<(), ServeError>
+where
+    P: RunPython,
+    R: AsyncRead + Unpin + Send + 'static,
+{
+    match service.serve_with_ct(transport, stop).await {
+        Ok(running) => {
+            let reason = running.waiting().await?;
+            tracing::debug!(?reason, "served");
+            Ok(())
+        }
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(ServerInitializeError::TransportError { error, .. }) => {
+            tracing::debug!(%error, "the client was gone before the session was opened");
+            Ok(())
+        }
+        Err(error) => Err(ServeError::Open(Box::new(error))),
+    }
+}

@@ -1,0 +1,42 @@
+//! The one tool. Its definition is paid for by every conversation, so every word of it has to earn its place.
+
+use rmcp::model::{JsonObject, Tool};
+use serde_json::{Value, json};
+
+use super::arguments::Timeouts;
+
+/// The name of the tool.
+pub(super) const RUN_PYTHON: &str = "run_python";
+
+const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
+    Start with print(runtime.capability_summary()): it lists the helpers. \
+    Variables, imports and files in /workspace and /tmp stay for later calls of the same session. \
+    Top-level await works. \
+    The result is what the code prints and the value of its last expression.";
+
+/// The definition as clients list it.
+pub(super) fn run_python(timeouts: Timeouts) -> Tool {
+    let seconds = format!("Seconds, 1 to {}; default {}", timeouts.max.as_secs(), timeouts.default.as_secs());
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string", "description": "Python source" },
+            "servers": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "MCP servers that the code may call",
+            },
+            "timeout": { "type": "integer", "description": seconds },
+            "session": {
+                "type": "string",
+                "description": "Interpreter to use, default main; another name is another one, new a throw-away one",
+            },
+        },
+        "required": ["code"],
+    });
+    let schema = match schema {
+        Value::Object(schema) => schema,
+        _ => JsonObject::new(),
+    };
+    Tool::new(RUN_PYTHON, DESCRIPTION, schema).with_title("Run Python")
+}

@@ -1,0 +1,127 @@
+//! What code does and leaves behind in a session that goes on.
+
+use serde_json::json;
+
+use crate::harness::{Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime(
+        "execution",
+        tests![
+            a_session_keeps_variables_imports_functions_and_files,
+            code_awaits_at_top_level_and_its_tasks_go_on_between_calls,
+            output_of_every_kind_is_captured_line_by_line,
+            code_that_fails_tells_of_itself_and_the_session_goes_on,
+            the_sandbox_is_as_the_readme_says,
+        ],
+    );
+}
+
+fn a_session_keeps_variables_imports_functions_and_files(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    assert_eq!(bridge.run("x = 20\nx + 1").ok(), "21", "the value of a last expression");
+    assert_eq!(bridge.run("x = None; x").text, "Success (no output)");
+    let code = "import json, inspect\ndef twice(n):\n    return 2 * n\n\
+                open('/tmp/a', 'w').write('tmp'); open('b', 'w').write('workspace')";
+    assert_eq!(bridge.run(code).ok(), "9");
+    assert_eq!(
+        bridge.run("print(json.dumps(twice(4)), open('/tmp/a').read(), open('/workspace/b').read())").ok(),
+        "8 tmp workspace"
+    );
+    assert_eq!(bridge.run("print(inspect.getsource(twice), end='')").ok(), "def twice(n):\n    return 2 * n");
+    assert_eq!(bridge.run_in("another", "'x' in globals()").ok(), "False", "sessions share nothing");
+    assert_eq!(bridge.run_in("another", "import os; os.path.exists('/tmp/a')").ok(), "False");
+    assert_eq!(bridge.run_in("new", "'x' in globals()").ok(), "False");
+    // `_` is what it is at a prompt only by habit; what the session defines is there by promise.
+    assert_eq!(
+        bridge
+            .run("sorted({'runtime', 'mcp', 'mcp_servers', 'LOADED_MCP_SERVERS', 'save_tool'} - set(dir()))")
+            .ok(),
+        "[]"
+    );
+    assert_eq!(bridge.run("from mcp import runtime as r\nr is runtime").ok(), "True");
+    assert!(bridge.run("print(runtime.capability_summary())").ok().contains("runtime.output("));
+    bridge.close();
+}
+
+fn code_awaits_at_top_level_and_its_tasks_go_on_between_calls(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let code = "import asyncio\nasync def f(n):\n    await asyncio.sleep(0)\n    return n + 1\nawait f(1)";
+    assert_eq!(bridge.run(code).ok(), "2");
+    assert_eq!(bridge.run("print(sum(await asyncio.gather(*(f(n) for n in range(5)))))").ok(), "15");
+    let background = "import threading\nticked = threading.Event()\nasync def tick():\n    \
+                      await asyncio.sleep(0.05)\n    ticked.set()\ntask = asyncio.create_task(tick())\nawait asyncio.sleep(0)";
+    let _ = bridge.run(background).expect("success");
+    // No code runs meanwhile that could drive the loop: another session is asked, then this one waits in a thread.
+    let _ = bridge.run_in("another", "import time; time.sleep(0.3)").expect("success");
+    assert_eq!(bridge.run("ticked.is_set()").ok(), "True", "the task ran between the calls");
+    assert_eq!(bridge.run("asyncio.run(f(41))").ok(), "42", "also with a loop of its own");
+    let forgotten = bridge.run("f(1)").noting("did you forget await?");
+    assert_eq!(forgotten.status(), "success");
+    bridge.close();
+}
+
+fn output_of_every_kind_is_captured_line_by_line(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let code = "import subprocess, sys, os\nprint('a\\n\\n  b')\nsys.stdout.flush()\n\
+                subprocess.run([sys.executable, '-c', 'print(\"child\"); import sys; print(\"oops\", file=sys.stderr)'])\n\
+                sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush(); os.write(1, b'raw\\n'); None";
+    let outcome = bridge.run(code).expect("success");
+    assert_eq!(outcome.structured["stdout"], json!(["a", "", "  b", "child", "\u{fffd}\u{fffd}", "raw"]));
+    assert_eq!(outcome.stderr(), "oops");
+    assert_eq!(outcome.text, "a\n\n  b\nchild\n\u{fffd}\u{fffd}\nraw\nstderr:\noops");
+    let outcome =
+        bridge.run("import os; os.system('ls /nowhere 2>/dev/null; echo status $?')").expect("success");
+    assert_eq!(outcome.stdout().lines().next(), Some("status 2"));
+    let _ = bridge.run("import sys; sys.stdout.close()");
+    assert_eq!(bridge.run("print('open again')").ok(), "open again");
+    bridge.close();
+}
+
+fn code_that_fails_tells_of_itself_and_the_session_goes_on(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let outcome = bridge.run("x = 1\ndef f():\n    raise ValueError('no luck')\nf()").expect("error");
+    assert_eq!(outcome.exit(), Some(1));
+    assert_eq!(outcome.error(), "ValueError: no luck");
+    let traceback = outcome.stderr();
+    assert!(traceback.starts_with("Traceback (most recent call last):"), "{outcome}");
+    assert!(traceback.contains("raise ValueError('no luck')") && traceback.contains("in f"), "{outcome}");
+    assert!(!traceback.contains("codebridge"), "the bridge's own frames are not shown: {outcome}");
+    assert!(outcome.text.starts_with("status: error\nexit: 1\n"), "{outcome}");
+    assert!(bridge.run("x ===").expect("error").error().starts_with("SyntaxError"));
+    let exit = bridge.run("import sys; print('last words'); sys.exit(3)").expect("error");
+    assert_eq!((exit.exit(), exit.stdout().as_str()), (Some(3), "last words"), "{exit}");
+    assert_eq!(bridge.run("sys.exit(0)").exit(), Some(0));
+    assert_eq!(bridge.run("sys.exit()").status(), "success");
+    assert!(bridge.run("input()").expect("error").error().starts_with("EOFError"));
+    assert_eq!(bridge.run("x").ok(), "1", "none of these cost the session");
+    bridge.close();
+}
+
+fn the_sandbox_is_as_the_readme_says(env: &TestEnv) {
+    let bridge = env.bridge().var("SECRET_OF_THE_HOST", "hunter2").start();
+    let code = "import os, sys, json\nstatus = dict(l.split(':', 1) for l in open('/proc/self/status').read().splitlines() if ':' in l)\n\
+        mounts = {l.split()[1]: l.split() for l in open('/proc/self/mounts')}\n\
+        def opts(p): return sorted({'noexec', 'nosuid', 'nodev', 'rw'} & set(mounts[p][3].split(',')))\n\
+        def size(p):\n    s = os.statvfs(p)\n    return s.f_blocks * s.f_frsize >> 20\n\
+        print(json.dumps({'cwd': os.getcwd(), 'home': os.environ['HOME'], 'host': os.uname().nodename, \
+        'env': 'SECRET_OF_THE_HOST' in os.environ, 'nnp': status['NoNewPrivs'].strip(), 'caps': status['CapEff'].strip(), \
+        'bnd': status['CapBnd'].strip(), 'seccomp': status['Seccomp'].strip(), 'tmp': opts('/tmp'), 'workspace': opts('/workspace'), \
+        'sizes': [size('/tmp'), size('/workspace')], 'ids': [os.getuid(), os.getgid(), os.getgroups()]}))";
+    let said: serde_json::Value = serde_json::from_str(&bridge.run(code).ok()).unwrap();
+    assert_eq!((&said["cwd"], &said["home"]), (&json!("/workspace"), &json!("/workspace")));
+    assert_eq!(said["env"], json!(false), "no environment of the host");
+    assert_eq!((&said["nnp"], &said["seccomp"]), (&json!("1"), &json!("2")));
+    assert_eq!((&said["caps"], &said["bnd"]), (&json!("0000000000000000"), &json!("0000000000000000")));
+    let writable = json!(["nodev", "noexec", "nosuid", "rw"]);
+    assert_eq!((&said["tmp"], &said["workspace"]), (&writable, &writable));
+    assert_eq!(said["sizes"], json!([64, 128]));
+    assert_eq!((&said["ids"][0], &said["ids"][1]), (&json!(65534), &json!(65534)), "{said}");
+    let refused = bridge.run("open('/usr/x', 'w')").expect("error");
+    assert!(
+        refused.error().contains("Read-only file system") || refused.error().contains("Permission denied"),
+        "{refused}"
+    );
+    bridge.close();
+}

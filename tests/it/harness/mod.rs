@@ -1,0 +1,16 @@
+//! What the tests stand on: the matrix of runtimes, a place for each test, a client, and a look at the host.
+
+pub(crate) mod bridge;
+pub(crate) mod env;
+pub(crate) mod host;
+pub(crate) mod matrix;
+pub(crate) mod outcome;
+pub(crate) mod process;
+pub(crate) mod suite;
+
+pub(crate) use bridge::{Bridge, BridgeBuilder};
+pub(crate) use env::TestEnv;
+pub(crate) use matrix::{Kind, Machine, Runtime};
+pub(crate) use outcome::Outcome;
+pub(crate) use process::eventually;
+pub(crate) use suite::Suite;

@@ -1,0 +1,116 @@
+//! Registration of tests: plain functions, once or once for each runtime.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+
+use libtest_mimic::{Completion, Failed, Trial};
+
+use super::env::TestEnv;
+use super::matrix::{Kind, Machine, Runtime};
+
+/// A test: what it needs to know is in its environment.
+pub(crate) type TestFn = fn(&TestEnv);
+
+/// A list of test functions with their names.
+#[macro_export]
+macro_rules! tests {
+    ($($test:ident),+ $(,)?) => {
+        &[$((stringify!($test), $test as $crate::harness::suite::TestFn)),+]
+    };
+}
+
+/// All tests of this binary.
+#[derive(Debug, Default)]
+pub(crate) struct Suite {
+    pub(crate) trials: Vec<Trial>,
+}
+
+impl Suite {
+    /// Tests that need no runtime.
+    pub(crate) fn once(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
+        for &(name, test) in tests {
+            let trial = Trial::ignorable_test(format!("{topic}::{name}"), move || run(None, test));
+            self.trials.push(trial);
+        }
+    }
+
+    /// Tests that have to hold on every runtime.
+    pub(crate) fn each_runtime(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
+        self.on(&Runtime::ALL, topic, tests);
+    }
+
+    /// Tests that have to hold as every user of some kinds of runtimes.
+    pub(crate) fn kinds(&mut self, kinds: &[Kind], topic: &str, tests: &[(&str, TestFn)]) {
+        let rows: Vec<Runtime> = Runtime::ALL.into_iter().filter(|row| kinds.contains(&row.kind)).collect();
+        self.on(&rows, topic, tests);
+    }
+
+    /// Tests for these rows of the matrix.
+    pub(crate) fn on(&mut self, rows: &[Runtime], topic: &str, tests: &[(&str, TestFn)]) {
+        for &runtime in rows {
+            for &(name, test) in tests {
+                let name = format!("{runtime}::{topic}::{name}");
+                self.trials.push(Trial::ignorable_test(name, move || run(Some(runtime), test)));
+            }
+        }
+    }
+
+    /// A runtime that was prepared and does not work is a failure; one that nobody spoke of is not.
+    pub(crate) fn runtimes(&mut self) {
+        for runtime in Runtime::ALL {
+            let test = move || match Machine::get().works(runtime) {
+                Ok(()) => Ok(Completion::Completed),
+                Err(reason) if Machine::get().is_prepared(runtime) => {
+                    Err(Failed::from(format!("runtime {runtime} was prepared and does not work: {reason}")))
+                }
+                Err(reason) => Ok(Completion::ignored_with(reason)),
+            };
+            self.trials.push(Trial::ignorable_test(format!("{runtime}::works_on_this_machine"), test));
+        }
+    }
+}
+
+thread_local! {
+    /// Where and why this thread panicked.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps the words of panics for the report; other threads than those of tests have none.
+pub(crate) fn keep_panics() {
+    panic::set_hook(Box::new(|info| {
+        let text = match info.location() {
+            Some(place) => format!("{}:{}: {}", place.file(), place.line(), message(info.payload())),
+            None => message(info.payload()).to_string(),
+        };
+        PANIC.set(Some(text));
+    }));
+}
+
+fn message(payload: &dyn Any) -> &str {
+    payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a word")
+}
+
+fn run(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
+    if let Some(runtime) = runtime
+        && let Err(reason) = Machine::get().works(runtime)
+    {
+        return Ok(Completion::ignored_with(reason));
+    }
+    let env = TestEnv::new(runtime);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| test(&env)));
+    let story = env.guard().story();
+    let hung = env.close();
+    match result {
+        Ok(()) if !hung => Ok(Completion::Completed),
+        _ => {
+            let why = PANIC.take().unwrap_or_default();
+            let hung = if hung { "the test hung and was ended; " } else { "" };
+            Err(Failed::from(format!("{hung}{why}{story}")))
+        }
+    }
+}

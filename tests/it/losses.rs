@@ -1,0 +1,136 @@
+//! Interpreters and sandboxes that end without being asked to: a clear reason, and a fresh session after.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::host::{init_of, traces};
+use crate::harness::process::{children, kill};
+use crate::harness::{Bridge, Outcome, Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime(
+        "losses",
+        tests![
+            an_interpreter_that_ends_itself_says_how,
+            a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once,
+            a_sandbox_killed_from_outside_while_idle_is_replaced,
+            killing_the_runtimes_client_leaves_no_sandbox_behind,
+        ],
+    );
+}
+
+/// Nobody has to wait for a timeout to learn of a loss.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The next call of the session starts afresh and says so.
+fn assert_fresh(bridge: &Bridge<'_>, session: &str) {
+    let fresh = bridge.run_in(session, "'x' in globals()").noting("is new");
+    assert_eq!(fresh.ok(), "False", "{session}");
+    let again = bridge.run_in(session, "1").expect("success");
+    assert_eq!(again.notices(), "", "it is said once: {again}");
+}
+
+fn an_interpreter_that_ends_itself_says_how(env: &TestEnv) {
+    let cases = [
+        ("abort", "import os; os.abort()", 134, "SIGABRT"),
+        ("exit", "import os; os._exit(3)", 3, "exit status 3"),
+        ("kill", "import os; os.kill(os.getpid(), 9)", 137, "SIGKILL"),
+        ("fault", "import ctypes; ctypes.string_at(8)", 139, "SIGSEGV"),
+    ];
+    let bridge = env.bridge().start();
+    for (session, code, exit, reason) in cases {
+        let _ = bridge.run_in(session, "x = 1").expect("success");
+        let code = format!("print('before', flush=True)\n{code}");
+        let outcome = bridge.run_in(session, &code).within(SOON).expect("error").because(reason);
+        assert_eq!(
+            (outcome.exit(), outcome.stdout().as_str()),
+            (Some(exit), "before"),
+            "{session}: {outcome}"
+        );
+        let _ = outcome.noting("has ended");
+        assert_fresh(&bridge, session);
+    }
+    bridge.close();
+}
+
+/// Starts code that would run for long.
+fn busy<'a>(bridge: &'a Bridge<'_>, session: &str) -> crate::harness::bridge::PendingCall<'a> {
+    let code = "x = 1\nprint('ready', flush=True)\nimport time; time.sleep(1000)";
+    bridge.start_until_ready(session, code, json!({ "timeout": 100 }))
+}
+
+fn assert_lost(outcome: Outcome) {
+    let outcome = outcome.within(SOON).expect("error").noting("has ended");
+    assert!(!outcome.error().is_empty(), "{outcome}");
+}
+
+fn a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let mut traces = traces_of(&bridge, "main");
+    let namespace = traces.see(&bridge, "main");
+    let call = busy(&bridge, "main");
+    kill(init_of(&namespace), Signal::KILL);
+    assert_lost(call.outcome());
+    assert_fresh(&bridge, "main");
+    if env.runtime().kind.is_engine() {
+        let call = busy(&bridge, "main");
+        let names = traces.containers();
+        assert_eq!(names.len(), 1, "{names:?}");
+        let _ = env.run([env.runtime().kind.name(), "kill", &names[0]]).ok();
+        assert_lost(call.outcome());
+        assert_fresh(&bridge, "main");
+    }
+    bridge.close();
+    traces.assert_nothing_left();
+}
+
+fn a_sandbox_killed_from_outside_while_idle_is_replaced(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let mut traces = traces_of(&bridge, "main");
+    let namespace = traces.see(&bridge, "main");
+    let _ = bridge.run("x = 1").expect("success");
+    kill(init_of(&namespace), Signal::KILL);
+    traces.wait_until_gone(&namespace);
+    // The news may take a moment through an engine; a call that was faster is told of the loss while it runs.
+    let next = bridge.run("'x' in globals()").within(SOON);
+    match next.status() {
+        "success" => assert_eq!(next.noting("is new").ok(), "False"),
+        _ => assert_lost(next),
+    }
+    assert_eq!(bridge.run("'x' in globals()").ok(), "False");
+    bridge.close();
+    traces.assert_nothing_left();
+}
+
+/// The client of an engine carries the sandbox's streams; the low-level runtimes' process only waits. So the session may
+/// survive the loss or not, but it must not hang, and nothing may stay.
+fn killing_the_runtimes_client_leaves_no_sandbox_behind(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let mut traces = traces_of(&bridge, "main");
+    let namespace = traces.see(&bridge, "main");
+    let _ = bridge.run("x = 1").expect("success");
+    let guardian = traces.guardian().unwrap();
+    let clients: Vec<u32> = children(bridge.pid()).into_iter().filter(|pid| *pid != guardian).collect();
+    assert_eq!(clients.len(), 1, "{clients:?}");
+    kill(clients[0], Signal::KILL);
+    let next = bridge.run("'x' in globals()").within(SOON);
+    if next.status() != "success" {
+        assert_lost(next);
+    } else if next.stdout() == "False" {
+        let _ = next.noting("is new");
+    }
+    if bridge.run("'x' in globals()").ok() == "False" {
+        traces.wait_until_gone(&namespace);
+    }
+    bridge.close();
+    traces.assert_nothing_left();
+}
+
+/// What there is of a bridge that has started a sandbox for a session.
+fn traces_of<'a>(bridge: &Bridge<'a>, session: &str) -> crate::harness::host::Traces<'a> {
+    let _ = bridge.run_in(session, "1").expect("success");
+    traces(bridge)
+}

@@ -1,0 +1,40 @@
+//! The product from outside: the real binary, real runtimes, and fakes for what these will not do on demand.
+//!
+//! Every test is a plain function that gets a [`harness::TestEnv`]. Those that depend on the sandbox run once for each
+//! row of the matrix and are named after it: `crun-user::interrupts::…`. `tests/check` prepares a machine for all rows;
+//! without it, what does not work here is reported as ignored, with the reason.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod harness;
+
+mod execution;
+mod interrupts;
+mod leaks;
+mod losses;
+mod sessions;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+use harness::Suite;
+
+/// Most of a test's time is waiting.
+const THREADS: usize = 4;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    harness::suite::keep_panics();
+    let mut suite = Suite::default();
+    suite.runtimes();
+    execution::register(&mut suite);
+    interrupts::register(&mut suite);
+    leaks::register(&mut suite);
+    losses::register(&mut suite);
+    sessions::register(&mut suite);
+    let conclusion = libtest_mimic::run(&arguments, suite.trials);
+    harness::env::remove_base();
+    conclusion.exit_code()
+}
