@@ -338,11 +338,11 @@ mod tests {
             schema = json!({ "properties": { "deeper": schema } });
         }
         let wide: serde_json::Map<_, _> =
-            (0..100_000).map(|i| (format!("p{i}x"), json!({ "description": format!("d{i}x") }))).collect();
+            (0..10_000).map(|i| (format!("p{i}x"), json!({ "description": format!("d{i}x") }))).collect();
         for input_schema in [schema, json!({ "properties": wide })] {
             let hostile = ToolDoc {
-                name: "a_".repeat(1_000_000),
-                description: "word ".repeat(1_000_000),
+                name: "a_".repeat(100_000),
+                description: "word ".repeat(100_000),
                 input_schema,
                 ..ToolDoc::default()
             };
