@@ -219,6 +219,7 @@ pub async fn run_with_input(
     let mut child =
         prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })?;
     let group = group_of(&child);
+    let mut abandoned = KillWhenDropped(group);
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let streams = async {
@@ -236,21 +237,36 @@ pub async fn run_with_input(
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(source)) => {
+            abandoned.0 = None;
             terminate(&mut child, group, Duration::ZERO).await;
             return Err(ExecError::Read { command, source });
         }
         Err(_) => {
+            abandoned.0 = None;
             terminate(&mut child, group, Duration::from_millis(500)).await;
             return Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) });
         }
     }
     let left = limit.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
-    match tokio::time::timeout(left, child.wait()).await {
+    let waited = tokio::time::timeout(left, child.wait()).await;
+    abandoned.0 = None;
+    match waited {
         Ok(Ok(status)) => Ok(Finished { command, status, elapsed: started.elapsed(), stdout, stderr }),
         Ok(Err(source)) => Err(ExecError::Read { command, source }),
         Err(_) => {
             terminate(&mut child, group, Duration::from_millis(500)).await;
             Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) })
+        }
+    }
+}
+
+/// Ends the group of a helper command whose caller does not wait for it any more; the child is reaped by tokio.
+struct KillWhenDropped(Option<Pid>);
+
+impl Drop for KillWhenDropped {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
@@ -347,6 +363,29 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         while crate::owner::start_time(sleeper).is_some() {
             assert!(Instant::now() < deadline, "the grandchild lives on");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_nobody_waits_for_any_more_is_ended() {
+        let marker = tempfile::NamedTempFile::new().unwrap();
+        let script = format!("echo $$ > {}; sleep 1000", marker.path().display());
+        let written = async {
+            loop {
+                if let Ok(pid) = std::fs::read_to_string(marker.path()).unwrap().trim().parse::<u32>() {
+                    return pid;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let pid = tokio::select! {
+            _ = run(sh(&script), Duration::from_secs(100)) => panic!("it ended"),
+            pid = written => pid,
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while crate::owner::start_time(pid).is_some() {
+            assert!(Instant::now() < deadline, "it lives on");
             tokio::task::yield_now().await;
         }
     }

@@ -10,6 +10,7 @@ mod cli;
 mod detect;
 mod driver;
 pub mod exec;
+mod mounts;
 mod oci;
 mod owner;
 mod refusal;
@@ -18,6 +19,7 @@ mod root;
 mod seccomp;
 mod spec;
 mod state;
+mod stragglers;
 mod sweep;
 
 pub use cli::{Export, LocalImage, find_local_image};

@@ -64,6 +64,8 @@ pub enum Refusal {
         /// What was waited for.
         message: String,
     },
+    /// It was tried when the bridge was told to stop.
+    Stopped,
     /// Anything else, in the runtime's own last words.
     Other {
         /// Those words.
@@ -106,6 +108,7 @@ impl Refusal {
                 "make the folder and all above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
             }
             Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
+            Self::Stopped => "try again",
             Self::Other { .. } => "run the command by hand, or `codebridge doctor` for all runtimes",
         }
     }
@@ -132,6 +135,7 @@ impl fmt::Display for Refusal {
             Self::ProgramMissing { message } => ("the image has no such program", message.as_str()),
             Self::RootUnreachable { message } => ("the root filesystem cannot be reached", message.as_str()),
             Self::TimedOut { message } => ("did not come up in time", message.as_str()),
+            Self::Stopped => ("stopped before it was known", ""),
             Self::Other { message } => ("failed", message.as_str()),
         };
         f.write_str(what)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
+use crate::mounts;
 use crate::spec::{RootFs, SandboxSpec};
 
 /// Top-level names that belong to the runtime, never to the folder behind the root.
@@ -95,6 +96,7 @@ impl ComposedRoot {
             RootFs::Directory(path) => Self::of_directory(path)?,
             RootFs::Host => Self::of_host(Path::new("/"))?,
         };
+        root.hold_mounts_below(&mounts::of_this_process());
         root.folders.extend(RUNTIME_FOLDERS.iter().map(|name| format!("/{name}")));
         for target in spec.tmpfs.iter().map(|tmpfs| &tmpfs.target) {
             root.folders.push(target.clone());
@@ -110,6 +112,27 @@ impl ComposedRoot {
                 || !root.binds.iter().any(|b| folder.starts_with(&format!("{}/", b.target)))
         });
         Ok(Some(root))
+    }
+
+    /// A bind takes the mounts below its source along, and its options do not reach them: each gets a read-only bind of
+    /// its own on top. (`rro` would do it in one, but neither engine and no kernel before 5.12 knows that.)
+    fn hold_mounts_below(&mut self, mount_points: &[PathBuf]) {
+        let mut more = Vec::new();
+        for bind in &self.binds {
+            for place in mount_points {
+                let Ok(below) = place.strip_prefix(&bind.source) else { continue };
+                // What we cannot look at, or what is covered by a later mount, is nothing that a sandbox could reach.
+                if below.as_os_str().is_empty() || fs::metadata(place).is_err() {
+                    continue;
+                }
+                if let Some(below) = below.to_str() {
+                    more.push(Bind { source: place.clone(), target: format!("{}/{below}", bind.target) });
+                }
+            }
+        }
+        more.sort_by(|a, b| a.target.cmp(&b.target));
+        more.dedup();
+        self.binds.append(&mut more);
     }
 
     /// Every top-level folder of `path`, mounted; its top-level links, copied.
@@ -226,5 +249,27 @@ impl ComposedRoot {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).map_err(error(&path))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_below_a_bound_folder_is_bound_read_only_on_top() {
+        let host = tempfile::tempdir().unwrap();
+        let place = |path: &str| host.path().join(path);
+        for folder in ["usr/local/data/deep", "usrx", "etc"] {
+            fs::create_dir_all(place(folder)).unwrap();
+        }
+        let mut root = ComposedRoot::default();
+        root.binds.push(Bind { source: place("usr"), target: "/usr".into() });
+        let mounts = ["usr", "usr/local/data/deep", "usr/local/data", "usrx", "etc", "usr/gone"].map(place);
+        root.hold_mounts_below(&mounts);
+        let targets: Vec<_> = root.binds.iter().map(|bind| bind.target.as_str()).collect();
+        assert_eq!(targets, ["/usr", "/usr/local/data", "/usr/local/data/deep"]);
+        assert_eq!(root.binds[1].source, place("usr/local/data"));
+        assert!(root.binds.iter().all(|bind| bind.options().contains(&"ro".to_string())));
     }
 }

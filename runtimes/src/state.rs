@@ -17,7 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ use crate::driver::RuntimeId;
 use crate::owner::Owner;
 use crate::root::{ComposedRoot, RootError};
 use crate::spec::{RootFs, SandboxName, SandboxSpec};
+
+/// An instance folder is complete a moment after it was made.
+const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +149,22 @@ impl StateDir {
     }
 }
 
+impl StateDir {
+    /// Removes instance folders that were never finished: their bridge ended before it could write down who it is, and
+    /// so before it could start anything. Young ones may still be under way.
+    pub(crate) fn remove_unfinished(&self) {
+        let Ok(entries) = fs::read_dir(&self.base) else { return };
+        for entry in entries.flatten() {
+            let old =
+                entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+            let unfinished = !entry.path().join("owner.json").exists();
+            if unfinished && old.is_some_and(|age| age > UNFINISHED_AGE) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
 /// The folder of one instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
@@ -238,16 +257,30 @@ impl Instance {
         found
     }
 
-    /// Removes the folder with all that is in it.
+    /// Removes the folder with all that is in it. The owner goes last: as long as that is known, somebody tries again.
     pub fn remove(&self) -> Result<(), StateError> {
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(io_error("remove", &self.path)),
+        let owner = self.path.join("owner.json");
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path != owner {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                gone(if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })
+                    .map_err(io_error("remove", &path))?;
+            }
         }
+        gone(fs::remove_dir_all(&self.path)).map_err(io_error("remove", &self.path))
     }
 
     fn record_path(&self, name: &SandboxName) -> PathBuf {
         self.path.join("sandboxes").join(format!("{name}.json"))
+    }
+}
+
+/// What somebody else has removed is gone as well.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -284,6 +317,18 @@ mod tests {
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let error = StateDir::at(base.path()).create_instance(&Owner::this_process("a".into())).unwrap_err();
         assert!(matches!(error, StateError::Foreign { .. }), "{error}");
+    }
+
+    #[test]
+    fn folders_that_were_never_finished_are_removed_when_they_are_old() {
+        let base = tempfile::tempdir().unwrap();
+        let state = StateDir::at(base.path());
+        let [old, young] = ["old", "young"].map(|name| base.path().join(name));
+        fs::create_dir(&old).unwrap();
+        fs::create_dir(&young).unwrap();
+        fs::File::open(&old).unwrap().set_modified(SystemTime::now() - 2 * UNFINISHED_AGE).unwrap();
+        state.remove_unfinished();
+        assert!(!old.exists() && young.exists());
     }
 
     #[test]

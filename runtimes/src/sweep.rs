@@ -9,6 +9,7 @@ use crate::exec;
 use crate::owner::OwnerState;
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
+use crate::stragglers;
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -58,6 +59,13 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
             swept.add(name, result);
         }
     }
+    if stragglers::end(instance).await {
+        // What was under way may have come into being meanwhile.
+        for record in instance.records() {
+            let result = AnyDriver::new(record.runtime.clone()).reclaim(&record.name, instance).await;
+            swept.add(record.name, result);
+        }
+    }
     if swept.failed.is_empty()
         && let Err(error) = instance.remove()
     {
@@ -69,6 +77,7 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
 /// Removes what dead owners left: all of their records, and what the given engines know by label alone.
 pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
     let mut swept = Swept::default();
+    state.remove_unfinished();
     for instance in state.instances() {
         if instance.owner().state() == OwnerState::Dead {
             let done = reclaim_instance(&instance).await;

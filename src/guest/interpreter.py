@@ -11,6 +11,9 @@ PROTOCOL = 1
 SOFTWARE_FAILURE = 70
 LARGEST_NOTICE = 4000
 ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1000000, 0x80
+# Names in the code of a cell itself, not of its functions.
+WANTS_LOOP = {"create_task", "ensure_future", "get_running_loop", "gather"}
+HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
 # What happens to these modules when user code imports them stands in imports.py.
 WATCHED_IMPORTS = {"linecache", "inspect", "warnings", "multiprocessing.context"}
 if sys.version_info < (3, 13):
@@ -222,7 +225,7 @@ class Interpreter:
         # A warning that an earlier cell was given is news in this one.
         self.namespace.pop("__warningregistry__", None)
         codes = self.compile_cell(name, source)
-        if any(code.co_flags & IS_COROUTINE for code in codes):
+        if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):
             if self.loop is None:
                 self.loop = self.part("event_loop").SessionLoop()
             self.loop.run(codes)
@@ -234,6 +237,10 @@ class Interpreter:
         if sys.stdout is not self.outputs[1] and sys.stdout is not None:
             # The next run will not find it there, so what it holds back has to come out now.
             sys.stdout.flush()
+
+    def starts_tasks(self, code):
+        """Whether a cell that awaits nothing wants the session's loop all the same, to leave something running in it."""
+        return not WANTS_LOOP.isdisjoint(code.co_names) and HAS_OWN_LOOP.isdisjoint(code.co_names)
 
     def compile_cell(self, name, source):
         """The code of all statements but a last expression, and that of the last expression, as far as there are any."""

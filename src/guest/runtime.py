@@ -22,7 +22,7 @@ captured like print. There is no input(). Nothing needs to be imported: `runtime
 
 - runtime.output(run_id, stream="stdout", start=0, length=None): text that an earlier run printed, in full or a part
 - runtime.save_tool(function), also @save_tool: keeps a function; it is defined again in every later session
-- runtime.list_saved_tools(): names of the saved functions of this session
+- runtime.list_saved_tools(): names of the saved functions
 - runtime.capability_summary(): this text
 """
 
@@ -64,8 +64,8 @@ def save_tool(function):
 
 
 def list_saved_tools():
-    """Names of the saved functions that this session has."""
-    return sorted(_guest.tool_names)
+    """Names of all saved functions. Those that another session saved meanwhile are defined in the next one."""
+    return _ask("list_saved_tools", {})
 
 
 def _ask(method, params):

@@ -122,13 +122,14 @@ pub(super) enum FrameError {
     Malformed(char),
 }
 
-/// The longest payload of a type; None for types that are not in the table.
+/// The longest payload of a type, as `FRAMES.md` says; None for types that are not in the table.
 fn limit_of(kind: u8) -> Option<u32> {
     match kind {
-        b'O' | b'E' | b'T' => Some(1 << 20),
-        b'Q' => Some(96 << 20),
-        b'D' | b'N' => Some(64 << 10),
-        b'H' | b'X' => Some(1 << 10),
+        b'O' | b'E' => Some(256 << 10),
+        b'N' | b'T' => Some(4 << 20),
+        b'Q' => Some(64 << 20),
+        b'D' => Some(64 << 10),
+        b'H' | b'X' => Some(4 << 10),
         _ => None,
     }
 }

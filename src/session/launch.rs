@@ -39,6 +39,10 @@ pub(super) struct StartFailure {
 }
 
 impl StartFailure {
+    pub(super) fn stopped() -> Self {
+        Self::sandbox("stopped before it had started")
+    }
+
     fn sandbox(text: impl ToString) -> Self {
         Self { failure: Failure::Sandbox, text: text.to_string() }
     }
@@ -174,11 +178,11 @@ impl Launcher {
         let home = self.home().await?;
         loop {
             let (probe, roots) = (self.probe(&home.instance), self.roots_for(home));
-            let choosing = self.detector.choose(&probe, &roots, &home.instance);
-            let choice = tokio::select! {
-                choice = choosing => choice?,
-                () = cancel.cancelled() => return Err(StartFailure::sandbox("cancelled")),
-            };
+            let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
+            if cancel.is_cancelled() {
+                return Err(StartFailure::stopped());
+            }
+            let choice = choice?;
             let refusal = match self.start_with(&choice, home, queries, cancel).await {
                 Ok(interpreter) => {
                     if !self.swept_engine.swap(true, Ordering::Relaxed) {
@@ -230,7 +234,7 @@ impl Launcher {
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
                 "the sandbox speaks version {version} of the protocol, this bridge another one"
             ))),
-            StartError::Cancelled => Attempt::Failed(StartFailure::sandbox("cancelled")),
+            StartError::Cancelled => Attempt::Failed(StartFailure::stopped()),
         };
         if let Err(error) = sandbox.end().await {
             tracing::warn!(%error, "a sandbox that did not start was left behind");
@@ -262,7 +266,11 @@ impl Launcher {
     /// Tries every runtime, for diagnosis.
     pub(super) async fn examine(&self) -> Result<Vec<ProbeReport>, StartFailure> {
         let home = self.home().await?;
-        Ok(self.detector.examine(&self.probe(&home.instance), &self.roots_for(home), &home.instance).await)
+        let stop = CancellationToken::new();
+        Ok(self
+            .detector
+            .examine(&self.probe(&home.instance), &self.roots_for(home), &home.instance, &stop)
+            .await)
     }
 
     /// The last launch that failed although its probe had run.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use codebridge_runtimes::ProbeReport;
 use serde_json::json;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -185,7 +185,7 @@ impl Inner {
         let mut notices = Vec::new();
         if state.live.is_none() {
             let started = tokio::select! {
-                started = self.start(progress, cancel) => started,
+                started = self.start(progress) => started,
                 () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
             };
             match started {
@@ -234,14 +234,27 @@ impl Inner {
         super::report::describe_loss(loss, super::report::UNKNOWN_LIMITS, self.launcher.memory_limit())
     }
 
+    /// Starts an interpreter. A caller that does not wait for it any more leaves nothing behind: the start goes on in a
+    /// task of its own, is told to stop, and ends what it has begun.
     async fn start(
         self: &Arc<Self>,
         progress: &mpsc::Sender<Progress>,
-        cancel: &CancellationToken,
     ) -> Result<(Live, Vec<String>), StartFailure> {
         let room = self.make_room().await;
-        let (interpreter, notices) = self.launcher.start(&self.queries, progress, cancel).await?;
-        Ok((Live { interpreter, _room: room }, notices))
+        let (inner, progress) = (Arc::clone(self), progress.clone());
+        let stop = self.closing.child_token();
+        let stop_unless_waited_for = stop.clone().drop_guard();
+        let (sender, receiver) = oneshot::channel();
+        self.tasks.spawn(async move {
+            let started = inner.launcher.start(&inner.queries, &progress, &stop).await;
+            let started = started.map(|(interpreter, notices)| (Live { interpreter, _room: room }, notices));
+            if let Err(Ok((live, _))) = sender.send(started) {
+                inner.end(live);
+            }
+        });
+        let started = receiver.await;
+        stop_unless_waited_for.disarm();
+        started.unwrap_or_else(|_| Err(StartFailure::stopped()))
     }
 
     /// Room for one more interpreter: a free place, else that of the idle session which was not used for longest, else

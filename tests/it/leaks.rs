@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::bridge::PendingCall;
-use crate::harness::host::{REMOVAL, Traces, init_of, traces};
+use crate::harness::host::{REMOVAL, Traces, traces};
 use crate::harness::process::kill;
 use crate::harness::{Bridge, Suite, TestEnv};
 use crate::tests;
@@ -73,11 +73,11 @@ fn abuse<'a>(bridge: &Bridge<'a>, seen: &mut Traces<'a>, kind: usize) {
         // Children that leave their process group and ignore every polite signal.
         4 => drop(run(DAEMONS, 20).expect("error")),
         5 => {
-            let namespace = seen.see(bridge, session);
+            let first = seen.see(bridge, session);
             let call = sleeping(bridge, session);
-            kill(init_of(&namespace), Signal::KILL);
+            kill(first.pid(), Signal::KILL);
             drop(call.outcome().expect("error"));
-            seen.wait_until_gone(&namespace);
+            seen.wait_until_gone(first);
         }
         6 => {
             let call = sleeping(bridge, session);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::host::{init_of, traces};
-use crate::harness::process::{children, kill};
+use crate::harness::host::traces;
+use crate::harness::process::{children, command_line, kill};
 use crate::harness::{Bridge, Outcome, Suite, TestEnv};
 use crate::tests;
 
@@ -70,9 +70,9 @@ fn assert_lost(outcome: Outcome) {
 fn a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once(env: &TestEnv) {
     let bridge = env.bridge().start();
     let mut traces = traces_of(&bridge, "main");
-    let namespace = traces.see(&bridge, "main");
+    let first = traces.see(&bridge, "main");
     let call = busy(&bridge, "main");
-    kill(init_of(&namespace), Signal::KILL);
+    kill(first.pid(), Signal::KILL);
     assert_lost(call.outcome());
     assert_fresh(&bridge, "main");
     if env.runtime().kind.is_engine() {
@@ -90,10 +90,10 @@ fn a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once(env: &TestEnv
 fn a_sandbox_killed_from_outside_while_idle_is_replaced(env: &TestEnv) {
     let bridge = env.bridge().start();
     let mut traces = traces_of(&bridge, "main");
-    let namespace = traces.see(&bridge, "main");
+    let first = traces.see(&bridge, "main");
     let _ = bridge.run("x = 1").expect("success");
-    kill(init_of(&namespace), Signal::KILL);
-    traces.wait_until_gone(&namespace);
+    kill(first.pid(), Signal::KILL);
+    traces.wait_until_gone(first);
     // The news may take a moment through an engine; a call that was faster is told of the loss while it runs.
     let next = bridge.run("'x' in globals()").within(SOON);
     match next.status() {
@@ -110,10 +110,10 @@ fn a_sandbox_killed_from_outside_while_idle_is_replaced(env: &TestEnv) {
 fn killing_the_runtimes_client_leaves_no_sandbox_behind(env: &TestEnv) {
     let bridge = env.bridge().start();
     let mut traces = traces_of(&bridge, "main");
-    let namespace = traces.see(&bridge, "main");
+    let first = traces.see(&bridge, "main");
     let _ = bridge.run("x = 1").expect("success");
-    let guardian = traces.guardian().unwrap();
-    let clients: Vec<u32> = children(bridge.pid()).into_iter().filter(|pid| *pid != guardian).collect();
+    let runs = |pid: &u32| command_line(*pid).iter().any(|word| word == "run");
+    let clients: Vec<u32> = children(bridge.pid()).into_iter().filter(runs).collect();
     assert_eq!(clients.len(), 1, "{clients:?}");
     kill(clients[0], Signal::KILL);
     let next = bridge.run("'x' in globals()").within(SOON);
@@ -123,7 +123,7 @@ fn killing_the_runtimes_client_leaves_no_sandbox_behind(env: &TestEnv) {
         let _ = next.noting("is new");
     }
     if bridge.run("'x' in globals()").ok() == "False" {
-        traces.wait_until_gone(&namespace);
+        traces.wait_until_gone(first);
     }
     bridge.close();
     traces.assert_nothing_left();

@@ -8,10 +8,16 @@
 
 mod harness;
 
+mod attacks;
 mod execution;
+mod guardian;
 mod interrupts;
 mod leaks;
+mod lifecycle;
 mod losses;
+mod mcp;
+mod output;
+mod saved_tools;
 mod sessions;
 
 use std::process::ExitCode;
@@ -20,6 +26,20 @@ use libtest_mimic::Arguments;
 
 use harness::Suite;
 
+/// What the tests are about.
+const TOPICS: &[fn(&mut Suite)] = &[
+    attacks::register,
+    execution::register,
+    guardian::register,
+    interrupts::register,
+    leaks::register,
+    lifecycle::register,
+    losses::register,
+    mcp::register,
+    output::register,
+    saved_tools::register,
+    sessions::register,
+];
 /// Most of a test's time is waiting.
 const THREADS: usize = 4;
 
@@ -29,11 +49,9 @@ fn main() -> ExitCode {
     harness::suite::keep_panics();
     let mut suite = Suite::default();
     suite.runtimes();
-    execution::register(&mut suite);
-    interrupts::register(&mut suite);
-    leaks::register(&mut suite);
-    losses::register(&mut suite);
-    sessions::register(&mut suite);
+    for register in TOPICS {
+        register(&mut suite);
+    }
     let conclusion = libtest_mimic::run(&arguments, suite.trials);
     harness::env::remove_base();
     conclusion.exit_code()

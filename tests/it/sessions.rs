@@ -68,7 +68,7 @@ fn the_least_recently_used_idle_session_makes_room(env: &TestEnv) {
     assert!(!waiting.0.is_answered());
     busy_a.0.cancel();
     assert_eq!(waiting.outcome().ok(), "'cd'");
-    traces.wait_until_gone(&of_a);
+    traces.wait_until_gone(of_a);
     assert!(!busy_b.0.is_answered(), "a busy session is not ended");
     busy_b.0.cancel();
     bridge.close();
@@ -79,8 +79,8 @@ fn an_idle_session_ends_and_the_next_call_says_so(env: &TestEnv) {
     let bridge = env.bridge().var("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "1").start();
     let _ = bridge.run("x = 1").expect("success");
     let mut traces = traces(&bridge);
-    let namespace = traces.see(&bridge, "main");
-    traces.wait_until_gone(&namespace);
+    let first = traces.see(&bridge, "main");
+    traces.wait_until_gone(first);
     eventually("no container is left", Duration::from_secs(15), || {
         (traces.containers().is_empty() && traces.records().is_empty()).then_some(())
     });
@@ -97,8 +97,8 @@ fn a_throw_away_session_leaves_nothing(env: &TestEnv) {
     let bridge = env.bridge().start();
     let _ = bridge.run("x = 'main'").expect("success");
     let mut traces = traces(&bridge);
-    let namespace = traces.see(&bridge, "new");
-    traces.wait_until_gone(&namespace);
+    let first = traces.see_throw_away(&bridge, "new");
+    traces.wait_until_gone(first);
     let both: Vec<_> = (0..2)
         .map(|n| bridge.start_call(json!({ "code": format!("x = {n}; x"), "session": "new" })))
         .collect();
@@ -122,8 +122,8 @@ fn without_persistence_every_call_has_a_sandbox_of_its_own(env: &TestEnv) {
     let mut traces = traces(&bridge);
     let next = bridge.run("import os; ('x' in globals(), os.path.exists('/tmp/a'))").expect("success");
     assert_eq!((next.stdout().as_str(), next.notices().as_str()), ("(False, False)", ""), "{next}");
-    let namespace = traces.see(&bridge, "main");
-    traces.wait_until_gone(&namespace);
+    let first = traces.see_throw_away(&bridge, "main");
+    traces.wait_until_gone(first);
     // Calls of one name no longer queue: nothing is shared that would need it.
     let code = "print('ready', flush=True)\nimport time; time.sleep(1000)";
     let long = bridge.start_until_ready("main", code, json!({ "timeout": 100 }));

@@ -94,6 +94,14 @@ impl CliDriver {
         args.extend(self.constraints(spec, &profile));
         args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
         args.extend(dialect.environment(spec).map(|(key, value)| format!("--env={key}={value}")));
+        if let Some(bind) = root.iter().flat_map(|root| &root.binds).find(|bind| !is_plain(&bind.source)) {
+            tracing::debug!(path = %bind.source.display(), "cannot be a volume");
+            return Err(PlanError::UnsupportedRoot {
+                runtime: self.id.kind,
+                root: spec.root.clone(),
+                hint: "a path with a colon or a line end cannot be told to it; move the folder",
+            });
+        }
         let mut image = None;
         let reference = match &root {
             None => spec.root.to_string(),
@@ -334,6 +342,11 @@ impl CliDriver {
             },
         })
     }
+}
+
+/// Whether a path can stand in a `--volume`, whose parts are separated by colons.
+fn is_plain(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| !path.contains([':', '\n']))
 }
 
 /// A short name in full, as docker understands it: podman has no default registry on many hosts and must not ask.

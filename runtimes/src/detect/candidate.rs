@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
+use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Probe, RootProvider};
 use crate::cli::{CliDriver, EngineInfo};
@@ -46,18 +47,27 @@ impl Candidate {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
     ) -> Result<Choice, Refusal> {
         let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
         let mut last = None;
-        let mut ways = self.ways(&program).await?;
-        let (root, env) = self.root(asked, provider, &ways[0]).await?;
+        // Commands that ask or pull leave nothing behind: they can be given up in the middle.
+        let asking = async {
+            let ways = self.ways(&program).await?;
+            let root = self.root(asked, provider, &ways[0]).await?;
+            Ok((ways, root))
+        };
+        let (mut ways, (root, env)) = tokio::select! {
+            asked = asking => asked?,
+            () = stop.cancelled() => return Err(Refusal::Stopped),
+        };
         while !ways.is_empty() {
             let runtime = ways.remove(0);
             let driver = Arc::new(AnyDriver::new(runtime.clone()));
             let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
             spec.name = instance.next_name();
             spec.env.splice(0..0, env.iter().cloned());
-            match run_probe(&driver, &spec, probe, instance).await {
+            match run_probe(&driver, &spec, probe, instance, stop).await {
                 Ok(held) => {
                     let asked = asked.clone();
                     return Ok(Choice { runtime, root, asked, env, held, fallback: false });
@@ -194,6 +204,7 @@ async fn run_probe(
     spec: &SandboxSpec,
     probe: &Probe,
     instance: &Arc<Instance>,
+    stop: &CancellationToken,
 ) -> Result<crate::driver::HeldLimits, Refusal> {
     let launch_refusal = |error: LaunchError| match error {
         LaunchError::Exec(error) => refusal_of(&error),
@@ -212,13 +223,17 @@ async fn run_probe(
         }
         (output, sandbox.wait().await)
     };
-    let ended = tokio::time::timeout(probe.limit, run).await;
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(probe.limit, run) => Some(ended),
+        () = stop.cancelled() => None,
+    };
     let messages = sandbox.messages();
     let verdict = match ended {
-        Ok((output, Ok(End::Exited(0)))) if output == probe.expected => Ok(held),
-        Ok((_, Ok(end))) => Err(driver.explain(end, &messages)),
-        Ok((_, Err(error))) => Err(Refusal::Other { message: error.to_string() }),
-        Err(_) => {
+        None => Err(Refusal::Stopped),
+        Some(Ok((output, Ok(End::Exited(0))))) if output == probe.expected => Ok(held),
+        Some(Ok((_, Ok(end)))) => Err(driver.explain(end, &messages)),
+        Some(Ok((_, Err(error)))) => Err(Refusal::Other { message: error.to_string() }),
+        Some(Err(_)) => {
             let message = format!("the probe did not end within {:?}; {messages}", probe.limit);
             Err(Refusal::TimedOut { message })
         }

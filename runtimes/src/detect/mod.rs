@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
@@ -169,11 +170,14 @@ impl Detector {
     }
 
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    ///
+    /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
     pub async fn choose<P: RootProvider>(
         &self,
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
@@ -186,7 +190,7 @@ impl Detector {
             state.from_cache = true;
             return Ok(choice);
         }
-        let found = self.search(probe, provider, instance, &state.set_aside).await;
+        let found = self.search(probe, provider, instance, stop, &state.set_aside).await;
         if found.is_err() {
             state.set_aside.clear();
         }
@@ -229,6 +233,7 @@ impl Detector {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
         set_aside: &HashMap<RuntimeKind, Refusal>,
     ) -> Result<Choice, NothingWorks> {
         let mut tried = Vec::new();
@@ -237,12 +242,15 @@ impl Detector {
             for candidate in &mut candidates {
                 let verdict = match set_aside.get(&candidate.kind) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, probe, provider, instance).await,
+                    None => candidate.probe(root, probe, provider, instance, stop).await,
                 };
                 match verdict {
                     Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
                     Err(refusal) => {
                         tracing::debug!(runtime = %candidate.kind, %root, %refusal, "refused");
+                        if stop.is_cancelled() {
+                            return Err(NothingWorks { tried });
+                        }
                         tried.push((candidate.kind, root.clone(), refusal));
                     }
                 }
@@ -257,13 +265,14 @@ impl Detector {
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
+        stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, probe, provider, instance).await {
+                match candidate.probe(root, probe, provider, instance, stop).await {
                     Ok(choice) => {
                         works = Some(Choice { fallback: rank > 0, ..choice });
                         break;

@@ -100,6 +100,14 @@ class BackgroundTasks(CellTest):
         self.guest.until(lambda: b"tick 2" in self.guest.results[0].stdout)
         self.assertEqual(self.ok("task.done()").out, "True\n")
 
+    def test_a_cell_that_awaits_nothing_can_start_them(self):
+        self.ok("import asyncio\nasync def late(): return 'done'")
+        self.ok("task = asyncio.create_task(late())")
+        self.assertEqual(self.ok("await task").out, "'done'\n")
+        # A loop of the cell's own is not in the way of the session's.
+        result = self.ok("loop = asyncio.new_event_loop()\nloop.run_until_complete(loop.create_task(late()))")
+        self.assertEqual(result.out, "'done'\n")
+
     def test_they_go_on_in_later_async_cells(self):
         self.ok("import asyncio\nasync def later():\n    await asyncio.sleep(0.05)\n    return 'from before'\nt = asyncio.ensure_future(later())\nawait asyncio.sleep(0)")
         self.assertEqual(self.ok("await t").out, "'from before'\n")

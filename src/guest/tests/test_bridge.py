@@ -28,11 +28,11 @@ class Names(CellTest):
         with Guest() as guest:
             guest.run("import inspect, pkgutil\n[getattr(m, '__file__', None) for m in list(sys.modules.values())]")
             self.assertEqual(guest.run("type(runtime).__name__").out, "'LazyModule'\n")
-            self.assertEqual(guest.run("runtime.list_saved_tools()\ntype(runtime).__name__").out, "'module'\n")
+            self.assertEqual(guest.run("runtime.output\ntype(runtime).__name__").out, "'module'\n")
 
     def test_star_import_first(self):
         with Guest() as guest:
-            self.assertEqual(guest.run("from mcp.runtime import *\nlist_saved_tools()").out, "[]\n")
+            self.assertEqual(guest.run("from mcp.runtime import *\noutput is runtime.output").out, "True\n")
             self.assertEqual(guest.run("import mcp.nothing").error, "ModuleNotFoundError: No module named 'mcp.nothing'")
 
     def test_the_summary_lists_every_helper_and_nothing_else(self):
@@ -57,23 +57,44 @@ class Context(CellTest):
             self.assertEqual(guest.run("LOADED_MCP_SERVERS", {}).out, "[]\n")
 
 
+class Output(CellTest):
+    def test_arguments_and_text(self):
+        asked = []
+
+        def answer(params):
+            asked.append(params)
+            return {"text": "some text", "end": 15, "last": True}
+
+        self.guest.answers["output"] = answer
+        self.assertEqual(self.ok("runtime.output(3, 'stderr', 10, length=5)").out, "'some text'\n")
+        self.assertEqual(asked, [{"run_id": 3, "stream": "stderr", "start": 10, "length": 5}])
+        self.assertTrue(self.fails("runtime.output(3, 'stdin')").error.startswith("ValueError: "))
+
+    def test_pieces_are_put_together(self):
+        text = "0123456789"
+
+        def answer(params):
+            start, length = params["start"], params["length"]
+            wanted = len(text) - start if length is None else length
+            end = start + min(wanted, 4)
+            return {"text": text[start:end], "end": end, "last": wanted <= 4}
+
+        self.guest.answers["output"] = answer
+        self.assertEqual(self.ok("runtime.output(1), runtime.output(1, start=1, length=6)").out, "('0123456789', '123456')\n")
+
+
 class Queries(CellTest):
+    """Any question, by the way that all helpers take."""
+
     def setUp(self):
         self.guest.answers.clear()
         self.guest.queries.clear()
 
-    def test_arguments_and_values(self):
-        self.guest.answers["output"] = lambda params: params
-        result = self.ok("runtime.output(3, 'stderr', 10, length=5)")
-        self.assertEqual(result.out, "{'run_id': 3, 'stream': 'stderr', 'start': 10, 'length': 5}\n")
-        self.assertTrue(self.fails("runtime.output(3, 'stdin')").error.startswith("ValueError: "))
-
     def test_values_of_any_size_and_kind(self):
-        self.guest.answers["output"] = "ä" * 3_000_000
-        self.assertEqual(self.ok("len(runtime.output(1))").out, "3000000\n")
-        for value in None, 0, "", [], {"a": [1.5]}:
-            self.guest.answers["output"] = lambda params, value=value: value
-            self.assertEqual(json.loads(self.ok("import json\nprint(json.dumps(runtime.output(1)))").out), value)
+        self.guest.answers["echo"] = lambda params: params
+        self.assertEqual(self.ok("len(runtime._ask('echo', 'ä' * 3_000_000))").out, "3000000\n")
+        for value in "None", "0", "''", "[]", "{'a': [1.5, None]}":
+            self.assertEqual(self.ok("print(runtime._ask('echo', %s))" % value).out.strip(), value.strip("'"))
 
     def test_a_refusal_is_an_error(self):
         result = self.fails("def ask():\n    return runtime.output(9)\nask()")
@@ -82,17 +103,17 @@ class Queries(CellTest):
         self.assertNotIn("During handling", result.traceback)
 
     def test_too_much_is_refused_before_it_is_sent(self):
-        result = self.fails("runtime.output('x' * (65 << 20))")
+        result = self.fails("runtime._ask('echo', 'x' * (65 << 20))")
         self.assertIn("too much for one request", result.error)
         self.assertEqual(self.guest.queries, [])
 
     def test_many_threads_at_once_with_answers_out_of_order(self):
-        self.guest.answers["output"] = LATER
+        self.guest.answers["echo"] = LATER
         number = self.guest.start(
             """
 import threading
 got = {}
-def ask(i): got[i] = runtime.output(i)
+def ask(i): got[i] = runtime._ask('echo', i)
 threads = [threading.Thread(target=ask, args=(i,)) for i in range(20)]
 for t in threads: t.start()
 for t in threads: t.join()
@@ -101,16 +122,26 @@ sorted(got.items()) == [(i, i * i) for i in range(20)]
         )
         self.guest.until(lambda: len(self.guest.queries) == 20)
         for query, _, params in reversed(self.guest.queries):
-            self.guest.send(b"A", query, json.dumps({"ok": params["run_id"] ** 2}))
+            self.guest.send(b"A", query, json.dumps({"ok": params**2}))
         self.assertEqual(self.guest.finish(number).out, "True\n")
 
     def test_a_thread_may_wait_while_others_ask_and_runs_come_and_go(self):
-        self.guest.answers["output"] = LATER
-        self.ok("import threading\ndef ask(): print('late', runtime.output(0))\nthread = threading.Thread(target=ask); thread.start()")
+        self.guest.answers["echo"] = LATER
+        self.ok(
+            """
+            import threading
+            def ask(): print("late", runtime._ask("echo", 0))
+            thread = threading.Thread(target=ask); thread.start()
+            """
+        )
         self.guest.until(lambda: len(self.guest.queries) == 1)
         waiting = self.guest.queries[0][0]
-        self.guest.answers["output"] = "quick"
-        for code in "runtime.output(1)", "import asyncio\nawait asyncio.sleep(0)\nruntime.output(2)", "await runtime._ask_async('output', {})":
+        self.guest.answers["echo"] = "quick"
+        for code in (
+            "runtime._ask('echo', 1)",
+            "import asyncio\nawait asyncio.sleep(0)\nruntime._ask('echo', 2)",
+            "await runtime._ask_async('echo', 3)",
+        ):
             self.assertEqual(self.ok(code).out, "'quick'\n")
         self.assertEqual(self.ok("thread.is_alive()").out, "True\n")
         self.guest.send(b"A", waiting, '{"ok": "answer"}')
@@ -118,21 +149,32 @@ sorted(got.items()) == [(i, i * i) for i in range(20)]
         self.assertEqual(self.ok("thread.join(); 'joined'").out, "'joined'\n")
 
     def test_a_thread_that_asks_between_runs(self):
-        self.guest.answers["output"] = "between"
         with Guest() as guest:
-            guest.answers["output"] = "between"
-            guest.run("import threading\ndef ask(): print('got', runtime.output(1))\nthreading.Timer(0.05, ask).start()")
+            guest.answers["echo"] = "between"
+            guest.run("import threading\ndef ask(): print('got', runtime._ask('echo', 1))\nthreading.Timer(0.05, ask).start()")
             guest.until(lambda: b"got between" in guest.results[0].stdout)
             self.assertEqual(guest.run("1").out, "1\n")
 
+    def test_a_thread_that_waits_between_runs_is_not_left_behind_by_the_next_run(self):
+        """The main thread read for it; from the start of the run on it has to read for itself."""
+        with Guest() as guest:
+            guest.answers["echo"] = LATER
+            guest.run("import threading\ndef ask():\n    go.wait(); print('got', runtime._ask('echo', 1))\ngo = threading.Event()\nthreading.Thread(target=ask).start()\nthreading.Timer(0.05, go.set).start()")
+            guest.until(lambda: guest.queries)
+            number = guest.start("import time\nprint('running')\nwhile True: time.sleep(0.01)")
+            guest.until(lambda: guest.results[number].stdout == b"running\n")
+            guest.send(b"A", guest.queries[0][0], '{"ok": "it"}')
+            guest.until(lambda: b"got it" in guest.results[number].stdout)
+            guest.interrupt(number)
+            guest.finish(number)
+
     def test_the_reader_hands_over_to_whoever_still_waits(self):
         """The first thread to ask reads for all; when it has its answer, the others still get theirs."""
-        self.guest.answers["output"] = LATER
+        self.guest.answers["echo"] = LATER
         number = self.guest.start(
             """
 import threading, os
-def ask(i):
-    value = runtime.output(i); os.write(1, b'%d' % value)
+def ask(i): os.write(1, b'%d' % runtime._ask('echo', i))
 threads = [threading.Thread(target=ask, args=(i,)) for i in range(5)]
 for t in threads: t.start()
 for t in threads: t.join()
@@ -145,24 +187,27 @@ for t in threads: t.join()
         self.assertEqual(self.guest.finish(number).out, "12345")
 
     def test_awaited_queries_overlap(self):
-        self.guest.answers["output"] = LATER
+        self.guest.answers["echo"] = LATER
         for wrap in "print(%s)", "async def main(): print(%s)\nasyncio.run(main())":
             self.guest.queries.clear()
-            code = "import asyncio\n" + wrap % "await asyncio.gather(*[runtime._ask_async('output', i) for i in range(10)])"
-            number = self.guest.start(code)
+            asking = "await asyncio.gather(*[runtime._ask_async('echo', i) for i in range(10)])"
+            number = self.guest.start("import asyncio\n" + wrap % asking)
             self.guest.until(lambda: len(self.guest.queries) == 10)
             for query, _, params in reversed(self.guest.queries):
                 self.guest.send(b"A", query, json.dumps({"ok": params}))
             self.assertEqual(self.guest.finish(number).out, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")
 
+    def test_an_awaited_refusal_is_an_error(self):
+        self.assertEqual(self.fails("await runtime._ask_async('nothing', 1)").error, "mcp.runtime.MCPError: no such method: nothing")
+
     def test_background_tasks_ask_between_runs(self):
-        self.guest.answers["output"] = "kept"
+        self.guest.answers["echo"] = "kept"
         self.ok(
             """
             import asyncio
             async def later():
                 await asyncio.sleep(0.05)
-                print("awaited", await runtime._ask_async("output", {}), "plain", runtime.output(1))
+                print("awaited", await runtime._ask_async("echo", {}), "plain", runtime._ask("echo", 1))
             task = asyncio.create_task(later())
             await asyncio.sleep(0)
             """
@@ -181,7 +226,7 @@ for t in threads: t.join()
             import os, sys
             pid = os.fork()
             if not pid:
-                try: runtime.output(1)
+                try: runtime._ask("echo", 1)
                 except mcp.runtime.MCPError as error: print(error)
                 sys.stdout.flush(); os._exit(0)
             os.waitpid(pid, 0)[1]
@@ -203,6 +248,7 @@ class SavedTools(unittest.TestCase):
             self.saved[params["name"]] = params["source"]
 
         self.guest.answers["save_tool"] = save
+        self.guest.answers["list_saved_tools"] = lambda params: sorted(self.saved)
 
     def ok(self, code):
         result = self.guest.run(code)
@@ -246,7 +292,6 @@ class SavedTools(unittest.TestCase):
         del self.guest.answers["save_tool"]
         result = self.guest.run("def f(): pass\nsave_tool(f)")
         self.assertEqual(result.error, "mcp.runtime.MCPError: no such method: save_tool")
-        self.assertEqual(self.ok("runtime.list_saved_tools()").out, "[]\n")
         self.assertEqual(os.listdir(self.folder.name), [])
 
     @unittest.skipIf("chroot" in os.environ.get("GUEST_PYTHON", ""), "the guest does not see our folder")
@@ -261,7 +306,6 @@ class SavedTools(unittest.TestCase):
             guest.send(b"S", 0, "second\ndef second(): return first() + 1\n")
             result = guest.run("second()")
             self.assertEqual((result.out, result.notices), ("2\n", []))
-            self.assertEqual(guest.run("runtime.list_saved_tools()").out, "['first', 'second']\n")
             self.assertEqual(guest.run("import inspect; inspect.getsource(first)").out, "'def first(): return 1\\n'\n")
 
     def test_their_tracebacks_have_source_lines(self):
@@ -273,23 +317,26 @@ class SavedTools(unittest.TestCase):
     def test_a_broken_one_is_skipped_with_a_notice(self):
         with Guest() as guest:
             guest.send(b"S", 0, "broken\ndef broken(: pass")
-            guest.send(b"S", 0, "raises\nimport not_there\ndef raises(): pass")
-            guest.send(b"S", 0, "leaves\nraise SystemExit(1)")
+            guest.send(b"S", 0, "raises\ndef raises(x=not_there): pass")
+            guest.send(b"S", 0, "leaves\ndef leaves(x=exit(1)): pass")
+            guest.send(b"S", 0, "more\nprint('runs in every session')\ndef more(): pass")
+            guest.send(b"S", 0, "other\ndef print(): pass")
             guest.send(b"S", 0, "fine\ndef fine(): return 'fine'")
             result = guest.run("fine()")
             self.assertEqual((result.status, result.out), ("ok", "'fine'\n"))
-            self.assertEqual(len(result.notices), 3, result.notices)
+            self.assertEqual(len(result.notices), 5, result.notices)
             self.assertTrue(result.notices[0].startswith("The saved tool 'broken' is broken and was skipped: SyntaxError"))
-            self.assertIn("ModuleNotFoundError: No module named 'not_there'", result.notices[1])
+            self.assertIn("NameError: name 'not_there' is not defined", result.notices[1])
+            self.assertIn("it is not one function definition of that name", result.notices[3])
+            self.assertIn("it is not one function definition of that name", result.notices[4])
             self.assertEqual(guest.run("1").notices, [])
-            self.assertEqual(guest.run("runtime.list_saved_tools()").out, "['fine']\n")
 
     def test_one_that_hangs_is_interrupted_and_skipped(self):
         with Guest() as guest:
-            guest.send(b"S", 0, "hangs\nimport os; os.write(1, b'ready')\nwhile True: pass")
+            guest.send(b"S", 0, "hangs\ndef hangs(x=(print('ready'), all(True for _ in iter(int, 1)))): pass")
             guest.send(b"S", 0, "fine\ndef fine(): return 'fine'")
             number = guest.start("fine()")
-            guest.until(lambda: guest.results[number].stdout == b"ready")
+            guest.until(lambda: guest.results[number].stdout == b"ready\n")
             guest.interrupt(number)
             self.assertEqual(guest.finish(number).status, "interrupted")
             self.assertIn("'hangs'", guest.results[number].notices[0])

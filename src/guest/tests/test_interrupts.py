@@ -230,12 +230,12 @@ class Bookkeeping(InterruptTest):
 
     def test_in_a_query_to_the_host(self):
         for code in (
-            "runtime.output(1)",
-            "import asyncio\nawait asyncio.sleep(0)\nruntime.output(1)",
-            "await runtime._ask_async('output', {})",
-            "import asyncio\nasync def main(): await runtime._ask_async('output', {})\nasyncio.run(main())",
+            "runtime._ask('echo', 1)",
+            "import asyncio\nawait asyncio.sleep(0)\nruntime._ask('echo', 1)",
+            "await runtime._ask_async('echo', 1)",
+            "import asyncio\nasync def main(): await runtime._ask_async('echo', 1)\nasyncio.run(main())",
         ):
-            self.guest.answers["output"] = LATER
+            self.guest.answers["echo"] = LATER
             before = len(self.guest.queries)
             number = self.guest.start(code)
             self.guest.until(lambda: len(self.guest.queries) > before)
@@ -243,23 +243,23 @@ class Bookkeeping(InterruptTest):
             self.assertEqual(self.guest.finish(number).status, "interrupted")
             # The answer that nobody waits for any more does not come to somebody else.
             self.guest.send(b"A", self.guest.queries[-1][0], '{"ok": "stale"}')
-            self.guest.answers["output"] = "fresh"
-            self.assertEqual(self.ok("runtime.output(1)").out, "'fresh'\n")
+            self.guest.answers["echo"] = "fresh"
+            self.assertEqual(self.ok("runtime._ask('echo', 1)").out, "'fresh'\n")
 
     def test_queries_under_fire(self):
         chance = random.Random(3)
         with Guest() as guest:
-            guest.answers["output"] = lambda params: params["run_id"]
+            guest.answers["echo"] = lambda params: params
             guest.run("seen = []")
             for _ in range(200):
-                number = guest.start("for i in range(5):\n    assert runtime.output(i) == i\nseen.append(1)")
+                number = guest.start("for i in range(5):\n    assert runtime._ask('echo', i) == i\nseen.append(1)")
                 deadline = time.perf_counter() + chance.random() * 0.001
                 while time.perf_counter() < deadline and number not in guest.done:
                     guest.receive_now()
                 guest.interrupt(number)
                 result = guest.finish(number)
                 self.assertIn(result.status, ("ok", "interrupted"), result)
-            self.assertEqual(guest.run("runtime.output(77)").out, "77\n")
+            self.assertEqual(guest.run("runtime._ask('echo', 77)").out, "77\n")
 
 
 if __name__ == "__main__":

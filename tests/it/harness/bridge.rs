@@ -261,17 +261,22 @@ impl<'a> Bridge<'a> {
         for (key, value) in more.as_object().into_iter().flatten() {
             arguments[key] = value.clone();
         }
-        let token = format!("token-{id}");
+        let token = progress_token(&json!(id));
         let pending = self.expect_answer(&json!(id), "tools/call");
         self.send(&json!({
             "jsonrpc": "2.0", "id": id, "method": "tools/call",
             "params": { "name": "run_python", "arguments": arguments, "_meta": { "progressToken": token } },
         }));
-        self.wait_for("the code was ready", |message| {
-            message["method"] == "notifications/progress"
-                && message["params"]["progressToken"] == *token
-                && message["params"]["message"].as_str().is_some_and(|text| text.contains("ready"))
-        });
+        let mut others = self.shared.others.lock().unwrap();
+        while progress_of(&others.0, &pending.id).is_none() {
+            if pending.is_answered() {
+                drop(others);
+                panic!("the code never said 'ready': {}", PendingCall(pending).outcome());
+            }
+            assert!(!others.1, "the connection ended before the code was ready");
+            others = self.shared.another.wait(others).unwrap();
+        }
+        drop(others);
         PendingCall(pending)
     }
 
@@ -358,8 +363,13 @@ impl Shared {
         let waiting =
             answers.then(|| self.waiting.lock().unwrap().remove(&message["id"].to_string())).flatten();
         match waiting {
-            // Nobody waits any more when the test has let go of the answer.
-            Some(sender) => drop(sender.send(Arrived { message, at })),
+            Some(sender) => {
+                // Nobody waits any more when the test has let go of the answer.
+                let _ = sender.send(Arrived { message, at });
+                // Taken and released, so that who has just looked for the answer is asleep by now.
+                drop(self.others.lock().unwrap());
+                self.another.notify_all();
+            }
             None => {
                 self.others.lock().unwrap().0.push(message);
                 self.another.notify_all();
@@ -437,7 +447,27 @@ impl Pending<'_> {
 #[must_use]
 pub(crate) struct PendingCall<'a>(pub(crate) Pending<'a>);
 
+fn progress_token(id: &Value) -> String {
+    format!("token-{id}")
+}
+
+/// The latest progress of a call that has said `ready`.
+fn progress_of(messages: &[Value], id: &Value) -> Option<String> {
+    let token = progress_token(id);
+    let texts = messages.iter().filter(|message| {
+        message["method"] == "notifications/progress" && message["params"]["progressToken"] == *token
+    });
+    let mut texts = texts.filter_map(|message| message["params"]["message"].as_str());
+    texts.rfind(|text| text.contains("ready")).map(String::from)
+}
+
 impl PendingCall<'_> {
+    /// The line with which a call started by [`Bridge::start_until_ready`] said that it was ready.
+    pub(crate) fn progress(&self) -> String {
+        let others = self.0.bridge.shared.others.lock().unwrap();
+        progress_of(&others.0, &self.0.id).expect("the call has made no progress")
+    }
+
     pub(crate) fn outcome(self) -> Outcome {
         let what = self.0.what.clone();
         let (message, elapsed) = self.0.answer();

@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::bridge::Bridge;
 use super::env::TestEnv;
-use super::process::{eventually, processes};
+use super::process::{eventually, processes, start_time};
 
 /// A removal takes two seconds at most; the rest is for a loaded machine.
 pub(crate) const REMOVAL: Duration = Duration::from_secs(15);
@@ -24,10 +25,28 @@ pub(crate) struct Traces<'a> {
     pub(crate) id: String,
     /// The instance's folder.
     pub(crate) folder: PathBuf,
-    /// Process id namespaces of its sandboxes, as `/proc` shows them.
-    namespaces: BTreeSet<PathBuf>,
+    /// The first processes of its sandboxes, with which all others end.
+    first: BTreeSet<First>,
     /// Parts of paths that its containers' mounts have.
     mounts: BTreeSet<String>,
+}
+
+/// The first process of a sandbox's process id namespace. The kernel gives the numbers of processes and of namespaces to
+/// others once they are free; the time of its start tells it from those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct First {
+    pid: u32,
+    start: u64,
+}
+
+impl First {
+    pub(crate) fn pid(self) -> u32 {
+        self.pid
+    }
+
+    fn is_there(self) -> bool {
+        start_time(self.pid) == Some(self.start)
+    }
 }
 
 /// The instance of a bridge that has run something.
@@ -35,7 +54,7 @@ pub(crate) fn traces<'a>(bridge: &Bridge<'a>) -> Traces<'a> {
     let env = bridge.env();
     let (id, folder) = instance_of(env, bridge.pid()).expect("the bridge has no instance");
     let mounts = BTreeSet::from([format!("codebridge-{id}"), folder.display().to_string()]);
-    Traces { env, id, folder, namespaces: BTreeSet::new(), mounts }
+    Traces { env, id, folder, first: BTreeSet::new(), mounts }
 }
 
 /// The id and the folder of the instance that this process owns.
@@ -48,13 +67,25 @@ pub(crate) fn instance_of(env: &TestEnv, pid: u32) -> Option<(String, PathBuf)> 
 }
 
 impl<'a> Traces<'a> {
-    /// Remembers the sandbox that a session runs in, and returns its process id namespace.
-    pub(crate) fn see(&mut self, bridge: &Bridge<'a>, session: &str) -> PathBuf {
-        let code = "import os\nprint(os.readlink('/proc/self/ns/pid'))";
-        let namespace = PathBuf::from(bridge.run_in(session, code).ok());
-        self.namespaces.insert(namespace.clone());
+    /// Remembers the sandbox that a session runs in, and returns its first process.
+    pub(crate) fn see(&mut self, bridge: &Bridge<'a>, session: &str) -> First {
+        let first = first_of(&namespace_of(bridge, session));
+        self.first.insert(first);
         self.see_containers();
-        namespace
+        first
+    }
+
+    /// Remembers the sandbox of a throw-away session, whose first process is seen while it runs.
+    pub(crate) fn see_throw_away(&mut self, bridge: &Bridge<'a>, session: &str) -> First {
+        let code =
+            "import os, time\nprint('ready', os.readlink('/proc/self/ns/pid'), flush=True)\ntime.sleep(1000)";
+        let call = bridge.start_until_ready(session, code, json!({ "timeout": 100 }));
+        let said = call.progress();
+        let first = first_of(Path::new(said.trim_start_matches("ready ")));
+        self.first.insert(first);
+        self.see_containers();
+        call.0.cancel();
+        first
     }
 
     /// Remembers where the engine has mounted the containers that there are now.
@@ -63,9 +94,12 @@ impl<'a> Traces<'a> {
             return;
         }
         for name in self.containers() {
-            let inspected =
-                self.env.run([self.env.runtime().kind.name(), "container", "inspect", &name]).ok();
-            let inspected: Value = serde_json::from_str(&inspected).unwrap();
+            let inspected = self.env.run([self.env.runtime().kind.name(), "container", "inspect", &name]);
+            if !inspected.status.success() {
+                // It was on its way out.
+                continue;
+            }
+            let inspected: Value = serde_json::from_str(&inspected.stdout).unwrap();
             let container = &inspected[0];
             self.mounts.insert(container["Id"].as_str().unwrap().into());
             if let Some(merged) = container["GraphDriver"]["Data"]["MergedDir"].as_str() {
@@ -95,9 +129,9 @@ impl<'a> Traces<'a> {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// The processes of the sandboxes that were seen.
+    /// The sandboxes that were seen and still have processes.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        self.namespaces.iter().flat_map(|namespace| processes_in(namespace)).collect()
+        self.first.iter().filter(|first| first.is_there()).map(|first| first.pid).collect()
     }
 
     /// The guardian's process.
@@ -137,35 +171,34 @@ impl<'a> Traces<'a> {
 
     /// Nothing may be left a few seconds from now.
     pub(crate) fn wait_until_nothing_is_left(&self, limit: Duration) {
-        eventually(&format!("nothing of instance {} is left", self.id), limit, || {
-            self.left().is_empty().then_some(())
-        });
+        let deadline = Instant::now() + limit;
+        while !self.left().is_empty() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
         self.assert_nothing_left();
     }
 
     /// Waits until a sandbox that was seen has no process any more.
-    pub(crate) fn wait_until_gone(&self, namespace: &Path) {
-        eventually("the sandbox's processes are gone", REMOVAL, || {
-            processes_in(namespace).is_empty().then_some(())
-        });
+    pub(crate) fn wait_until_gone(&self, first: First) {
+        eventually("the sandbox's processes are gone", REMOVAL, || (!first.is_there()).then_some(()));
     }
 }
 
-/// The processes in a process id namespace.
-pub(crate) fn processes_in(namespace: &Path) -> Vec<u32> {
-    processes()
-        .filter(|pid| fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|it| it == namespace))
-        .collect()
+/// The process id namespace that a session's code runs in, as `/proc` shows it.
+fn namespace_of(bridge: &Bridge<'_>, session: &str) -> PathBuf {
+    PathBuf::from(bridge.run_in(session, "import os\nprint(os.readlink('/proc/self/ns/pid'))").ok())
 }
 
 /// The process that is number 1 in there.
-pub(crate) fn init_of(namespace: &Path) -> u32 {
-    let is_init = |pid: &u32| {
+fn first_of(namespace: &Path) -> First {
+    let is_first = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         ids.is_some_and(|ids| ids.split_whitespace().next_back() == Some("1"))
     };
-    processes_in(namespace).into_iter().find(is_init).expect("the sandbox has no first process")
+    let is_in = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|it| it == namespace);
+    let pid = processes().filter(is_in).find(is_first).expect("the sandbox has no first process");
+    First { pid, start: start_time(pid).expect("the sandbox has just ended") }
 }
 
 /// The control groups that are named after an instance's sandboxes.

@@ -348,10 +348,26 @@ pub(crate) fn children(of: u32) -> Vec<u32> {
     processes().filter(|pid| parent_of(*pid) == Some(of)).collect()
 }
 
-/// Field 4 of `/proc/PID/stat`; the command before it may hold anything.
 fn parent_of(pid: u32) -> Option<u32> {
+    stat_field(pid, 4)?.parse().ok()
+}
+
+/// When a process was started, in ticks since boot; None when there is none, or a dead one that nobody has asked about yet.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    let dead = matches!(stat_field(pid, 3)?.as_str(), "Z" | "X");
+    if dead { None } else { stat_field(pid, 22)?.parse().ok() }
+}
+
+/// A field of `/proc/PID/stat` after the second one, the command, which may hold anything.
+fn stat_field(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
+    stat[stat.rfind(')')? + 1..].split_whitespace().nth(number - 3).map(String::from)
+}
+
+/// The words of a process's command line.
+pub(crate) fn command_line(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// Sends a signal to a process that the test knows to be its own.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -30,7 +31,8 @@ impl Suite {
     /// Tests that need no runtime.
     pub(crate) fn once(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         for &(name, test) in tests {
-            let trial = Trial::ignorable_test(format!("{topic}::{name}"), move || run(None, test));
+            let trial =
+                Trial::ignorable_test(format!("{topic}::{name}"), move || run_beside_others(None, test));
             self.trials.push(trial);
         }
     }
@@ -38,6 +40,20 @@ impl Suite {
     /// Tests that have to hold on every runtime.
     pub(crate) fn each_runtime(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         self.on(&Runtime::ALL, topic, tests);
+    }
+
+    /// Likewise, while no other test of the same user runs: what they leave behind, any other bridge would sweep.
+    pub(crate) fn each_runtime_alone(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
+        for runtime in Runtime::ALL {
+            for &(name, test) in tests {
+                let name = format!("{runtime}::{topic}::{name}");
+                let alone = move || {
+                    let _alone = lock_of(Some(runtime)).write().unwrap_or_else(PoisonError::into_inner);
+                    run(Some(runtime), test)
+                };
+                self.trials.push(Trial::ignorable_test(name, alone));
+            }
+        }
     }
 
     /// Tests that have to hold as every user of some kinds of runtimes.
@@ -51,7 +67,7 @@ impl Suite {
         for &runtime in rows {
             for &(name, test) in tests {
                 let name = format!("{runtime}::{topic}::{name}");
-                self.trials.push(Trial::ignorable_test(name, move || run(Some(runtime), test)));
+                self.trials.push(Trial::ignorable_test(name, move || run_beside_others(Some(runtime), test)));
             }
         }
     }
@@ -87,12 +103,28 @@ pub(crate) fn keep_panics() {
     }));
 }
 
+/// The words of this thread's last panic, once.
+pub(crate) fn last_panic() -> String {
+    PANIC.take().unwrap_or_default()
+}
+
 fn message(payload: &dyn Any) -> &str {
     payload
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("a panic without a word")
+}
+
+/// One for each user, held for reading by every test but those that have to be alone.
+fn lock_of(runtime: Option<Runtime>) -> &'static RwLock<()> {
+    static LOCKS: [RwLock<()>; 2] = [RwLock::new(()), RwLock::new(())];
+    &LOCKS[usize::from(runtime.is_some_and(|runtime| runtime.as_user))]
+}
+
+fn run_beside_others(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
+    let _beside_others = lock_of(runtime).read().unwrap_or_else(PoisonError::into_inner);
+    run(runtime, test)
 }
 
 fn run(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
@@ -108,7 +140,7 @@ fn run(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
     match result {
         Ok(()) if !hung => Ok(Completion::Completed),
         _ => {
-            let why = PANIC.take().unwrap_or_default();
+            let why = last_panic();
             let hung = if hung { "the test hung and was ended; " } else { "" };
             Err(Failed::from(format!("{hung}{why}{story}")))
         }

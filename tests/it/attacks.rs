@@ -1,0 +1,32 @@
+//! Attempts that must fail, with the exact refusal, on every runtime.
+//!
+//! The attacks are data: Python in `attacks/`, in sections that say how they end. Those of the first kind are tried in
+//! processes of their own, all of them in one sandbox for each runtime; where it does no harm they are tried outside of
+//! one as well, where they must end in another way, which shows that it is the sandbox that refuses. Those of the second
+//! kind use up their session: it ends with a reason, the bridge stays as it is, and the next call runs.
+
+mod catalogue;
+mod quick;
+mod sessions;
+
+use std::panic::{self, AssertUnwindSafe};
+
+use crate::harness::{Runtime, Suite, TestEnv, suite};
+
+pub(crate) fn register(suite: &mut Suite) {
+    quick::register(suite);
+    sessions::register(suite);
+}
+
+/// Runs something in a test's place of its own; the words of its panic, if it has one.
+fn in_a_place<T>(runtime: Option<Runtime>, run: impl Fn(&TestEnv) -> T) -> Result<T, String> {
+    let env = TestEnv::new(runtime);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| run(&env)));
+    let story = env.guard().story();
+    let hung = env.close();
+    match result {
+        Ok(value) if !hung => Ok(value),
+        Ok(_) => Err(format!("it hung{story}")),
+        Err(_) => Err(format!("{}{story}", suite::last_panic())),
+    }
+}

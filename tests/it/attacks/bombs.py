@@ -1,0 +1,108 @@
+# What uses up a session. It ends with a reason, the bridge stays as it is, and the next call has a fresh session.
+
+## memory at once
+# refused on cgroup: error: limit of 512 MiB
+# refused on rlimit: error: MemoryError
+page = bytearray(2 << 30)
+
+## memory bit by bit
+# refused on cgroup: error: limit of 512 MiB
+# refused on rlimit: error: MemoryError
+pages = []
+while True:
+    pages.append(bytearray(16 << 20))
+
+## memory shared with children
+# refused on cgroup: error: limit of 512 MiB
+# refused on rlimit: error: OSError: [Errno 12] Cannot allocate memory
+import mmap, resource
+
+grouped = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+pages = []
+while True:
+    pages.append(mmap.mmap(-1, 64 << 20))
+    if grouped:
+        for place in range(0, 64 << 20, 4096):
+            pages[-1][place] = 1
+
+## memory in children
+# allowed on cgroup: success: 2 of 4
+# allowed on rlimit: success: 4 of 4
+# A control group ends those that are too many; without one each process has the limit for itself.
+import os, signal
+
+started = []
+for number in range(4):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        page = bytearray(200 << 20)
+        os.write(writer, b"x")
+        signal.pause()
+    os.close(writer)
+    started.append((child, os.read(reader, 1)))
+living = 0
+for child, word in started:
+    os.kill(child, signal.SIGTERM)
+    living += word == b"x" and os.waitpid(child, 0)[1] == signal.SIGTERM
+print(living, "of", len(started))
+
+## processes without end
+# timeout: 1
+# refused: timeout: longer than its timeout
+import os
+
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass
+
+## output without end
+# timeout: 1
+# refused: timeout: longer than its timeout
+import os
+
+while True:
+    os.write(1, b"x" * 65536)
+
+## lines on both streams without end
+# timeout: 1
+# refused: timeout: longer than its timeout
+import os
+
+while True:
+    os.write(1, b"\n" * 65536)
+    os.write(2, b"\n" * 65536)
+
+## output of background threads without end
+# allowed: success
+import os, threading
+
+
+def flood():
+    while True:
+        os.write(1, b"x" * 65536)
+
+
+for number in range(3):
+    threading.Thread(target=flood, daemon=True).start()
+
+## a stopped interpreter
+# timeout: 1
+# refused: timeout: longer than its timeout
+import os, signal
+
+os.kill(os.getpid(), signal.SIGSTOP)
+while True:
+    pass
+
+## a session that heeds nothing
+# timeout: 1
+# refused: timeout: did not heed the interrupt
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass

@@ -1,0 +1,168 @@
+//! Attacks in processes of their own: one sandbox a runtime tries them all, each is a test.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use libtest_mimic::{Completion, Failed, Trial};
+use serde_json::{Value, json};
+
+use super::catalogue::{Attack, Mechanism};
+use super::in_a_place;
+use crate::harness::matrix::{Machine, Runtime, which};
+use crate::harness::{Suite, TestEnv};
+
+const PRELUDE: &str = include_str!("prelude.py");
+/// Name and text of each file.
+const FILES: [(&str, &str); 6] = [
+    ("system_calls", include_str!("system_calls.py")),
+    ("network", include_str!("network.py")),
+    ("files", include_str!("files.py")),
+    ("execution", include_str!("execution.py")),
+    ("processes", include_str!("processes.py")),
+    ("limits", include_str!("limits.py")),
+];
+/// In the bridge's environment, and to be found nowhere in a sandbox.
+const WORD: &str = "a-word-of-the-host";
+
+static ATTACKS: LazyLock<Vec<(&str, Vec<Arc<Attack>>)>> = LazyLock::new(|| {
+    FILES.map(|(topic, text)| (topic, Attack::all_of(text).into_iter().map(Arc::new).collect())).into()
+});
+
+/// How each attack ended, by topic and name, and what holds the limits there.
+#[derive(Debug)]
+struct Report {
+    outcomes: HashMap<(String, String), String>,
+    mechanism: Mechanism,
+}
+
+pub(crate) fn register(suite: &mut Suite) {
+    for runtime in Runtime::ALL {
+        for (topic, attacks) in ATTACKS.iter() {
+            for attack in attacks {
+                let (topic, attack) = ((*topic).to_string(), Arc::clone(attack));
+                let name = format!("{runtime}::attacks::{topic}::{}", attack.test_name());
+                suite.trials.push(Trial::ignorable_test(name, move || check(runtime, &topic, &attack)));
+            }
+        }
+    }
+    for (topic, attacks) in ATTACKS.iter() {
+        for attack in attacks.iter().filter(|attack| attack.differs_outside) {
+            let (topic, attack) = ((*topic).to_string(), Arc::clone(attack));
+            let name = format!("attacks::outside::{topic}::{}", attack.test_name());
+            suite.trials.push(Trial::test(name, move || check_outside(&topic, &attack)));
+        }
+    }
+}
+
+fn check(runtime: Runtime, topic: &str, attack: &Attack) -> Result<Completion, Failed> {
+    if let Err(reason) = Machine::get().works(runtime) {
+        return Ok(Completion::ignored_with(reason));
+    }
+    static REPORTS: [OnceLock<Result<Report, String>>; 7] = [const { OnceLock::new() }; 7];
+    let index = Runtime::ALL.iter().position(|known| *known == runtime).unwrap();
+    let report = REPORTS[index].get_or_init(|| in_a_place(Some(runtime), inside)).as_ref()?;
+    let expected = attack.outcome(runtime, report.mechanism);
+    match report.outcomes.get(&(topic.into(), attack.name.clone())) {
+        Some(outcome) if expected.split(" or ").any(|one| one == outcome.trim()) => Ok(Completion::Completed),
+        outcome => Err(format!("expected {expected:?}, got {outcome:?}\n{}", attack.code).into()),
+    }
+}
+
+fn check_outside(topic: &str, attack: &Attack) -> Result<(), Failed> {
+    static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
+    let report = REPORT.get_or_init(|| in_a_place(None, outside)).as_ref()?;
+    let runtime = Runtime::ALL[0];
+    let refused = attack.outcome(runtime, Mechanism::Cgroup);
+    match report.outcomes.get(&(topic.into(), attack.name.clone())) {
+        Some(outcome) if outcome != refused => Ok(()),
+        outcome => Err(format!("{outcome:?} outside of any sandbox, too\n{}", attack.code).into()),
+    }
+}
+
+/// What a host has that no sandbox may reach: listeners, a file, a process.
+struct Host {
+    tcp: TcpListener,
+    abstract_socket: UnixListener,
+    socket: UnixListener,
+    known: Value,
+}
+
+impl Host {
+    fn new(env: &TestEnv) -> Self {
+        let name = format!("codebridge-attack-{}-{}", std::process::id(), env.number());
+        let path = env.folder("tmp").join("attack.sock");
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let abstract_socket =
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        let socket = UnixListener::bind(&path).unwrap();
+        let known = json!({
+            "port": tcp.local_addr().unwrap().port(),
+            "abstract": name,
+            "socket": path,
+            "file": env.write("tmp/attack.txt", "a file of the host"),
+            "pid": std::process::id(),
+            "word": WORD,
+        });
+        Self { tcp, abstract_socket, socket, known }
+    }
+
+    /// How many have called.
+    fn callers(&self) -> usize {
+        self.tcp.set_nonblocking(true).unwrap();
+        self.abstract_socket.set_nonblocking(true).unwrap();
+        self.socket.set_nonblocking(true).unwrap();
+        std::iter::from_fn(|| self.tcp.accept().ok()).count()
+            + std::iter::from_fn(|| self.abstract_socket.accept().ok()).count()
+            + std::iter::from_fn(|| self.socket.accept().ok()).count()
+    }
+
+    /// The prelude, and an attempt of these attacks.
+    fn cell<'a>(&self, attacks: impl Iterator<Item = &'a Arc<Attack>>) -> String {
+        let attacks: Vec<_> = attacks.map(|attack| (&attack.name, &attack.code)).collect();
+        format!("{PRELUDE}\nHOST = {}\nattempt({})\n", self.known, json!(attacks))
+    }
+}
+
+/// One line of JSON an attack: name and outcome.
+fn take(topic: &str, lines: &str, outcomes: &mut HashMap<(String, String), String>) {
+    for line in BufReader::new(lines.as_bytes()).lines() {
+        let (name, outcome): (String, String) = serde_json::from_str(&line.unwrap()).unwrap();
+        outcomes.insert((topic.into(), name), outcome);
+    }
+}
+
+fn inside(env: &TestEnv) -> Report {
+    let host = Host::new(env);
+    // Whoever starts the bridge may leave descriptors open; nothing of them may reach a sandbox.
+    let leaky = ["/bin/sh", "-c", "exec 7<\"$0\" && exec \"$@\"", host.known["file"].as_str().unwrap()];
+    let bridge = env.bridge().var("CODEBRIDGE_ATTACK", WORD).behind(leaky).start();
+    let mut outcomes = HashMap::new();
+    for (topic, attacks) in ATTACKS.iter() {
+        let output = bridge.call(json!({ "code": host.cell(attacks.iter()), "timeout": 100 })).ok();
+        take(topic, &output, &mut outcomes);
+    }
+    let mechanism = Mechanism::of(&bridge);
+    assert_eq!(host.callers(), 0, "somebody reached the host's listeners");
+    let _ = bridge.close();
+    Report { outcomes, mechanism }
+}
+
+/// As root, with its own mounts, host name and IPC so that nothing is changed whatever happens.
+fn outside(env: &TestEnv) -> Report {
+    let host = Host::new(env);
+    let mut outcomes = HashMap::new();
+    for (topic, attacks) in ATTACKS.iter() {
+        let cell = host.cell(attacks.iter().filter(|attack| attack.differs_outside));
+        let mut command = env.command(which("unshare").unwrap());
+        let program = ["--mount", "--ipc", "--uts", "--", "/usr/bin/python3", "-I", "-"];
+        command.argv.extend(program.map(Into::into));
+        let output = command.run_with_input(env.guard(), cell.as_bytes()).ok();
+        take(topic, &output, &mut outcomes);
+    }
+    assert_eq!(host.callers(), 3, "the listeners were there to be reached");
+    Report { outcomes, mechanism: Mechanism::Cgroup }
+}

@@ -1,0 +1,141 @@
+//! Attacks that use up their session, with forged frames or too much of something.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+
+use libtest_mimic::{Completion, Failed, Trial};
+use serde_json::json;
+
+use super::catalogue::{Attack, Mechanism};
+use super::in_a_place;
+use crate::harness::matrix::{Machine, Runtime};
+use crate::harness::{Suite, TestEnv};
+
+/// The files, and what is put before each of their attacks.
+const FILES: [(&str, &str, &str); 2] = [
+    ("bombs", include_str!("bombs.py"), ""),
+    ("frames", include_str!("frames.py"), include_str!("frames_prelude.py")),
+];
+/// The bridge's memory stays below this, whatever a sandbox does.
+const BRIDGE_MEMORY: u64 = 300 << 20;
+/// A ping is answered within this, whatever a sandbox does.
+const PING: Duration = Duration::from_secs(2);
+
+static ATTACKS: LazyLock<Vec<Vec<Arc<Attack>>>> = LazyLock::new(|| {
+    FILES.map(|(_, text, _)| Attack::all_of(text).into_iter().map(Arc::new).collect()).into()
+});
+
+/// How one attack ended.
+#[derive(Debug)]
+struct End {
+    /// Status of the call, and all that was said with it.
+    status: String,
+    said: String,
+    /// Status of the next call in the session.
+    next: String,
+    /// What the next call that was to succeed printed.
+    after: String,
+    ping: Duration,
+}
+
+#[derive(Debug)]
+struct Report {
+    ends: HashMap<String, End>,
+    mechanism: Mechanism,
+    memory: u64,
+}
+
+pub(crate) fn register(suite: &mut Suite) {
+    for (place, runtime) in Runtime::ALL.into_iter().enumerate() {
+        for (file, (topic, ..)) in FILES.iter().enumerate() {
+            for attack in &ATTACKS[file] {
+                let attack = Arc::clone(attack);
+                let name = format!("{runtime}::attacks::{topic}::{}", attack.test_name());
+                let trial = move || with_report(place, file, |report| check(runtime, &attack, report));
+                suite.trials.push(Trial::ignorable_test(name, trial));
+            }
+            let name = format!("{runtime}::attacks::{topic}::the_bridge_stays_small");
+            let trial = move || with_report(place, file, stays_small);
+            suite.trials.push(Trial::ignorable_test(name, trial));
+        }
+    }
+}
+
+fn with_report(
+    place: usize,
+    file: usize,
+    check: impl FnOnce(&Report) -> Result<(), Failed>,
+) -> Result<Completion, Failed> {
+    static REPORTS: [[OnceLock<Result<Report, String>>; FILES.len()]; 7] =
+        [const { [const { OnceLock::new() }; FILES.len()] }; 7];
+    let runtime = Runtime::ALL[place];
+    if let Err(reason) = Machine::get().works(runtime) {
+        return Ok(Completion::ignored_with(reason));
+    }
+    let report = REPORTS[place][file].get_or_init(|| in_a_place(Some(runtime), |env| attack_all(env, file)));
+    check(report.as_ref()?).map(|()| Completion::Completed)
+}
+
+fn check(runtime: Runtime, attack: &Attack, report: &Report) -> Result<(), Failed> {
+    let end = &report.ends[&attack.name];
+    let expected = attack.outcome(runtime, report.mechanism);
+    let (status, said) = expected.split_once(": ").unwrap_or((expected, ""));
+    let story = format!("expected {expected:?}\n{end:#?}\n{}", attack.code);
+    for (holds, what) in [
+        (end.status == status, "another status"),
+        (end.said.contains(said), "other words"),
+        (end.next == attack.next.as_deref().unwrap_or("success"), "the next call"),
+        (end.after == "42", "the session does not go on"),
+        (end.ping < PING, "a ping had to wait"),
+    ] {
+        if !holds {
+            return Err(format!("{what}: {story}").into());
+        }
+    }
+    Ok(())
+}
+
+fn stays_small(report: &Report) -> Result<(), Failed> {
+    match report.memory < BRIDGE_MEMORY {
+        true => Ok(()),
+        false => Err(format!("the bridge needed {} MiB", report.memory >> 20).into()),
+    }
+}
+
+/// One bridge takes all attacks of a file, each in a session of its own.
+fn attack_all(env: &TestEnv, file: usize) -> Report {
+    let (.., prelude) = FILES[file];
+    let bridge = env.bridge().start();
+    let mut ends = HashMap::new();
+    for attack in &ATTACKS[file] {
+        let session = attack.test_name();
+        let _ = bridge.run_in(&session, "0").expect("success");
+        let mut arguments = json!({ "code": format!("{prelude}\n{}", attack.code), "session": session });
+        if let Some(timeout) = attack.timeout {
+            arguments["timeout"] = timeout.into();
+        }
+        let call = bridge.start_call(arguments);
+        let (_, ping) = bridge.request("ping", json!({})).answer();
+        let outcome = call.outcome();
+        let said = [outcome.error(), &outcome.notices(), &outcome.stdout()].join("\n");
+        let next = || bridge.call(json!({ "code": "40 + 2", "session": session, "timeout": 5 }));
+        let mut after = next();
+        let status_of_next = after.status().to_string();
+        if status_of_next != "success" {
+            after = next();
+        }
+        let end = End {
+            status: outcome.status().into(),
+            said: said.chars().take(3000).collect(),
+            next: status_of_next,
+            after: after.stdout().lines().last().unwrap_or_default().into(),
+            ping,
+        };
+        ends.insert(attack.name.clone(), end);
+    }
+    let mechanism = Mechanism::of(&bridge);
+    let memory = bridge.peak_memory();
+    let _ = bridge.close();
+    Report { ends, mechanism, memory }
+}

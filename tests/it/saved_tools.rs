@@ -1,0 +1,61 @@
+//! `save_tool`: a function that is there in every later session, and a broken one that costs nobody a session.
+
+use std::fs;
+
+use crate::harness::{Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime(
+        "saved_tools",
+        tests![a_saved_function_is_there_in_every_later_session, a_broken_tool_is_reported_and_skipped],
+    );
+}
+
+fn a_saved_function_is_there_in_every_later_session(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let _ = bridge.run_in("earlier", "1").expect("success");
+    let code = "def double(n):\n    '''Twice as much.'''\n    return 2 * n\nsave_tool(double)";
+    assert!(bridge.run(code).ok().contains("double"));
+    let _ = bridge.run("@save_tool\ndef triple(n):\n    return 3 * n\n").expect("success");
+    assert_eq!(bridge.run("triple(2)").ok(), "6", "as a decorator it leaves the function");
+    assert_eq!(
+        bridge.run_in("later", "double(21), triple(1), runtime.list_saved_tools()").ok(),
+        "(42, 3, ['double', 'triple'])"
+    );
+    assert_eq!(bridge.run_in("new", "double(1)").ok(), "2");
+    assert_eq!(
+        bridge.run_in("later", "import inspect; print(inspect.getsource(triple).strip())").ok(),
+        "def triple(n):\n    return 3 * n"
+    );
+    let _ = bridge.run("save_tool(lambda: 1)").expect("error");
+    bridge.close();
+    let source = fs::read_to_string(env.home().join("MCPs/tools/double.py")).unwrap();
+    assert!(source.starts_with("def double(n):"), "{source}");
+    let after_a_restart = env.bridge().start();
+    assert_eq!(after_a_restart.run("double(4), triple(4)").ok(), "(8, 12)");
+    let replaced = "def double(n):\n    return n + n + 0.5\nsave_tool(double)";
+    let _ = after_a_restart.run(replaced).expect("success");
+    assert_eq!(after_a_restart.run_in("new", "double(1)").ok(), "2.5");
+    after_a_restart.close();
+}
+
+fn a_broken_tool_is_reported_and_skipped(env: &TestEnv) {
+    let state = env.folder("state");
+    env.write("state/tools/broken.py", "def broken(:\n    pass\n");
+    env.write("state/tools/raises.py", "raise RuntimeError('not today')\n");
+    env.write("state/tools/exits.py", "raise SystemExit(3)\n");
+    env.write("state/tools/good.py", "def good():\n    return 'good'\n");
+    env.write("state/tools/not a name.py", "1 / 0\n");
+    env.write("state/tools/notes.txt", "1 / 0\n");
+    env.write("state/tools/bytes.py", b"def bytes_(): return '\xff'\n");
+    let bridge = env.bridge().var("MCP_BRIDGE_STATE_DIR", &state).start();
+    let outcome = bridge.run("good()").expect("success");
+    assert_eq!(outcome.stdout(), "'good'");
+    for name in ["broken", "raises", "exits"] {
+        assert!(outcome.notices().contains(&format!("'{name}'")), "{outcome}");
+    }
+    let again = bridge.run("good()").expect("success");
+    assert_eq!(again.notices(), "", "it is said once");
+    bridge.close();
+}
