@@ -165,7 +165,8 @@ impl<'a> Scores<'a> {
     fn prefer_servers(&mut self, named: &[f32]) {
         for (server, certainty) in self.index.servers.iter().zip(named).filter(|(_, named)| **named > 0.0) {
             let gain = 1.0 + self.index.weights.server * certainty;
-            self.tools[server.range()].iter_mut().for_each(|score| *score *= gain);
+            let base = self.index.weights.base * certainty;
+            self.tools[server.range()].iter_mut().for_each(|score| *score = (*score + base) * gain);
         }
     }
 

@@ -49,7 +49,9 @@ impl Synonyms {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
             if let Some((left, right)) = line.split_once('>') {
-                synonyms.add(&phrases(left), &phrases(right), Nearness::Related);
+                let left = phrases(left);
+                synonyms.add(&left, &phrases(right), Nearness::Related);
+                synonyms.add(&left, &left, Nearness::Related);
             } else if let Some((left, right)) = line.split_once('~') {
                 let (left, right) = (phrases(left), phrases(right));
                 synonyms.add(&left, &left, Nearness::Same);

@@ -36,6 +36,8 @@ pub struct Weights {
     pub act: f32,
     /// What a tool gains when the query names its server.
     pub server: f32,
+    /// What it counts by itself.
+    pub base: f32,
     /// What the server's name then loses as a word.
     pub server_word: f32,
     /// What the best tools of a server give to the others.
@@ -59,6 +61,7 @@ impl Default for Weights {
             name_fit: 0.5,
             act: 0.1,
             server: 1.5,
+            base: 0.5,
             server_word: 0.4,
             neighbours: 0.1,
         }
