@@ -35,6 +35,9 @@ const MOST_WORDS: [u16; FIELDS] = [48, 48, 64, 400, 160, 500];
 /// How deep and how wide a schema is looked through.
 const MOST_DEPTH: usize = 6;
 const MOST_NODES: usize = 600;
+/// The shortest word that is looked for inside a name, and the longest ending of a form of a word.
+const SHORTEST_GLUED: usize = 3;
+const LONGEST_ENDING: usize = 3;
 /// Marks the fields of a word that stands once in each.
 const ONCE_EACH: u8 = 1 << 7;
 
@@ -189,6 +192,7 @@ impl<'a> Tally<'a> {
         for sentence in sentences(&doc.description).filter(|sentence| !refrains.contains(sentence)) {
             if field == Field::Lead && says_something(sentence) {
                 tally.add(Field::Lead, sentence);
+                tally.add_glued(&doc.name, sentence);
                 field = Field::Text;
             } else {
                 tally.add(Field::Text, sentence);
@@ -196,6 +200,24 @@ impl<'a> Tally<'a> {
         }
         tally.schema(&doc.input_schema, MOST_DEPTH);
         ToolTerms { lengths: tally.lengths, counts: tally.counts.into_iter().collect() }
+    }
+
+    /// Names like `xreadgroup` hold words that the first sentence has.
+    fn add_glued(&mut self, name: &str, lead: &str) {
+        let mut names = Vec::new();
+        for_each_word(name, |word| names.push(word.to_owned()));
+        let mut glued: Vec<String> = Vec::new();
+        for_each_word(lead, |word| {
+            let is_inside = |name: &String| {
+                name.contains(word) && (!name.starts_with(word) || name.len() > word.len() + LONGEST_ENDING)
+            };
+            if word.len() >= SHORTEST_GLUED && !is_stop_word(word) && names.iter().any(is_inside) {
+                glued.push(word.to_owned());
+            }
+        });
+        glued.sort_unstable();
+        glued.dedup();
+        glued.iter().for_each(|word| self.count(Field::Name as usize, word));
     }
 
     fn add(&mut self, field: Field, text: &str) {
@@ -211,17 +233,21 @@ impl<'a> Tally<'a> {
             if is_stop_word(word) {
                 return;
             }
-            let id = match self.ids.get(word) {
-                Some(id) => *id,
-                None => {
-                    let id = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
-                    self.ids.insert(word.to_owned(), id);
-                    id
-                }
-            };
-            let count = &mut self.counts.entry(id).or_default()[field];
-            *count = count.saturating_add(1);
+            self.count(field, word);
         });
+    }
+
+    fn count(&mut self, field: usize, word: &str) {
+        let id = match self.ids.get(word) {
+            Some(id) => *id,
+            None => {
+                let id = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+                self.ids.insert(word.to_owned(), id);
+                id
+            }
+        };
+        let count = &mut self.counts.entry(id).or_default()[field];
+        *count = count.saturating_add(1);
     }
 
     fn schema(&mut self, schema: &Value, depth: usize) {
