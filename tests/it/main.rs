@@ -11,6 +11,7 @@ mod harness;
 mod attacks;
 mod detection;
 mod execution;
+mod fakes;
 mod guardian;
 mod images;
 mod interrupts;
@@ -34,6 +35,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     detection::register,
     execution::register,
+    fakes::register,
     guardian::register,
     images::register,
     interrupts::register,
