@@ -13,6 +13,7 @@ mod detection;
 mod execution;
 mod fakes;
 mod guardian;
+mod house;
 mod images;
 mod interrupts;
 mod leaks;
@@ -37,6 +38,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     guardian::register,
+    house::register,
     images::register,
     interrupts::register,
     leaks::register,
