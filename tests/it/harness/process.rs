@@ -314,14 +314,6 @@ impl Drop for Running {
     }
 }
 
-/// "exit 3" or "signal 9".
-pub(crate) fn ended_how(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit {code}"),
-        (None, signal) => format!("signal {}", signal.unwrap_or(0)),
-    }
-}
-
 pub(crate) fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(pid.try_into().unwrap()).unwrap()
 }
