@@ -82,7 +82,7 @@ class SessionLoop:
             if error is None:
                 # Nothing, or an interrupt in the first or last steps of `drive`.
                 error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if isinstance(error, asyncio.CancelledError) and self.interrupts:
+            if isinstance(error, asyncio.CancelledError) and interrupts.count:
                 error = KeyboardInterrupt().with_traceback(error.__traceback__)
             if error is not None:
                 raise error
@@ -114,7 +114,7 @@ class SessionLoop:
         """Lets background tasks run until there is a frame, or something else to look at."""
         self.open()
         readable_elsewhere = guest.part("queries").Sleeper(channel.inbox)
-        readable_elsewhere.wake = lambda: self.loop.call_soon_threadsafe(self.loop.stop)
+        readable_elsewhere.wake = lambda: self.loop.call_soon_threadsafe(self.stop_waiting)
         channel.sleepers[id(readable_elsewhere)] = readable_elsewhere
         self.idle = True
         try:
@@ -126,15 +126,19 @@ class SessionLoop:
             self.idle = False
             del channel.sleepers[id(readable_elsewhere)]
 
-    def leave(self):
-        """In a forked child: back out of the loop, whose descriptors belong to the parent as well."""
+    def stop_waiting(self):
+        # A stop that is asked for while it waits must not hit what runs later.
         if self.idle:
             self.loop.stop()
 
+    def leave(self):
+        """In a forked child: back out of the loop, whose descriptors belong to the parent as well."""
+        self.stop_waiting()
+
     def on_frames(self):
         read_frames()
-        if self.idle and channel.inbox:
-            self.loop.stop()
+        if channel.inbox:
+            self.stop_waiting()
 
     # Failures that nobody asked about.
 

@@ -98,12 +98,7 @@ def prune(told, seen):
     if told is None or id(told) in seen:
         return
     seen.add(id(told))
-    stack = told.stack
-    if stack and stack[0].filename.startswith(OURS):
-        # Down to the cell there is our way into it, and that of the event loop.
-        users = (index for index, frame in enumerate(stack) if frame.filename in guest.sources)
-        del stack[: next(users, 0)]
-    stack[:] = [frame for frame in stack if not frame.filename.startswith(OURS)]
+    told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(OURS)]
     for other in told.__cause__, told.__context__, *(getattr(told, "exceptions", None) or ()):
         prune(other, seen)
 

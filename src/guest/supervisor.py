@@ -19,8 +19,9 @@ LARGEST_FRAME = 64 * 1024 * 1024
 FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"A", b"S"), LARGEST_FRAME)
 # Between the end of the control channel and the end of the process that held it.
-EXIT_GRACE = 0.5
+EXIT_GRACE = 2
 OOM_COUNTERS = "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"
+SOFTWARE_FAILURE = 70
 
 
 class Violation(Exception):
@@ -85,7 +86,7 @@ class Supervisor:
         except BaseException:
             # Our own mistake; the traceback goes to the sandbox's stderr, which is the log of the container.
             sys.excepthook(*sys.exc_info())
-            self.leave(70)
+            self.leave(SOFTWARE_FAILURE)
 
     def prepare(self):
         for number in _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGPIPE:
@@ -110,6 +111,8 @@ class Supervisor:
         else:
             events = self.poll.poll(max(0, (self.deadline - time.monotonic()) * 1000))
             if time.monotonic() >= self.deadline:
+                # It may have ended while we waited for the host.
+                self.reap()
                 raise Violation("a closed control channel")
         for descriptor, _ in events:
             if descriptor in self.outputs:
@@ -308,9 +311,11 @@ class Supervisor:
             self.send_host(b"N", self.run, reason.encode())
             self.signal_group(_signal.SIGKILL)
             os.kill(self.child, _signal.SIGKILL)
-            self.report_end(os.waitpid(self.child, 0)[1])
+            os.waitpid(self.child, 0)
+            # Our SIGKILL would be taken for one of the kernel's, for want of memory.
+            self.report_end(SOFTWARE_FAILURE << 8)
         finally:
-            self.leave(70)
+            self.leave(SOFTWARE_FAILURE)
 
     def leave(self, code):
         self.signal_group(_signal.SIGKILL)

@@ -6,6 +6,7 @@
 //! kind use up their session: it ends with a reason, the bridge stays as it is, and the next call runs.
 
 mod catalogue;
+mod mounts;
 mod quick;
 mod sessions;
 
@@ -14,6 +15,7 @@ use std::panic::{self, AssertUnwindSafe};
 use crate::harness::{Runtime, Suite, TestEnv, suite};
 
 pub(crate) fn register(suite: &mut Suite) {
+    mounts::register(suite);
     quick::register(suite);
     sessions::register(suite);
 }

@@ -28,6 +28,8 @@ PARTS = (
     "runtime",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
+# Then it sees other files than we do.
+IN_CHROOT = "chroot" in PYTHON[0]
 # A guard against hangs, not a measure of anything: far beyond what a slow machine needs.
 PATIENCE = 60
 
@@ -90,6 +92,8 @@ class Guest:
             stdout=subprocess.PIPE,
             stderr=stderr,
             bufsize=0,
+            # Settings of the Python that runs the tests are none of the guest's.
+            env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
         )
         self.to = self.process.stdin.fileno()
         self.source = self.process.stdout.fileno()

@@ -51,6 +51,10 @@ class Await(CellTest):
             self.assertEqual(self.ok("async def main(): return 'ran'\nasyncio.run(main())").out, "'ran'\n")
         self.assertEqual(self.ok("await asyncio.sleep(0, 'loop is back')").out, "'loop is back'\n")
 
+    def test_the_loop_of_the_session_is_the_current_one_in_plain_cells(self):
+        self.ok("import asyncio\nawait asyncio.sleep(0)\nours = asyncio.get_running_loop()")
+        self.assertEqual(self.ok("loop = asyncio.get_event_loop()\nloop.run_until_complete(asyncio.sleep(0, loop is ours))").out, "True\n")
+
     def test_an_exception_shows_the_users_frames_only(self):
         result = self.fails("import asyncio\nasync def bad():\n    await asyncio.sleep(0)\n    raise ValueError('bad')\nawait bad()")
         self.assertEqual(result.error, "ValueError: bad")

@@ -5,7 +5,7 @@ import os
 import tempfile
 import unittest
 
-from guest_client import LATER, Guest
+from guest_client import IN_CHROOT, LATER, Guest
 from test_cells import CellTest
 
 
@@ -294,7 +294,7 @@ class SavedTools(unittest.TestCase):
         self.assertEqual(result.error, "mcp.runtime.MCPError: no such method: save_tool")
         self.assertEqual(os.listdir(self.folder.name), [])
 
-    @unittest.skipIf("chroot" in os.environ.get("GUEST_PYTHON", ""), "the guest does not see our folder")
+    @unittest.skipIf(IN_CHROOT, "the guest does not see our folder")
     def test_a_copy_lies_in_the_projects_folder(self):
         self.ok("def f(): return 'ä'\nsave_tool(f)")
         with open(os.path.join(self.folder.name, "f.py"), encoding="utf-8") as file:

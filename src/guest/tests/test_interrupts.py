@@ -49,7 +49,8 @@ class PlainCode(InterruptTest):
         self.assertEqual(self.ok("len(kept)").out, "5\n")
 
     def test_a_blocked_sleep(self):
-        result = self.interrupted("import time\ndef linger():\n    time.sleep(1000)\n" + READY_IN_LINGER + "linger()")
+        # CPython itself misses one that comes between its last look and the system call, hence the second.
+        result = self.interrupted("import time\ndef linger():\n    time.sleep(1000)\n" + READY_IN_LINGER + "linger()", repeat=1)
         self.assertIn("time.sleep(1000)", result.traceback)
 
     def test_a_blocked_lock(self):
@@ -215,7 +216,10 @@ class Bookkeeping(InterruptTest):
                 guest.interrupt(number)
                 result = guest.finish(number)
                 self.assertIn(result.status, ("ok", "error", "interrupted"), result)
-                self.assertNotIn("codebridge", result.traceback + result.err)
+                self.assertNotIn("codebridge", result.traceback)
+                # Python itself drops an exception that hits a callback of a weak reference, and says so.
+                if "Exception ignored in" not in result.err:
+                    self.assertNotIn("codebridge", result.err)
                 if result.status == "error":
                     self.assertEqual(result.error, "ValueError: own", result)
                 interrupted += result.status == "interrupted"
@@ -241,10 +245,53 @@ class Bookkeeping(InterruptTest):
             self.guest.until(lambda: len(self.guest.queries) > before)
             self.guest.interrupt(number)
             self.assertEqual(self.guest.finish(number).status, "interrupted")
+            self.assertEqual(self.ok("runtime._guest.channel.asked").out, "{}\n")
             # The answer that nobody waits for any more does not come to somebody else.
             self.guest.send(b"A", self.guest.queries[-1][0], '{"ok": "stale"}')
             self.guest.answers["echo"] = "fresh"
             self.assertEqual(self.ok("runtime._ask('echo', 1)").out, "'fresh'\n")
+
+    def test_one_that_comes_as_the_run_begins_is_not_lost(self):
+        """After the interpreter has said that it begins, before it lets interrupts in."""
+        with Guest() as guest:
+            guest.run(
+                "import time\nchannel = runtime._guest.channel\nsend = channel.send\n"
+                "def slow(*frames):\n    send(*frames)\n    if frames[0][0] == b'B': time.sleep(0.1)\n"
+                "channel.send = slow"
+            )
+            number = guest.start("while True: pass")
+            guest.interrupt(number)
+            self.assertEqual(guest.finish(number).status, "interrupted")
+
+    def test_at_every_line_of_a_query(self):
+        """The signal is raised by a trace function, before the first line of our code, the second, and so on."""
+        tracing = """
+import asyncio, signal, sys
+def trace(frame, event, argument):
+    global lines
+    if not frame.f_code.co_filename.startswith("<codebridge "): return None
+    if event == "line":
+        lines += 1
+        if lines == target: signal.raise_signal(signal.SIGINT)
+    return trace
+state = runtime._guest.channel
+async def ask(): return await runtime._ask_async("echo", 1)
+"""
+        for ask in "runtime._ask('echo', 1)", "await ask()", "asyncio.run(ask())":
+            with Guest() as guest:
+                guest.answers["echo"] = lambda params: params
+                guest.run(tracing)
+                guest.run(ask)
+                for target in range(1, 1000):
+                    result = guest.run("target, lines = %d, 0\nsys.settrace(trace)\n%s\n" % (target, ask))
+                    guest.run("sys.settrace(None)")
+                    # Nobody is left waiting, nothing is locked, and the next question gets its answer.
+                    after = guest.run("print(state.asked, state.sleepers, state.reader.locked(), runtime._ask('echo', 'next'))")
+                    self.assertEqual(after.out, "{} {} False next\n", (target, result))
+                    if result.status == "ok":
+                        break
+                    self.assertEqual(result.status, "interrupted", result)
+                self.assertGreater(target, 20)
 
     def test_queries_under_fire(self):
         chance = random.Random(3)

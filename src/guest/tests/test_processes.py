@@ -4,12 +4,11 @@ import os
 import subprocess
 import threading
 import time
+import types
 import unittest
 
-from guest_client import BOOT, PYTHON, Ended, Guest, blob, frame
+from guest_client import BOOT, IN_CHROOT, PYTHON, Ended, Guest, blob, frame, source
 from test_cells import CellTest
-
-IN_CHROOT = "chroot" in PYTHON[0]
 
 
 def gone(pid):
@@ -149,6 +148,11 @@ class Ends(unittest.TestCase):
             self.assertEqual(guest.wait_end(), Ended("exit 0", 0))
             self.assertTrue(gone(child))
 
+    def test_signals_to_the_supervisor_do_nothing(self):
+        with Guest() as guest:
+            guest.run("import os, signal\nfor s in 'INT', 'TERM', 'HUP', 'QUIT', 'PIPE': os.kill(os.getppid(), getattr(signal, 'SIG' + s))")
+            self.assertEqual(guest.run("'alive'").out, "'alive'\n")
+
     def test_the_host_hangs_up(self):
         guest = Guest()
         pids = guest.run("import os, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\nprint(os.getpid(), child.pid)").out.split()
@@ -191,7 +195,8 @@ class Ends(unittest.TestCase):
             self.assertEqual(guest.run("'alive'").out, "'alive'\n")
 
     def test_process_bound_of_the_settings(self):
-        with Guest("address_space=%d processes=7" % (4 << 30)) as guest:
+        with Guest("data=%d address_space=%d processes=7" % (1 << 30, 4 << 30)) as guest:
+            self.assertIn(str(1 << 30), guest.run("import resource\nresource.getrlimit(resource.RLIMIT_DATA)").out)
             self.assertEqual(guest.run("import resource\nresource.getrlimit(resource.RLIMIT_NPROC)").out, "(7, 7)\n")
             self.assertEqual(guest.run("resource.getrlimit(resource.RLIMIT_AS)[1]").out, "%d\n" % (4 << 30))
 
@@ -213,7 +218,7 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.run(self.FIND)
             self.number = guest.start(code + "\nimport time\ntime.sleep(1000)")
             end = guest.wait_end()
-            self.assertEqual(end, Ended("signal 9", 137))
+            self.assertEqual(end, Ended("exit 70", 70))
             self.notices = guest.results[self.number].notices
             self.assertTrue(self.notices and "protocol was broken" in self.notices[0], guest.results)
             self.assertNotIn(self.number, guest.done)
@@ -249,13 +254,13 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.run(self.FIND)
             number = guest.start("os.write(up, %r)\n" % frame(b"D", 2, b"ok 0\n"))
             self.assertEqual(guest.finish(number).status, "ok")
-            self.assertEqual(guest.wait_end(), Ended("signal 9", 137))
+            self.assertEqual(guest.wait_end(), Ended("exit 70", 70))
 
     def test_everything_closed(self):
         with Guest() as guest:
             guest.start("import os\nos.closerange(0, 2000)")
             end = guest.wait_end()
-            self.assertIn(end, (Ended("exit 70", 70), Ended("signal 9", 137)))
+            self.assertEqual(end, Ended("exit 70", 70))
 
     def test_frames_in_pieces_and_many_at_once(self):
         with Guest() as guest:
@@ -280,6 +285,29 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.start("import time; time.sleep(1000)")
             guest.start("1")
             self.assertEqual(guest.wait_end().status, 70)
+
+
+class Pumping(unittest.TestCase):
+    def test_a_pipe_that_is_never_empty_is_left_after_what_it_could_hold(self):
+        """The part itself, with a writer that fills the pipe again at once."""
+        part = types.ModuleType("supervisor")
+        exec(compile(source("supervisor.py"), "supervisor.py", "exec"), part.__dict__)
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        self.addCleanup(os.close, write_end)
+        os.write(write_end, b"x" * 60000)
+        supervisor = part.Supervisor(0, -1, -1, -1, -1, read_end, -1)
+        supervisor.outputs = {read_end: b"O"}
+        sent = []
+
+        def send_host(kind, number, payload):
+            sent.append(len(payload))
+            self.assertLess(sum(sent), 2 * part.PIPE_CAPACITY)
+            os.write(write_end, payload)
+
+        supervisor.send_host = send_host
+        supervisor.drain()
+        self.assertGreaterEqual(sum(sent), part.PIPE_CAPACITY)
 
 
 class ProcessOne(unittest.TestCase):
@@ -331,6 +359,47 @@ others()
     def test_all_go_with_it(self):
         self.guest.start("import os, subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nos._exit(5)")
         self.assertEqual(self.guest.wait_end(), Ended("exit 5", 5))
+
+
+class OutOfMemory(unittest.TestCase):
+    """In a control group of its own, which it sees as the container would."""
+
+    V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
+    def setUp(self):
+        if IN_CHROOT:
+            self.skipTest("the guest does not see /sys")
+        root, limit = (self.V1, "memory.limit_in_bytes") if os.path.isdir(self.V1) else (self.V2, "memory.max")
+        self.group = os.path.join(root, "guest-test-%d" % os.getpid())
+        try:
+            os.mkdir(self.group)
+            self.addCleanup(self.remove)
+            with open(os.path.join(self.group, limit), "w") as file:
+                file.write(str(60 << 20))
+        except OSError as error:
+            self.skipTest("no control group can be made here: %s" % error)
+        script = 'echo $$ > "$0/cgroup.procs" && mount --bind "$0" %s && exec "$@"' % root
+        self.prefix = ["unshare", "-m", "sh", "-c", script, self.group]
+
+    def remove(self):
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return os.rmdir(self.group)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def test_the_end_says_so(self):
+        for _ in range(3):
+            with Guest(prefix=self.prefix) as guest:
+                guest.start("keep = []\nwhile True: keep.append(bytearray(1 << 20))")
+                self.assertEqual(guest.wait_end(), Ended("signal 9 oom", 137))
+        # The group's count stands at three now, which is not this one's affair.
+        with Guest(prefix=self.prefix) as guest:
+            guest.start("import os; os._exit(3)")
+            self.assertEqual(guest.wait_end(), Ended("exit 3", 3))
 
 
 if __name__ == "__main__":

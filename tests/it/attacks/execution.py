@@ -100,7 +100,7 @@ os.execv("/tmp/setuid", ["setuid"])
 
 ## the setuid programs of the image
 # allowed: done: []
-# Asked for their help, they say nothing of who they are; a copy of the kernel's word does.
+# Who they are is the kernel's word, once they run; some of them take their time.
 import glob
 import subprocess
 
@@ -114,6 +114,7 @@ for place in glob.glob("/usr/bin/*") + glob.glob("/usr/sbin/*"):
                 raised.append(place)
         except (FileNotFoundError, ProcessLookupError):
             pass
+        process.kill()
         process.communicate()
 result = raised
 

@@ -53,7 +53,7 @@ wait()
 
 ## notices without end
 # allowed: success
-for number in range(200000):
+for number in range(50000):
     send(b"N", run, b"\x1b[31mnotice %d" % number)
 
 ## tracebacks without end
@@ -64,16 +64,16 @@ while True:
 
 ## questions without an end and a reader
 # timeout: 2
-# refused: timeout:
+# refused: timeout
 question = b'{"method":"list_saved_tools","params":{}}'
 number = 1
 while True:
     number += 1
     send(b"Q", number, question)
 
-## a question of 64 MiB
+## a question of 24 MiB
 # allowed: success: understand
-question = b'{"params":[' + b"0," * (31 << 20) + b'0],"method":"list_saved_tools"}'
+question = b'{"params":[' + b"0," * (12 << 20) + b'0],"method":"output"}'
 print(ask(question))
 
 ## a question as deep as it is long
@@ -81,24 +81,22 @@ print(ask(question))
 print(ask(b'{"method":"output","params":' + b"[" * (1 << 20) + b"]" * (1 << 20) + b"}"))
 
 ## a tool outside of the folder
-# allowed: success: 5 refused
+# allowed: success: 5 refused: '../escape' is no name of a function
 import json
 
 names = "../escape", "/tmp/escape", "a/b", "nul\0", "x" * 100000
 answers = [ask(json.dumps({"method": "save_tool", "params": {"name": name, "source": "x"}}).encode()) for name in names]
-print(sum("is no name of a function" in answer["error"] for answer in answers), "refused")
+print(sum("error" in answer for answer in answers), "refused:", answers[0]["error"])
 
 ## a frame past process 1
 # refused: error: the sandbox sent a frame of
 # It ends the session whatever it claims to be.
-for place in pipes_of_process_1():
-    os.write(place, b"O" + bytes(4) + b"\xff\xff\xff\xff" * 20)
+os.write(host(), b"O" + bytes(4) + b"\xff\xff\xff\xff" * 20)
 wait()
 
 ## garbage past process 1
 # refused: error: the sandbox sent a frame of
-for place in pipes_of_process_1():
-    os.write(place, bytes(range(255, 0, -1)))
+os.write(host(), bytes(range(255, 0, -1)))
 wait()
 
 ## other code in process 1
@@ -112,3 +110,11 @@ with open("/proc/1/mem", "r+b", buffering=0) as memory:
             memory.write(b"\xcc" * (end - start))
 signal_process_1()
 wait()
+
+## notices that steer a terminal
+# allowed: success: �[31mred
+send(b"N", run, b"\x1b[31mred")
+
+## a notice longer than all output
+# allowed: success: nnnnnnnnnn
+send(b"N", run, b"n" * (1 << 16))
