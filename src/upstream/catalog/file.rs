@@ -17,7 +17,8 @@ const LARGEST_HEAD: usize = 64 << 20;
 /// Bytes of a file.
 pub(super) const LARGEST: u64 = 128 << 20;
 
-pub(super) fn encode(key: &str, docs: &ServerDocs) -> Vec<u8> {
+/// None when it would be too large to be read again.
+pub(super) fn encode(key: &str, docs: &ServerDocs) -> Option<Vec<u8>> {
     let mut head = Writer::default();
     head.text(key);
     for text in [&docs.about.title, &docs.about.instructions] {
@@ -38,7 +39,8 @@ pub(super) fn encode(key: &str, docs: &ServerDocs) -> Vec<u8> {
     file.number(head.len() as u64);
     file.block(&compress(&head, LEVEL));
     docs.docs.write(&mut file);
-    file.finish()
+    let bytes = file.finish();
+    (head.len() <= LARGEST_HEAD && bytes.len() as u64 <= LARGEST).then_some(bytes)
 }
 
 /// None when it is not such a file, not of this key, or damaged where that can be seen at once.
@@ -86,24 +88,24 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written() {
         let docs = docs();
-        let bytes = encode("k", &docs);
+        let bytes = encode("k", &docs).unwrap();
         let read = decode("k", &bytes).unwrap();
         assert_eq!((read.about(), read.cut(), read.tools()), (docs.about(), docs.cut(), docs.tools()));
         assert_eq!(read.cut().tools, 1);
         assert_eq!(read.terms(), docs.terms());
         assert_eq!(read.docs(), docs.docs());
-        assert_eq!(encode("k", &read), bytes);
+        assert_eq!(encode("k", &read).unwrap(), bytes);
     }
 
     #[test]
     fn a_file_of_another_key_is_none() {
-        assert!(decode("other", &encode("k", &docs())).is_none());
+        assert!(decode("other", &encode("k", &docs()).unwrap()).is_none());
     }
 
     #[test]
     fn damage_anywhere_is_seen_or_harmless() {
         let docs = docs();
-        let bytes = encode("k", &docs);
+        let bytes = encode("k", &docs).unwrap();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x41;

@@ -98,7 +98,7 @@ impl Store {
     /// Writes documentation, unless the file has it already.
     pub(super) fn write(&self, key: &str, docs: &ServerDocs) -> io::Result<Stamp> {
         let path = self.path(key).ok_or_else(|| io::Error::other("the key is too long for a file name"))?;
-        let bytes = file::encode(key, docs);
+        let bytes = file::encode(key, docs).ok_or_else(|| io::Error::other("it is too large"))?;
         if let Ok(old) = fs::read(&path)
             && old == bytes
         {
