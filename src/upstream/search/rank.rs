@@ -5,8 +5,6 @@ use super::query::{Concept, Query};
 
 /// The part of what a concept can be worth that counts as having found it.
 const FOUND: f32 = 0.5;
-/// The tools of a server that speak for it.
-const SPEAKERS: usize = 3;
 
 /// A tool that was found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +29,6 @@ impl Index {
         scores.prefer_servers(&query.servers);
         scores.prefer_names();
         scores.prefer_acts(&query);
-        scores.prefer_neighbours();
         self.best(&scores.tools, limit)
     }
 
@@ -191,26 +188,6 @@ impl<'a> Scores<'a> {
         for (score, acts) in self.tools.iter_mut().zip(&self.index.acts) {
             if acts.contradict(query.acts) {
                 *score *= 1.0 - self.index.weights.act;
-            }
-        }
-    }
-
-    /// Tools of a server that fits as a whole.
-    fn prefer_neighbours(&mut self) {
-        let weight = self.index.weights.neighbours;
-        for server in &self.index.servers {
-            let scores = &mut self.tools[server.range()];
-            let mut best = [0.0f32; SPEAKERS];
-            for score in scores.iter() {
-                let place = best.partition_point(|better| better >= score);
-                if place < SPEAKERS {
-                    best[place..].rotate_right(1);
-                    best[place] = *score;
-                }
-            }
-            let mean = best.iter().sum::<f32>() / SPEAKERS as f32;
-            for score in scores.iter_mut().filter(|score| **score > 0.0) {
-                *score += weight * (mean - *score);
             }
         }
     }

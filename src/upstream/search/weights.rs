@@ -40,8 +40,6 @@ pub struct Weights {
     pub base: f32,
     /// What the server's name then loses as a word.
     pub server_word: f32,
-    /// What the best tools of a server give to the others.
-    pub neighbours: f32,
 }
 
 impl Default for Weights {
@@ -63,7 +61,6 @@ impl Default for Weights {
             server: 1.5,
             base: 0.5,
             server_word: 0.4,
-            neighbours: 0.1,
         }
     }
 }
