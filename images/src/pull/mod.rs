@@ -158,16 +158,20 @@ async fn fetch_and_unpack(
 ) -> Result<Root, Failure> {
     let (fetch, arriving) = Fetch::of(store, &manifest.layers);
     let layers: Arc<dyn Layers> = arriving;
-    let fetching = async { fetch.run(remote, store, progress.as_ref()).await.map_err(Failure::Reason) };
-    let unpacking = async {
-        match ensure_root(store, image, layers, progress).await {
-            // What could not be opened did not come, and why, the other one tells.
-            Err(ImageError::NotStored(_)) => std::future::pending().await,
-            done => done.map_err(Failure::Final),
+    let fetching = fetch.run(remote, store, progress.as_ref());
+    let unpacking = ensure_root(store, image, layers, progress);
+    tokio::pin!(fetching, unpacking);
+    let unpacked = tokio::select! {
+        // What is bad about a layer makes the others worthless.
+        unpacked = &mut unpacking => unpacked,
+        fetched = &mut fetching => {
+            // A layer that does not come ends the unpacking; and it has to have ended, with all that it made.
+            let unpacked = unpacking.await;
+            fetched?;
+            unpacked
         }
     };
-    let ((), root) = tokio::try_join!(fetching, unpacking)?;
-    Ok(root)
+    unpacked.map_err(Failure::Final)
 }
 
 #[cfg(test)]
