@@ -13,3 +13,5 @@ pub mod images;
 pub mod server;
 pub mod session;
 pub mod settings;
+pub mod upstream;
+mod wire;

@@ -32,6 +32,10 @@ pub enum Command {
     Doctor(Form),
     /// List the sandboxes of this user's bridges
     Ps(Form),
+    /// List the MCP servers that are defined for this user, with where, and why some are not used
+    Servers(Form),
+    /// Call a tool of an MCP server and print its result as JSON
+    Call(CallArgs),
     /// Remove what bridges that are gone have left
     Reap,
     /// Fetch, list and remove the images of crun and runc, and of files
@@ -43,6 +47,9 @@ pub enum Command {
         /// The bridge's state folder
         instance: PathBuf,
     },
+    /// Wait for the end of a bridge and end the MCP servers that it started; bridges start it themselves
+    #[command(hide = true)]
+    ServerGuardian,
 }
 
 /// What to do with images.
@@ -80,6 +87,17 @@ pub enum ImageCommand {
         #[arg(value_name = "IMAGE")]
         name: String,
     },
+}
+
+/// Which tool is called, and with what.
+#[derive(Debug, Args)]
+pub struct CallArgs {
+    /// SERVER.TOOL, each by its own name or by its Python one
+    #[arg(value_name = "SERVER.TOOL")]
+    pub tool: String,
+    /// The arguments, a JSON object
+    #[arg(value_name = "JSON", default_value = "{}")]
+    pub arguments: String,
 }
 
 /// How a listing is written.

@@ -76,7 +76,6 @@ class Interpreter:
         self.runtime = load("namespace").furnish(self)
         self.always_there = frozenset(self.namespace)
 
-
     def part(self, name):
         """Another part of the guest, compiled at first use."""
         if name not in self.parts:
@@ -107,7 +106,7 @@ class Interpreter:
                     self.tools.append(payload.decode("utf-8", "replace"))
         except BaseException:
             # Our own mistake, or no memory for the bookkeeping: the session cannot go on.
-            sys.excepthook(*sys.exc_info())
+            sys.__excepthook__(*sys.exc_info())
             os._exit(SOFTWARE_FAILURE)
 
     def prepare(self):
@@ -124,7 +123,7 @@ class Interpreter:
             os.close(descriptor)
         except OSError:
             pass
-        for key, limit in ("address_space", "RLIMIT_AS"), ("processes", "RLIMIT_NPROC"):
+        for key, limit in ("data", "RLIMIT_DATA"), ("address_space", "RLIMIT_AS"), ("processes", "RLIMIT_NPROC"):
             if key in self.settings:
                 self.limit(limit, int(self.settings[key]))
 
@@ -307,8 +306,6 @@ class Interpreter:
     def flush_outputs(self):
         for number, stream in self.outputs.items():
             try:
-                stream.flush()
-            except BlockingIOError:
                 os.set_blocking(number, True)
                 stream.flush()
             except (OSError, ValueError):

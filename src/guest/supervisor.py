@@ -111,6 +111,8 @@ class Supervisor:
         else:
             events = self.poll.poll(max(0, (self.deadline - time.monotonic()) * 1000))
             if time.monotonic() >= self.deadline:
+                # It may have ended while we waited for the host.
+                self.reap()
                 raise Violation("a closed control channel")
         for descriptor, _ in events:
             if descriptor in self.outputs:
