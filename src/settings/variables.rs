@@ -39,7 +39,7 @@ pub static IMAGE: Variable = Variable {
     flag: "image",
     placeholder: "IMAGE",
     default: "python:3.14-slim",
-    meaning: "an image reference, `dir:/path` (a root filesystem) or `host:` (this machine's own Python); when unset and the default is not to be had, `host:`",
+    meaning: "an image reference, a file (`oci-archive:` and others), `dir:/path` (a root filesystem) or `host:` (this machine's own Python); when unset and the default is not to be had, `host:`",
 };
 
 /// How long a call may run when it does not say.

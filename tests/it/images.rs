@@ -139,10 +139,11 @@ fn a_folder_without_python_is_an_error_that_says_so(env: &TestEnv) {
 }
 
 fn without_the_default_image_this_machine_stands_in(env: &TestEnv) {
-    let mut builder = env.bridge().without("MCP_BRIDGE_IMAGE");
+    // No registry, whatever this machine can reach.
+    let registries = env.write("registries.conf", "unqualified-search-registries = []\n[[registry]]\nprefix = \"docker.io\"\nlocation = \"docker.io\"\nblocked = true\n");
+    let mut builder = env.bridge().without("MCP_BRIDGE_IMAGE").var("CONTAINERS_REGISTRIES_CONF", registries);
     if env.runtime().kind == Kind::Podman {
-        // A store that is empty, and no registry.
-        let registries = env.write("registries.conf", "unqualified-search-registries = []\n[[registry]]\nprefix = \"docker.io\"\nlocation = \"docker.io\"\nblocked = true\n");
+        // A store that is empty.
         let storage = env.folder("storage");
         let conf = env.write(
             "empty-storage.conf",
@@ -152,7 +153,7 @@ fn without_the_default_image_this_machine_stands_in(env: &TestEnv) {
                 storage.join("run").display(),
             ),
         );
-        builder = builder.var("CONTAINERS_STORAGE_CONF", conf).var("CONTAINERS_REGISTRIES_CONF", registries);
+        builder = builder.var("CONTAINERS_STORAGE_CONF", conf);
     } else {
         // No engine whose store could have it.
         let mut names = vec![env.runtime().kind.name()];

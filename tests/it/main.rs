@@ -14,6 +14,7 @@ mod execution;
 mod fakes;
 mod guardian;
 mod house;
+mod image_store;
 mod images;
 mod interrupts;
 mod leaks;
@@ -39,6 +40,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     fakes::register,
     guardian::register,
     house::register,
+    image_store::register,
     images::register,
     interrupts::register,
     leaks::register,

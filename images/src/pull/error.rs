@@ -112,6 +112,11 @@ impl PullError {
 }
 
 impl Reason {
+    /// It answers with another status than success.
+    pub(super) fn answer(code: u16, message: &str) -> Self {
+        Self::Answer(short(&format!("{code} {message}")))
+    }
+
     /// It took too long to answer.
     pub(super) fn slow(limit: Duration) -> Self {
         Self::Unreachable(format!("no answer within {} s", limit.as_secs()))
@@ -140,7 +145,7 @@ impl Reason {
             E::UnauthorizedError { .. } | E::AuthenticationFailure(_) => Self::Unauthorized { known },
             E::ServerError { code: 401 | 403, .. } => Self::Unauthorized { known },
             E::ServerError { code: 404, .. } | E::ImageManifestNotFoundError(_) => Self::NotFound,
-            E::ServerError { code, message, .. } => Self::Answer(format!("{code} {}", short(message))),
+            E::ServerError { code, message, .. } => Self::answer(*code, message),
             E::RegistryError { envelope, .. } => {
                 let has =
                     |codes: &[OciErrorCode]| envelope.errors.iter().any(|error| codes.contains(&error.code));

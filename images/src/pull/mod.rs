@@ -1,12 +1,13 @@
 //! Images from registries.
 //!
 //! `endpoints` says where to ask, `credentials` who asks, `environment` through which proxy; `remote` speaks with one
-//! address, `layers` fetches what is missing, and this file goes from a name to an image.
+//! address, `http` in the cases that the library has not, `layers` fetches what is missing, and this file goes from a name to an image.
 
 mod credentials;
 mod endpoints;
 mod environment;
 mod error;
+mod http;
 mod layers;
 mod remote;
 
@@ -27,7 +28,7 @@ use crate::store::{Root, Store};
 use endpoints::{Endpoint, Registries};
 use environment::Environment;
 use layers::Fetch;
-use remote::Remote;
+use remote::{Patience, Remote};
 
 /// Indexes within indexes.
 const DEPTH_LIMIT: usize = 4;
@@ -37,6 +38,7 @@ pub(crate) struct Puller {
     environment: Environment,
     helper: Arc<dyn CredentialHelper>,
     plain_http: bool,
+    patience: Patience,
 }
 
 /// Why an address did not give the image, or why another would not do better.
@@ -53,7 +55,8 @@ impl<R: Into<Reason>> From<R> for Failure {
 
 impl Puller {
     pub(crate) fn new(helper: Arc<dyn CredentialHelper>, plain_http: bool) -> Self {
-        Self { environment: Environment::of_this_process(), helper, plain_http }
+        let environment = Environment::of_this_process();
+        Self { environment, helper, plain_http, patience: Patience::default() }
     }
 
     /// The files that credentials are looked for in, for messages.
@@ -103,7 +106,8 @@ impl Puller {
         name: &RegistryName,
         progress: &Arc<dyn Progress>,
     ) -> Result<Root, Failure> {
-        let remote = Remote::connect(endpoint, name, &self.environment, self.helper.as_ref()).await?;
+        let remote = Remote::connect(endpoint, name, &self.environment, self.helper.as_ref(), self.patience);
+        let remote = remote.await?;
         let (manifest, digest) = find_manifest(&remote, store).await?;
         let config = match store.read_blob(&manifest.config.digest, CONFIG_LIMIT)? {
             Some(config) => config,
@@ -154,14 +158,23 @@ async fn fetch_and_unpack(
 ) -> Result<Root, Failure> {
     let (fetch, arriving) = Fetch::of(store, &manifest.layers);
     let layers: Arc<dyn Layers> = arriving;
-    let fetching = async { fetch.run(remote, store, progress.as_ref()).await.map_err(Failure::Reason) };
-    let unpacking = async {
-        match ensure_root(store, image, layers, progress).await {
-            // What could not be opened did not come, and why, the other one tells.
-            Err(ImageError::NotStored(_)) => std::future::pending().await,
-            done => done.map_err(Failure::Final),
+    let fetching = fetch.run(remote, store, progress.as_ref());
+    let unpacking = ensure_root(store, image, layers, progress);
+    tokio::pin!(fetching, unpacking);
+    let unpacked = tokio::select! {
+        // What is bad about a layer makes the others worthless.
+        unpacked = &mut unpacking => unpacked,
+        fetched = &mut fetching => {
+            // A layer that does not come ends the unpacking; and it has to have ended, with all that it made.
+            let unpacked = unpacking.await;
+            fetched?;
+            unpacked
         }
     };
-    let ((), root) = tokio::try_join!(fetching, unpacking)?;
-    Ok(root)
+    unpacked.map_err(Failure::Final)
 }
+
+#[cfg(test)]
+mod fake_registry;
+#[cfg(test)]
+mod tests;

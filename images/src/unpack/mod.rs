@@ -23,6 +23,10 @@ pub(crate) use tar::{Kind as EntryKind, Source, TarStream};
 #[cfg(test)]
 pub(crate) mod archive;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod yard;

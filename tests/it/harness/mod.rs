@@ -7,6 +7,7 @@ pub(crate) mod host;
 pub(crate) mod matrix;
 pub(crate) mod outcome;
 pub(crate) mod process;
+pub(crate) mod registry;
 pub(crate) mod suite;
 
 pub(crate) use bridge::{Bridge, BridgeBuilder};

@@ -1,0 +1,473 @@
+//! Pulling from a registry that behaves, and from one that does not.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::fake_registry::{Door, FakeRegistry, Fault, blob_path};
+use super::*;
+use crate::store::StoreError;
+use crate::unpack::archive::Archive;
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+struct NoHelper;
+
+impl CredentialHelper for NoHelper {
+    fn get<'a>(&'a self, name: &'a str, registry: &'a str) -> HelperAnswer<'a> {
+        Box::pin(async move { Err(format!("{name} was asked for {registry}")) })
+    }
+}
+
+/// Keeps every event.
+#[derive(Default)]
+struct Heard(Mutex<Vec<Event>>);
+
+impl Progress for Heard {
+    fn event(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// A registry, a store and one who pulls.
+struct Scene {
+    registry: FakeRegistry,
+    store: Store,
+    dir: tempfile::TempDir,
+    puller: Puller,
+    heard: Arc<Heard>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let scene = Self {
+            registry: FakeRegistry::start().await,
+            store: Store::at(dir.path().join("store")),
+            puller: puller(&[("HOME", dir.path().to_str().unwrap())]),
+            dir,
+            heard: Arc::default(),
+        };
+        drop(scene.store.adding().await.unwrap());
+        scene
+    }
+
+    async fn pull(&self, name: &str) -> Result<Root, ImageError> {
+        let name = format!("{}/{name}", self.registry.host).parse().unwrap();
+        let progress: Arc<dyn Progress> = self.heard.clone();
+        self.puller.pull(&self.store, &name, &progress).await
+    }
+
+    async fn refused(&self, name: &str) -> Vec<Tried> {
+        match self.pull(name).await {
+            Err(ImageError::Pull(PullError::Refused { tried, .. })) => tried,
+            other => panic!("{:?}", other.map(|root| root.id)),
+        }
+    }
+
+    fn login(&self, text: &str) {
+        let folder = self.dir.path().join(".docker");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("config.json"), text.replace("HOST", &self.registry.host)).unwrap();
+    }
+
+    /// Requests for content, without what it takes to log in.
+    fn fetched(&self) -> usize {
+        self.registry
+            .asked()
+            .iter()
+            .filter(|line| line.contains("/blobs/") || line.contains("/manifests/"))
+            .count()
+    }
+
+    fn retries(&self) -> usize {
+        self.heard.0.lock().unwrap().iter().filter(|event| matches!(event, Event::Retrying { .. })).count()
+    }
+
+    fn roots(&self) -> usize {
+        let Ok(entries) = fs::read_dir(self.dir.path().join("store/roots")) else { return 0 };
+        entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    }
+}
+
+fn puller(variables: &[(&str, &str)]) -> Puller {
+    let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+    let patience = Patience::default();
+    Puller {
+        environment: Environment::from_lookup(lookup),
+        helper: Arc::new(NoHelper),
+        plain_http: false,
+        patience,
+    }
+}
+
+/// Two layers, the second of which does not compress.
+fn layers() -> [Archive; 2] {
+    let mut seed = 1_u32;
+    let noise: Vec<u8> = (0..300_000)
+        .map(|_| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 24) as u8
+        })
+        .collect();
+    [Archive::new().folder("usr").file("usr/what", b"image"), Archive::new().file("usr/noise", &noise)]
+}
+
+fn what(root: &Root) -> String {
+    fs::read_to_string(root.directory.join("usr/what")).unwrap()
+}
+
+#[tokio::test]
+async fn an_image_is_fetched_verified_unpacked_and_named() {
+    let scene = Scene::new().await;
+    let (manifest, digests) = scene.registry.image("team/app", Some("v1"), &layers());
+    let root = scene.pull("team/app:v1").await.unwrap();
+    assert_eq!((what(&root).as_str(), root.run.env.as_slice()), ("image", ["A=b".to_string()].as_slice()));
+    let listed = &scene.store.list().unwrap()[0];
+    assert_eq!(listed.names, [format!("{}/team/app:v1", scene.registry.host)]);
+    assert_eq!(listed.manifest.as_ref().unwrap().to_string(), manifest["digest"].as_str().unwrap());
+    let heard = scene.heard.0.lock().unwrap();
+    for digest in &digests {
+        let whole = |event: &Event| matches!(event, Event::Received { layer, received, size } if layer == digest && received == size);
+        assert!(heard.iter().any(whole));
+    }
+    assert!(heard.contains(&Event::Unpacking { layer: 2, of: 2 }));
+}
+
+#[tokio::test]
+async fn what_is_here_is_not_fetched_again() {
+    let scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    scene.pull("a:1").await.unwrap();
+    scene.registry.asked();
+    scene.pull("a:1").await.unwrap();
+    assert_eq!(scene.fetched(), 1, "the manifest alone tells whether anything is new");
+    // A layer that another image has is shared.
+    scene.registry.image("a", Some("2"), &[layers()[0].clone(), Archive::new().file("usr/more", b"x")]);
+    scene.registry.asked();
+    scene.pull("a:2").await.unwrap();
+    assert_eq!(scene.fetched(), 3, "manifest, configuration, one layer");
+}
+
+#[tokio::test]
+async fn the_image_for_this_machine_is_taken_from_an_index_by_tag_and_by_digest() {
+    let scene = Scene::new().await;
+    let other = scene.registry.image_for(
+        "m",
+        None,
+        &[Archive::new().folder("usr").file("usr/what", b"other")],
+        "s390x",
+    );
+    let ours = scene.registry.image("m", None, &layers());
+    let entry = |image: &serde_json::Value, architecture: &str| {
+        let mut entry = image.clone();
+        entry["platform"] = json!({ "os": "linux", "architecture": architecture });
+        entry
+    };
+    let entries = [entry(&other.0, "s390x"), entry(&ours.0, &Platform::here().architecture)];
+    for (tag, media_type) in
+        [("oci", INDEX), ("docker", "application/vnd.docker.distribution.manifest.list.v2+json")]
+    {
+        let index = json!({ "schemaVersion": 2, "mediaType": media_type, "manifests": entries });
+        let index = scene.registry.manifest("m", Some(tag), media_type, &index);
+        assert_eq!(what(&scene.pull(&format!("m:{tag}")).await.unwrap()), "image");
+        let by_digest = format!("m@{}", index["digest"].as_str().unwrap());
+        assert_eq!(what(&scene.pull(&by_digest).await.unwrap()), "image");
+    }
+    let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [entries[0]] });
+    scene.registry.manifest("m", Some("foreign"), INDEX, &index);
+    let tried = scene.refused("m:foreign").await;
+    assert!(matches!(tried[0].why, Reason::Manifest(ManifestError::Platform { .. })), "{}", tried[0]);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
+    let scene = Scene::new().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    let path = blob_path("a", &digests[1]);
+    scene.registry.fault(&path, Fault::Cut { after: 50_000, times: 4 });
+    assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
+    let asked = scene.registry.asked();
+    let ranges: Vec<_> = asked
+        .iter()
+        .filter(|line| line.starts_with(&path))
+        .map(|line| line.split(' ').nth(1).unwrap())
+        .collect();
+    assert_eq!(ranges.len(), 5, "{asked:?}");
+    assert!(ranges.windows(2).all(|pair| pair[0] != pair[1]), "each goes on behind the last: {ranges:?}");
+    assert_eq!(scene.retries(), 4);
+}
+
+#[tokio::test]
+async fn without_ranges_it_starts_over_and_gets_there_all_the_same() {
+    let scene = Scene::new().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    scene.registry.without_ranges();
+    scene.registry.fault(blob_path("a", &digests[1]), Fault::Cut { after: 50_000, times: 2 });
+    assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
+}
+
+#[tokio::test]
+async fn an_interrupted_pull_is_gone_on_with_by_the_next_one() {
+    let scene = Scene::new().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    let path = blob_path("a", &digests[1]);
+    scene.registry.fault(&path, Fault::Cut { after: 50_000, times: 1 });
+    {
+        let pull = scene.pull("a:1");
+        tokio::pin!(pull);
+        let broken = || scene.retries() > 0;
+        while !broken() {
+            let _ = tokio::time::timeout(Duration::from_millis(1), &mut pull).await;
+        }
+    }
+    scene.registry.asked();
+    assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
+    let asked = scene.registry.asked();
+    let range = asked.iter().find(|line| line.starts_with(&path));
+    // The retry may have brought the rest before the first one was given up.
+    assert!(range.is_none_or(|line| !line.ends_with("bytes=0-")), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_always_breaks_is_given_up() {
+    let scene = Scene::new().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    scene.registry.fault(blob_path("a", &digests[1]), Fault::Cut { after: 0, times: usize::MAX });
+    let tried = scene.refused("a:1").await;
+    assert!(matches!(&tried[0].why, Reason::Unreachable(_)), "{}", tried[0]);
+    assert_eq!((scene.retries(), scene.roots()), (3, 0));
+}
+
+#[tokio::test]
+async fn content_that_lies_is_refused_whatever_it_is() {
+    let archive = zstd::encode_all(Archive::new().file("usr/what", b"evil!").done().as_slice(), 1).unwrap();
+    for (layer, content) in [(0, archive), (0, b"short".to_vec()), (1, vec![0; 1 << 20])] {
+        let scene = Scene::new().await;
+        let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+        let path = blob_path("a", &digests[layer]);
+        scene.registry.fault(&path, Fault::Lie(content));
+        let tried = scene.refused("a:1").await;
+        let told = matches!(
+            tried[0].why,
+            Reason::Store(StoreError::WrongDigest { .. } | StoreError::WrongSize { .. })
+                | Reason::Unreachable(_)
+        );
+        assert!(told, "{}", tried[0]);
+        assert_eq!((scene.roots(), scene.store.list().unwrap().len()), (0, 0));
+        scene.registry.fault(&path, Fault::Cut { after: 0, times: 0 });
+        assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image", "and the truth is taken after all that");
+    }
+    let scene = Scene::new().await;
+    let (manifest, _) = scene.registry.image("a", Some("1"), &layers());
+    // A manifest that is asked for by its digest.
+    let digest = manifest["digest"].as_str().unwrap();
+    scene.registry.fault(format!("/v2/a/manifests/{digest}"), Fault::Lie(b"{\"schemaVersion\":2}".to_vec()));
+    let tried = scene.refused(&format!("a@{digest}")).await;
+    assert!(tried[0].to_string().contains("igest"), "{}", tried[0]);
+}
+
+#[tokio::test]
+async fn a_configuration_that_lies_is_refused() {
+    let scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    scene.pull("a:1").await.unwrap();
+    let asked = scene.registry.asked();
+    let config =
+        asked.iter().find(|line| line.contains("/blobs/")).unwrap().split(' ').next().unwrap().to_string();
+    let fresh = Scene { store: Store::at(scene.dir.path().join("fresh")), ..scene };
+    drop(fresh.store.adding().await.unwrap());
+    fresh.registry.fault(config, Fault::Lie(vec![b' '; 80]));
+    let tried = fresh.refused("a:1").await;
+    assert!(matches!(tried[0].why, Reason::Store(_)), "{}", tried[0]);
+}
+
+#[tokio::test]
+async fn a_layer_whose_content_is_not_what_the_configuration_promises_is_refused() {
+    let scene = Scene::new().await;
+    // Right by its compressed digest, wrong by what it unpacks to.
+    let other = zstd::encode_all(Archive::new().file("usr/what", b"evil").done().as_slice(), 1).unwrap();
+    let config = json!({ "rootfs": { "diff_ids": [Digest::of(b"something else")] } }).to_string();
+    let config = scene.registry.blob("a", "application/vnd.oci.image.config.v1+json", config.as_bytes());
+    let layer = scene.registry.blob("a", "application/vnd.oci.image.layer.v1.tar+zstd", &other);
+    let manifest = json!({ "schemaVersion": 2, "config": config, "layers": [layer] });
+    scene.registry.manifest("a", Some("1"), "application/vnd.oci.image.manifest.v1+json", &manifest);
+    let error = scene.pull("a:1").await.map(|root| root.id).unwrap_err().to_string();
+    assert!(error.contains("a layer's content has digest"), "{error}");
+    assert_eq!((scene.roots(), scene.store.list().unwrap().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_busy_registry_is_asked_again_and_a_silent_one_is_given_up() {
+    let scene = Scene::new().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    scene.registry.fault(blob_path("a", &digests[0]), Fault::Status { code: 503, times: 2 });
+    scene.registry.fault("/v2/a/manifests/1", Fault::Status { code: 429, times: 1 });
+    scene.pull("a:1").await.unwrap();
+    scene.registry.image("b", Some("1"), &[Archive::new().file("usr/b", b"")]);
+    scene.registry.fault("/v2/b/manifests/1", Fault::Silence);
+    let mut scene = scene;
+    scene.puller.patience.read = Duration::from_millis(100);
+    let tried = scene.refused("b:1").await;
+    assert!(matches!(tried[0].why, Reason::Unreachable(_)), "{}", tried[0]);
+    scene.puller.patience = Patience { document: Duration::from_millis(100), ..Patience::default() };
+    let tried = scene.refused("b:1").await;
+    assert!(tried[0].to_string().contains("no answer within"), "{}", tried[0]);
+}
+
+#[tokio::test]
+async fn a_manifest_without_end_ends() {
+    let scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    scene.registry.fault("/v2/a/manifests/1", Fault::Endless);
+    let tried = scene.refused("a:1").await;
+    assert!(tried[0].to_string().contains("more than 4194304 bytes"), "{}", tried[0]);
+}
+
+#[tokio::test]
+async fn passwords_open_doors_of_both_kinds() {
+    for door in [Door::Basic("Basic dTpw".into()), Door::Bearer("Basic dTpw".into())] {
+        let scene = Scene::new().await;
+        scene.registry.image("a", Some("1"), &layers());
+        scene.registry.close(door.clone());
+        let tried = scene.refused("a:1").await;
+        assert!(matches!(tried[0].why, Reason::Unauthorized { known: false }), "{door:?}: {}", tried[0]);
+        scene.login(r#"{"auths":{"HOST":{"auth":"eDp4"}}}"#);
+        let tried = scene.refused("a:1").await;
+        assert!(matches!(tried[0].why, Reason::Unauthorized { known: true }), "{door:?}: {}", tried[0]);
+        scene.login(r#"{"auths":{"HOST":{"auth":"dTpw"}}}"#);
+        assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
+    }
+}
+
+#[tokio::test]
+async fn an_identity_token_is_exchanged_for_one_that_opens() {
+    let scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    scene.registry.close(Door::Identity("refresh_token=r%2Fme".into()));
+    scene.login(r#"{"auths":{"HOST":{"auth":"dTpw","identitytoken":"r/me"}}}"#);
+    assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
+    scene.registry.image("b", Some("1"), &layers());
+    scene.login(r#"{"auths":{"HOST":{"identitytoken":"other"}}}"#);
+    let tried = scene.refused("b:1").await;
+    assert!(matches!(tried[0].why, Reason::Unauthorized { known: true }), "{}", tried[0]);
+}
+
+#[tokio::test]
+async fn tokens_for_anybody_are_fetched_without_a_login() {
+    let scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    scene.registry.close(Door::Bearer(String::new()));
+    assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
+}
+
+#[tokio::test]
+async fn credentials_stay_with_the_registry_when_content_is_elsewhere() {
+    let scene = Scene::new().await;
+    let storage = FakeRegistry::start().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    storage.image("a", Some("1"), &layers());
+    scene.registry.close(Door::Basic("Basic dTpw".into()));
+    scene.login(r#"{"auths":{"HOST":{"auth":"dTpw"}}}"#);
+    let path = blob_path("a", &digests[0]);
+    // By another name, as a storage behind a registry has one.
+    let port = storage.host.split(':').nth(1).unwrap();
+    scene.registry.fault(&path, Fault::Elsewhere(format!("http://localhost:{port}{path}")));
+    scene.pull("a:1").await.unwrap();
+    let asked = storage.asked();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert!(!asked[0].contains("Basic"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_helper_that_fails_is_named() {
+    let scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    scene.login(r#"{"credHelpers":{"HOST":"pass"}}"#);
+    let tried = scene.refused("a:1").await;
+    assert!(tried[0].to_string().contains("pass was asked for 127.0.0.1"), "{}", tried[0]);
+    assert_eq!(scene.registry.asked().len(), 0, "nobody is asked without the credentials that there are");
+}
+
+#[tokio::test]
+async fn mirrors_are_asked_first_and_the_registry_when_they_fail() {
+    let scene = Scene::new().await;
+    let mirror = FakeRegistry::start().await;
+    scene.registry.image("a", Some("1"), &layers());
+    mirror.image("hub/a", Some("1"), &layers());
+    let conf = scene.dir.path().join("registries.conf");
+    let text = "[[registry]]\nlocation = \"HOST\"\n[[registry.mirror]]\nlocation = \"MIRROR/hub\"\n";
+    fs::write(&conf, text.replace("HOST", &scene.registry.host).replace("MIRROR", &mirror.host)).unwrap();
+    let conf = conf.to_str().unwrap().to_string();
+    let mut scene = scene;
+    scene.puller = puller(&[("CONTAINERS_REGISTRIES_CONF", &conf)]);
+    scene.pull("a:1").await.unwrap();
+    assert_eq!(scene.fetched(), 0, "all of it comes from the mirror");
+    scene.registry.image("b", Some("1"), &[Archive::new().file("usr/b", b"")]);
+    scene.pull("b:1").await.unwrap();
+    let tried = scene.refused("nowhere:1").await;
+    let endpoints: Vec<_> = tried.iter().map(|tried| tried.endpoint.as_str()).collect();
+    assert_eq!(endpoints, [format!("http://{}", mirror.host), format!("http://{}", scene.registry.host)]);
+}
+
+#[tokio::test]
+async fn a_blocked_registry_is_not_asked() {
+    let scene = Scene::new().await;
+    let conf = scene.dir.path().join("registries.conf");
+    fs::write(&conf, format!("[[registry]]\nlocation = \"{}\"\nblocked = true\n", scene.registry.host))
+        .unwrap();
+    let conf = conf.to_str().unwrap().to_string();
+    let mut scene = scene;
+    scene.puller = puller(&[("CONTAINERS_REGISTRIES_CONF", &conf)]);
+    let error = scene.pull("a:1").await.map(|root| root.id).unwrap_err();
+    assert!(matches!(error, ImageError::Pull(PullError::Blocked(_))), "{error}");
+    assert_eq!(scene.registry.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn proxies_are_used_for_others_and_never_for_this_machine() {
+    let proxy = FakeRegistry::start().await;
+    proxy.image("a", Some("1"), &layers());
+    let mut scene = Scene::new().await;
+    scene.registry.image("a", Some("1"), &layers());
+    let url = format!("http://{}", proxy.host);
+    scene.puller = Puller { plain_http: true, ..puller(&[("HTTP_PROXY", &url), ("HTTPS_PROXY", &url)]) };
+    scene.pull("a:1").await.unwrap();
+    assert_eq!(proxy.asked().len(), 0);
+    // A name that only the proxy knows.
+    let name = "registry.invalid/a:1".parse().unwrap();
+    let progress: Arc<dyn Progress> = Arc::new(());
+    scene.puller.pull(&scene.store, &name, &progress).await.unwrap();
+    let asked = proxy.asked();
+    assert!(
+        asked.iter().any(|line| line.starts_with("http://registry.invalid/v2/a/manifests/1")),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn nobody_there_is_known_soon() {
+    let started = Instant::now();
+    let scene = Scene::new().await;
+    let progress: Arc<dyn Progress> = Arc::new(());
+    for name in ["127.0.0.1:1/x:1", "no-such-host.invalid/x:1"] {
+        let error = scene.puller.pull(&scene.store, &name.parse().unwrap(), &progress).await;
+        let error = error.map(|root| root.id).unwrap_err();
+        assert!(error.to_string().contains("cannot be pulled: http"), "{error}");
+        assert!(error.hint().unwrap().contains("oci-archive"), "{error}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn charts_and_other_artifacts_are_no_images() {
+    let scene = Scene::new().await;
+    let config = scene.registry.blob("chart", "application/vnd.cncf.helm.config.v1+json", b"{}");
+    let layer = scene.registry.blob("chart", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", b"x");
+    let manifest = json!({ "schemaVersion": 2, "config": config, "layers": [layer] });
+    scene.registry.manifest("chart", Some("1"), "application/vnd.oci.image.manifest.v1+json", &manifest);
+    let tried = scene.refused("chart:1").await;
+    assert!(matches!(tried[0].why, Reason::Manifest(ManifestError::LayerType(_))), "{}", tried[0]);
+}

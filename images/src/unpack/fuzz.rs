@@ -1,0 +1,193 @@
+//! Archives made at random from the parts that hostile ones are made of, and then some bytes turned.
+//!
+//! `CODEBRIDGE_FUZZ_ROUNDS` says how many, `CODEBRIDGE_FUZZ_SEED` where to begin: a failure names its own.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use tar::EntryType;
+
+use super::archive::Archive;
+use super::yard::Yard;
+
+/// As many as a test may take time for.
+const ROUNDS: u64 = 400;
+
+/// Numbers that look random and are the same each time (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+
+    fn name(&mut self) -> String {
+        let parts: &[&str] = &[
+            "a", "b", "c", "d", "l", "a", "b", "..", ".", "", ".wh.a", ".wh.l", ".wh..wh..opq", ".wh..",
+            "\u{e4}",
+        ];
+        let count = 1 + self.below(4);
+        let mut name: Vec<_> = (0..count).map(|_| self.pick(parts)).collect();
+        if self.one_in(40) {
+            name.insert(0, "");
+        }
+        name.join("/")
+    }
+
+    fn target(&mut self, yard: &Yard) -> String {
+        match self.below(6) {
+            0 => yard.beside(),
+            1 => format!("{}/file", yard.beside()),
+            2 => format!("{}beside", "../".repeat(1 + self.below(4))),
+            3 => format!("/{}", self.name()),
+            _ => self.name(),
+        }
+    }
+}
+
+fn layer(dice: &mut Dice, yard: &Yard) -> Vec<u8> {
+    let mut archive = Archive::new();
+    for _ in 0..dice.below(12) {
+        let (name, mode) = (dice.name(), dice.next() as u32 & 0o7777);
+        archive = match dice.below(14) {
+            0..=3 => archive.entry(&name, EntryType::Directory, mode, "", b""),
+            4..=6 => archive.entry(&name, EntryType::Regular, mode, "", &vec![b'x'; dice.below(2000)]),
+            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &dice.target(yard), b""),
+            9 | 10 => archive.entry(&name, EntryType::Link, mode, &dice.target(yard), b""),
+            11 => archive.entry(&name, dice_kind(dice), mode, "", b""),
+            12 => {
+                let path = dice.target(yard);
+                let records: [(&str, &[u8]); 3] =
+                    [("path", path.as_bytes()), ("SCHILY.xattr.user.x", b"y"), ("mtime", b"-1.5")];
+                archive.pax(&records[..1 + dice.below(3)]).file(&name, b"pax")
+            }
+            _ => {
+                let size = (dice.below(1 << 20)).to_string();
+                let map = format!("{},3", dice.below(4096));
+                archive
+                    .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.map", map.as_bytes())])
+                    .file(&name, b"abc")
+            }
+        };
+    }
+    let mut bytes = if dice.one_in(10) { archive.0 } else { archive.done() };
+    if dice.one_in(4) {
+        turn_bytes(dice, &mut bytes);
+    }
+    match dice.below(8) {
+        0 => bytes = zstd::encode_all(bytes.as_slice(), 1).unwrap_or_default(),
+        1 => {
+            let mut encoder = flate2::read::GzEncoder::new(bytes.as_slice(), flate2::Compression::fast());
+            let mut packed = Vec::new();
+            std::io::Read::read_to_end(&mut encoder, &mut packed).unwrap();
+            bytes = packed;
+        }
+        _ => {}
+    }
+    if dice.one_in(12) {
+        turn_bytes(dice, &mut bytes);
+    }
+    if dice.one_in(12) {
+        bytes.truncate(dice.below(bytes.len() + 1));
+    }
+    bytes
+}
+
+fn dice_kind(dice: &mut Dice) -> EntryType {
+    EntryType::new(*dice.pick(&[&b'3', &b'4', &b'6', &b'7', &b'S', &b'g', &b'Z', &b'V']))
+}
+
+/// Turns bytes, and makes headers' checksums right again half of the time: else nothing behind one is ever reached.
+fn turn_bytes(dice: &mut Dice, bytes: &mut [u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    for _ in 0..1 + dice.below(4) {
+        let place = dice.below(bytes.len());
+        bytes[place] = dice.next() as u8;
+        let start = place / 512 * 512;
+        if dice.one_in(2)
+            && let Some(block) = bytes.get_mut(start..start + 512)
+        {
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+    }
+}
+
+/// All that is in a folder, for comparison; panics at what must not be there.
+fn inspect(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let kind = meta.file_type();
+        let shown = path.display();
+        assert!(kind.is_dir() || kind.is_file() || kind.is_symlink(), "{shown} is something else");
+        assert!(!kind.is_char_device() && !kind.is_block_device() && !kind.is_fifo(), "{shown} is a device");
+        assert_eq!(meta.uid(), rustix::process::getuid().as_raw(), "{shown} belongs to another");
+        if !kind.is_symlink() {
+            assert_eq!(meta.mode() & 0o7022, 0, "{shown} has mode {:o}", meta.mode());
+        }
+        let content = match kind.is_file() {
+            true => crate::Digest::of(&fs::read(&path).unwrap_or_default()).to_string(),
+            false => fs::read_link(&path).map(|target| target.display().to_string()).unwrap_or_default(),
+        };
+        found.push(format!("{shown} {:o} {} {content}", meta.mode(), meta.nlink()));
+        if kind.is_dir() {
+            inspect(&path, found);
+        }
+    }
+}
+
+#[test]
+fn nothing_leads_out_and_nothing_odd_is_made() {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let (rounds, first) =
+        (number("CODEBRIDGE_FUZZ_ROUNDS").unwrap_or(ROUNDS), number("CODEBRIDGE_FUZZ_SEED").unwrap_or(1));
+    let mut unpacked = 0;
+    for seed in first..first + rounds {
+        let yard = Yard::new();
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let layers: Vec<_> = (0..1 + dice.below(3)).map(|_| layer(&mut dice, &yard)).collect();
+        let layers: Vec<_> = layers.iter().map(Vec::as_slice).collect();
+        let checked = std::panic::catch_unwind(|| {
+            let done = yard.unpack(&layers, None);
+            yard.assert_untouched();
+            let mut found = Vec::new();
+            inspect(&yard.root(), &mut found);
+            if done.is_err() {
+                return 0;
+            }
+            // The same layers are the same image, in whatever order a folder lists its names.
+            fs::remove_dir_all(yard.root()).unwrap();
+            fs::create_dir(yard.root()).unwrap();
+            yard.unpack(&layers, None).unwrap();
+            let mut again = Vec::new();
+            inspect(&yard.root(), &mut again);
+            found.sort();
+            again.sort();
+            assert_eq!(found, again);
+            1
+        });
+        unpacked += checked.unwrap_or_else(|_| panic!("with CODEBRIDGE_FUZZ_SEED={seed}"));
+    }
+    // A dice that never makes a decent archive would test the first check alone.
+    assert!(rounds < ROUNDS || unpacked * 20 > rounds, "{unpacked} of {rounds}");
+}

@@ -1,0 +1,347 @@
+//! Images of every form under every runtime, from a real registry, and a store that stays right whatever happens to it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::matrix::{Kind, which};
+use crate::harness::process::{Output, Prepared};
+use crate::harness::registry::{CuttingProxy, ImageFiles, PULL, Registry, VARIABLE, store_of};
+use crate::harness::suite::ignore;
+use crate::harness::{Machine, Runtime, Suite, TestEnv};
+use crate::tests;
+
+/// What tests run to see that it is the image, and what of it is honoured.
+const CODE: &str =
+    "import os, sys\nprint(sys.version_info[:2], os.environ.get('FOO'), os.getcwd(), os.getuid() != 1000)";
+/// For an image of a file or a registry.
+const ANSWER: &str = "(3, 14) from the image /workspace True\n";
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime("image_store", tests![an_image_of_a_file_runs_on_every_runtime]);
+    suite.kinds(
+        &[Kind::Podman, Kind::Docker],
+        "image_store",
+        tests![an_engine_takes_its_own_images_as_they_are],
+    );
+    suite.kinds(
+        &[Kind::Crun, Kind::Runc],
+        "image_store",
+        tests![
+            an_image_of_a_registry_is_pulled_once_and_runs,
+            an_image_of_an_engine_is_taken_once_and_runs,
+            a_removed_or_damaged_image_is_had_again,
+            an_image_that_is_not_to_be_had_says_what_was_tried,
+        ],
+    );
+    suite.once(
+        "image_store",
+        tests![
+            every_kind_of_manifest_is_the_same_image,
+            a_registry_that_wants_a_login_gets_one,
+            a_broken_connection_is_taken_up_again,
+            two_who_pull_the_same_image_fetch_and_unpack_it_once,
+            a_full_disk_leaves_no_half_image,
+            fifty_kills_leave_the_store_right,
+            an_image_in_use_is_not_removed,
+        ],
+    );
+}
+
+/// The binary with a store of the test's own.
+fn codebridge(env: &TestEnv, words: &[&str]) -> Prepared {
+    let data = store_of(env);
+    let mut command = env.bridge().var("XDG_DATA_HOME", data).var("MCP_BRIDGE_LOG_LEVEL", "warn").command();
+    command.argv.extend(words.iter().map(OsString::from));
+    command
+}
+
+fn run(env: &TestEnv, words: &[&str]) -> Output {
+    codebridge(env, words).run(env.guard())
+}
+
+/// Runs the code in an image.
+fn exec(env: &TestEnv, image: &str) -> Output {
+    run(env, &["--image", image, "exec", "-c", CODE])
+}
+
+fn roots(env: &TestEnv) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(env.folder("data").join("codebridge/roots")) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+}
+
+/// Every file of an unpacked image with its size and time.
+fn listing(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut todo = vec![folder.to_path_buf()];
+    while let Some(next) = todo.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let size = if meta.is_dir() { 0 } else { meta.len() };
+            let name = path.strip_prefix(folder).unwrap().display().to_string();
+            found.push(format!("{name} {:o} {size} {}", meta.mode(), meta.mtime()));
+            if meta.is_dir() {
+                todo.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn an_image_of_a_file_runs_on_every_runtime(env: &TestEnv) {
+    let files = ImageFiles::get(env);
+    for image in [files.docker_archive(), files.layout(), files.oci_archive()] {
+        assert_eq!(exec(env, &image).ok(), ANSWER, "{image}");
+    }
+    // By the two last names it is one image; the first has the same described in docker's way.
+    assert_eq!(roots(env).len(), 2);
+    let list: Value = serde_json::from_str(&run(env, &["image", "ls", "--json"]).ok()).unwrap();
+    let names =
+        list["images"].as_array().unwrap().iter().map(|image| image["names"].as_array().unwrap().len());
+    assert_eq!(names.sum::<usize>(), 3, "{list}");
+}
+
+fn an_engine_takes_its_own_images_as_they_are(env: &TestEnv) {
+    let transport = if env.runtime().kind == Kind::Podman { "containers-storage" } else { "docker-daemon" };
+    let image = Machine::get().usual_image(env.runtime());
+    let code = "import sys; print(sys.version_info[:2])";
+    let own = format!("{transport}:{image}");
+    assert_eq!(run(env, &["--image", &own, "exec", "-c", code]).ok(), "(3, 14)\n");
+    assert_eq!(roots(env).len(), 0, "nothing had to be unpacked");
+    let missing = format!("{transport}:localhost/no-such-image:1");
+    let output = run(env, &["--image", &missing, "exec", "-c", code]);
+    assert_eq!(output.code(), Some(72), "{output}");
+}
+
+fn an_image_of_a_registry_is_pulled_once_and_runs(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let image = format!("{}/python:many", registry.host);
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+    assert_eq!(registry.asked("/manifests/"), 2, "the index and the image for this machine, once");
+    drop(registry);
+    // What is here needs no registry, also when nothing is remembered of what worked.
+    fs::remove_dir_all(env.home().join(".cache")).unwrap();
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+}
+
+fn an_image_of_an_engine_is_taken_once_and_runs(env: &TestEnv) {
+    let Some(image) = &Machine::get().image else { ignore("this machine is not prepared, see tests/check") };
+    let code = "import sys; print(sys.version_info[:2])";
+    for _ in 0..2 {
+        assert_eq!(run(env, &["--image", image, "exec", "-c", code]).ok(), "(3, 14)\n");
+    }
+    assert_eq!(roots(env).len(), 1);
+    assert_eq!(
+        run(env, &["--image", &format!("containers-storage:{image}"), "exec", "-c", code]).ok(),
+        "(3, 14)\n"
+    );
+    assert_eq!(roots(env).len(), 1);
+}
+
+fn a_removed_or_damaged_image_is_had_again(env: &TestEnv) {
+    let image = ImageFiles::get(env).layout();
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+    // What works is remembered, and the image behind it is not there any more.
+    let _ = run(env, &["image", "rm", &image]).ok();
+    assert_eq!(roots(env).len(), 0);
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+    fs::remove_dir_all(roots(env)[0].join("rootfs/usr/bin")).unwrap();
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+}
+
+fn an_image_that_is_not_to_be_had_says_what_was_tried(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let output = exec(env, &format!("{}/nothing:1", registry.host));
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains(&format!("http://{}: not found", registry.host)), "{output}");
+    let output = exec(env, "127.0.0.1:1/nothing:1");
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains("Connection refused"), "{output}");
+    assert!(output.elapsed < PULL, "{output}");
+}
+
+fn every_kind_of_manifest_is_the_same_image(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let mut ids = Vec::new();
+    for tag in ["gzip", "zstd", "v2s2", "many"] {
+        ids.push(run(env, &["image", "pull", &format!("{}/python:{tag}", registry.host)]).ok());
+    }
+    ids.dedup();
+    assert_eq!((ids.len(), roots(env).len()), (1, 1), "{ids:?}");
+    let inspected = run(env, &["image", "inspect", &format!("{}/python:many", registry.host)]).ok();
+    let inspected: Value = serde_json::from_str(&inspected).unwrap();
+    assert_eq!(inspected["run"]["env"][1], format!("FOO={VARIABLE}"));
+    assert_eq!(
+        (&inspected["run"]["user"], &inspected["run"]["working_dir"]),
+        (&"1000:1000".into(), &"/srv".into())
+    );
+    let by_digest = format!("{}/python@{}", registry.host, inspected["manifest"].as_str().unwrap());
+    assert_eq!(run(env, &["image", "pull", &by_digest]).ok(), ids[0]);
+    let table = run(env, &["image", "ls"]).ok();
+    assert!(table.contains(&by_digest) && table.contains("on disk: "), "{table}");
+    let removed = run(env, &["image", "prune", "--all"]).ok();
+    assert!(removed.contains("MB freed"), "{removed}");
+    assert_eq!(run(env, &["image", "ls"]).ok(), "no images\n");
+}
+
+fn a_registry_that_wants_a_login_gets_one(env: &TestEnv) {
+    let registry = Registry::start_locked(env);
+    let image = format!("{}/python:gzip", registry.host);
+    let pull = |change: &dyn Fn(&mut Prepared)| {
+        let mut command = codebridge(env, &["image", "pull", &image]);
+        change(&mut command);
+        let output = command.run(env.guard());
+        let _ = run(env, &["image", "prune", "--all"]).ok();
+        output
+    };
+    let output = pull(&|_| ());
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains("it wants a login") && output.stderr.contains("podman login"), "{output}");
+    // As skopeo, podman and docker write it.
+    let file = env.folder("home").join("auth.json");
+    let login =
+        ["skopeo", "login", "--tls-verify=false", "--username=user", "--password=password", "--authfile"];
+    let _ = env.run([&login[..], &[file.to_str().unwrap(), &registry.host]].concat()).ok();
+    let _ = pull(&|command| drop(command.env.insert("REGISTRY_AUTH_FILE".into(), file.clone().into()))).ok();
+    // Out of a program.
+    let helper = "#!/bin/sh\nread -r registry\n[ \"$1 $registry\" = 'get HOST' ] || exit 1\n\
+                  echo '{\"ServerURL\":\"x\",\"Username\":\"user\",\"Secret\":\"SECRET\"}'\n";
+    let helper = helper.replace("HOST", &registry.host);
+    let _ = env.write(
+        "home/.docker/config.json",
+        format!("{{\"credHelpers\":{{\"{}\":\"tests\"}}}}", registry.host),
+    );
+    let path = format!("{}:{}", env.folder("bin").display(), crate::harness::env::PATH);
+    for (secret, code) in [("password", 0), ("wrong", 72)] {
+        let _ = env.write_program("bin/docker-credential-tests", &helper.replace("SECRET", secret));
+        let output = pull(&|command| drop(command.env.insert("PATH".into(), path.clone().into())));
+        assert_eq!(output.code(), Some(code), "{output}");
+        assert!(!format!("{}{}", output.stdout, output.stderr).contains("password\""), "{output}");
+    }
+    let output = pull(&|_| ());
+    assert!(
+        output.stderr.contains("docker-credential-tests, which holds the credentials, is not installed"),
+        "{output}"
+    );
+}
+
+fn a_broken_connection_is_taken_up_again(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let proxy = CuttingProxy::start(&registry.host, 10 << 20, 3);
+    let image = format!("{}/python:gzip", proxy.host);
+    let _ = run(env, &["image", "pull", &image]).ok();
+    assert_eq!(proxy.cut(), 3);
+    let straight = format!("{}/python:gzip", registry.host);
+    assert_eq!(run(env, &["image", "pull", &straight]).ok(), run(env, &["image", "pull", &image]).ok());
+}
+
+fn two_who_pull_the_same_image_fetch_and_unpack_it_once(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let image = format!("{}/python:gzip", registry.host);
+    let spawn = || {
+        let command = codebridge(env, &["image", "pull", &image]);
+        command.spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::null())
+    };
+    let mut both = [spawn(), spawn(), spawn()];
+    for one in &mut both {
+        assert!(one.wait().success());
+    }
+    // The configuration and the one layer.
+    assert_eq!(registry.asked("/blobs/"), 2);
+    assert_eq!(roots(env).len(), 1);
+}
+
+fn a_full_disk_leaves_no_half_image(env: &TestEnv) {
+    let image = ImageFiles::get(env).layout();
+    let registry = Registry::start(env);
+    let data = store_of(env);
+    // Room for the layer and not for what is in it, then not even for the layer.
+    for (size, image) in [
+        ("90m", format!("{}/python:gzip", registry.host)),
+        ("20m", format!("{}/python:gzip", registry.host)),
+        ("60m", image),
+    ] {
+        let script = format!(
+            "mount -t tmpfs -o size={size} none {0} && {1} image pull {image}; echo status $?; \
+             find {0}/codebridge/roots {0}/codebridge/partial -mindepth 1 ! -name '*.lock'; {1} image ls; \
+             du -sm {0} | cut -f 1",
+            data.display(),
+            env.binary().display()
+        );
+        let unshare = which("unshare").unwrap();
+        let mut command = codebridge(env, &[]);
+        command.argv =
+            vec![unshare.into(), "--mount".into(), "--".into(), "sh".into(), "-c".into(), script.into()];
+        let output = command.run(env.guard());
+        assert!(output.stderr.contains("No space left on device"), "{output}");
+        assert!(output.stderr.contains("hint: make room"), "{output}");
+        let lines: Vec<_> = output.stdout.lines().collect();
+        assert_eq!(lines[..2], ["status 72", "no images"], "{output}");
+    }
+}
+
+fn fifty_kills_leave_the_store_right(env: &TestEnv) {
+    let image = ImageFiles::get(env).small();
+    let pull = ["image", "pull", &image];
+    let prune = || run(env, &["image", "prune", "--all"]);
+    // How long a whole one takes here and now.
+    let whole = run(env, &pull);
+    let longest = whole.elapsed;
+    let id = whole.ok();
+    let right = listing(&roots(env)[0].join("rootfs"));
+    assert!(right.len() > 500);
+    let mut killed = 0;
+    for round in 0..50 {
+        let _ = prune().ok();
+        let mut process =
+            codebridge(env, &pull).spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::null());
+        // At moments spread over the whole of it.
+        std::thread::sleep(longest * round / 50);
+        process.signal(Signal::KILL);
+        killed += usize::from(!process.wait().success());
+        for root in roots(env) {
+            let name = root.file_name().unwrap().to_str().unwrap();
+            if !name.starts_with('.') {
+                assert_eq!(name, id.trim());
+                assert!(listing(&root.join("rootfs")) == right, "half an image in round {round}");
+            }
+        }
+    }
+    assert!(killed > 25, "only {killed} were killed before their end");
+    // Over what the last one left, without a removal in between.
+    assert_eq!(run(env, &pull).ok(), id);
+    let left = roots(env);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(listing(&left[0].join("rootfs")) == right);
+}
+
+fn an_image_in_use_is_not_removed(env: &TestEnv) {
+    let image = ImageFiles::get(env).layout();
+    let data = store_of(env);
+    let runc = Runtime { kind: Kind::Runc, as_user: false };
+    if let Err(reason) = Machine::get().works(runc) {
+        ignore(&reason);
+    }
+    let bridge = env
+        .bridge()
+        .var("XDG_DATA_HOME", data)
+        .var("MCP_BRIDGE_RUNTIME", "runc")
+        .var("MCP_BRIDGE_IMAGE", &image)
+        .start();
+    assert_eq!(bridge.run("import sys; sys.version_info[0]").ok(), "3");
+    let output = run(env, &["image", "rm", &image]);
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains("is in use"), "{output}");
+    assert!(run(env, &["image", "prune", "--all"]).ok().contains("which is in use"));
+    assert_eq!(bridge.run("import this, json; json.dumps(1)").text.lines().last(), Some("'1'"));
+    bridge.close();
+    assert!(run(env, &["image", "rm", &image]).ok().contains("removed image"));
+}
