@@ -9,10 +9,13 @@
 mod harness;
 
 mod attacks;
+mod command_line;
 mod detection;
+mod drift;
 mod execution;
 mod fakes;
 mod guardian;
+mod guest;
 mod house;
 mod images;
 mod interrupts;
@@ -34,10 +37,13 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    command_line::register,
     detection::register,
+    drift::register,
     execution::register,
     fakes::register,
     guardian::register,
+    guest::register,
     house::register,
     images::register,
     interrupts::register,

@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
