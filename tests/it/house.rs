@@ -161,7 +161,7 @@ fn python_in(env: &TestEnv, root: Option<&PathBuf>) -> String {
     let root = root.expect("no root filesystem with this Python was prepared").display();
     let script = format!(
         "#!/bin/sh\nexec unshare --mount --propagation private sh -c '\n\
-         mount --rbind /dev {root}/dev && mount -t proc proc {root}/proc && mount -t tmpfs tmpfs {root}/tmp || exit 1\n\
+         mount --rbind /dev {root}/dev && mount --rbind /sys {root}/sys && mount -t proc proc {root}/proc && mount --bind /tmp {root}/tmp || exit 1\n\
          exec chroot {root} /usr/bin/env PATH=/usr/local/bin:/usr/bin:/bin python3 \"$@\"' sh \"$@\"\n"
     );
     env.write_program("python", &script).display().to_string()
