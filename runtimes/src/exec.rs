@@ -279,9 +279,27 @@ pub fn spawn_piped(command: &CommandLine) -> Result<Child, ExecError> {
     prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })
 }
 
-/// Starts a child that outlives us: its stdin is a pipe whose other end is returned, its other streams are null.
+/// The same, in exactly this environment, and in this folder when there is one. Arguments are not logged: they are the
+/// user's own, and may hold credentials.
 ///
-/// With `env` it gets exactly those variables and nothing else.
+/// # Errors
+/// The program could not be started.
+pub fn spawn_in<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+    command: &CommandLine,
+    environment: impl IntoIterator<Item = (K, V)>,
+    folder: Option<&Path>,
+) -> io::Result<Child> {
+    let mut prepared = command.command();
+    prepared.env_clear().envs(environment);
+    if let Some(folder) = folder {
+        prepared.current_dir(folder);
+    }
+    prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    tracing::debug!(program = %command.program.display(), "spawn");
+    prepared.spawn()
+}
+
+/// Starts a child that outlives us: its stdin is a pipe whose other end is returned, its other streams are null.
 pub fn spawn_guardian(command: &CommandLine) -> Result<Child, ExecError> {
     let mut prepared = command.command();
     prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -339,6 +357,11 @@ pub async fn terminate(child: &mut Child, group: Option<Pid>, grace: Duration) {
 /// Finds a program by name in PATH, or takes a path as it is.
 pub fn find_program(name: &Path) -> Option<PathBuf> {
     which::which(name).ok().and_then(|path| std::path::absolute(path).ok())
+}
+
+/// Finds a program by name in a search path, or takes a path relative to a folder.
+pub fn find_program_in(name: &Path, search_path: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
+    which::which_in(name, search_path, folder).ok()
 }
 
 #[cfg(test)]
@@ -408,6 +431,20 @@ mod tests {
         let text = String::from_utf8(done.stdout).unwrap();
         assert!(text.contains("LC_MESSAGES=C"));
         assert!(!text.contains("CARGO_"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_child_sees_the_environment_and_the_folder_it_was_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        let child = spawn_in(&sh("pwd; /usr/bin/env"), [("ONLY", "this")], Some(&folder)).unwrap();
+        let done = child.wait_with_output().await.unwrap();
+        let text = String::from_utf8(done.stdout).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.remove(0), folder.to_str().unwrap());
+        // The shell adds these by itself.
+        lines.retain(|line| !["PWD=", "SHLVL=", "_=", "OLDPWD="].iter().any(|own| line.starts_with(own)));
+        assert_eq!(lines, ["ONLY=this"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use driver::{
     AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
     ReclaimError, RuntimeId, RuntimeKind, Sandbox,
 };
-pub use owner::{Owner, OwnerState};
+pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};

@@ -114,14 +114,14 @@ fn read_line(path: &str) -> Option<String> {
 
 /// Start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.
 #[cfg(target_os = "linux")]
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
+pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }
 
 /// Without `/proc` only existence is known: 0 for a process that is there.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
+pub fn start_time(pid: u32) -> Option<u64> {
     let pid = rustix::process::Pid::from_raw(pid.try_into().ok()?)?;
     rustix::process::test_kill_process(pid).is_ok().then_some(0)
 }

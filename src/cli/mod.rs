@@ -4,8 +4,10 @@ mod args;
 mod code;
 mod exec;
 mod host;
+mod image;
 mod logging;
 mod serve;
+mod servers;
 mod signals;
 mod spinner;
 
@@ -16,10 +18,11 @@ use std::sync::Arc;
 use clap::Parser;
 
 use crate::error::Exit;
-use crate::session::{Sessions, guard};
+use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
+use crate::upstream;
 
-pub use args::{Cli, Command, ExecArgs, Form, SettingFlags};
+pub use args::{CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -32,12 +35,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         }
     };
     let command = cli.command.unwrap_or(Command::Serve);
-    if let Command::Guardian { instance } = command {
-        // Next to nothing is set up for it: it starts with every bridge's first sandbox.
-        return match guard(instance) {
-            Ok(()) => Exit::Fine.into(),
-            Err(error) => complain(&error, None, Exit::Sandbox),
-        };
+    // Next to nothing is set up for a guardian: it starts with every bridge's first sandbox, or server.
+    let guarded = match command {
+        Command::Guardian { ref instance } => Some(session::guard(instance.clone())),
+        Command::ServerGuardian => Some(upstream::guard()),
+        _ => None,
+    };
+    if let Some(guarded) = guarded {
+        return guarded.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Fine.into());
     }
     let settings = match resolve(environment, &cli.settings) {
         Ok(settings) => settings,
@@ -59,7 +64,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,
             Command::Reap => host::reap().await,
-            Command::Guardian { .. } => Exit::Fine.into(),
+            Command::Servers(form) => servers::servers(&settings, environment, form).await,
+            Command::Call(args) => servers::call(&settings, environment, args).await,
+            Command::Image(what) => image::image(what).await,
+            Command::Guardian { .. } | Command::ServerGuardian => Exit::Fine.into(),
         }
     });
     // A read of a file that is still under way must not keep the process alive.

@@ -6,14 +6,12 @@
 mod arguments;
 mod guard;
 mod handler;
-mod line;
 mod message;
 mod order;
 mod payload;
 mod progress;
 mod render;
 mod resources;
-mod scan;
 mod serve;
 pub mod stdio;
 mod tool;
@@ -25,3 +23,5 @@ mod tests;
 pub use payload::Payload;
 pub use render::{Rendered, render, render_plain};
 pub use serve::{Connection, ServeError, serve};
+
+use crate::wire::{line, scan};

@@ -56,18 +56,12 @@ impl Fake {
         env.bridge().var("PATH", &self.programs).var("MCP_BRIDGE_IMAGE", "host:")
     }
 
-    /// How it was called: the words of each call, and its process.
+    /// Which parts of the scenario were played, and by which processes.
     pub(crate) fn calls(&self) -> Vec<Call> {
         let log = fs::read_to_string(&self.log).unwrap();
         let calls = log.lines().map(|line| {
             let said: Value = serde_json::from_str(line).unwrap();
             Call {
-                words: said["argv"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|word| word.as_str().unwrap().into())
-                    .collect(),
                 what: said["what"].as_str().unwrap().into(),
                 pid: said["pid"].as_u64().unwrap().try_into().unwrap(),
             }
@@ -79,7 +73,6 @@ impl Fake {
 /// One call of a fake.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) words: Vec<String>,
     /// Which part of the scenario was played; `child` for what it left running.
     pub(crate) what: String,
     pub(crate) pid: u32,

@@ -7,16 +7,16 @@ use super::line::REMEMBERED;
 
 /// What the bytes of a message show of its outermost object.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// The id, when it is a whole string or integer.
-    pub(super) id: Option<RequestId>,
+    pub(crate) id: Option<RequestId>,
     /// Whether it has a result or an error, so that it answers something and must not be answered.
-    pub(super) is_reply: bool,
+    pub(crate) is_reply: bool,
 }
 
 /// Walks through the outermost object until the bytes end or make no sense. Values are stepped over without being
 /// checked, so that neither broken text nor deep nesting in them hides what comes after.
-pub(super) fn scan(bytes: &[u8]) -> Seen {
+pub(crate) fn scan(bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     let mut walk = Walk { bytes, at: 0 };
     if walk.next_token() != Some(b'{') {
@@ -46,7 +46,7 @@ pub(super) fn scan(bytes: &[u8]) -> Seen {
 }
 
 /// The id when it stands near the end, after everything that is long: `…, "id": 7}`.
-pub(super) fn id_at_the_end(bytes: &[u8]) -> Option<RequestId> {
+pub(crate) fn id_at_the_end(bytes: &[u8]) -> Option<RequestId> {
     const KEY: &[u8] = br#""id""#;
     let bytes = &bytes[bytes.len().saturating_sub(REMEMBERED)..];
     let starts = (0..bytes.len().saturating_sub(KEY.len())).rev().filter(|&at| bytes[at..].starts_with(KEY));

@@ -9,11 +9,11 @@ const CHUNK: usize = 64 << 10;
 /// A buffer that grew beyond this for one long line is given back after it.
 const KEPT_CAPACITY: usize = 1 << 20;
 /// Bytes that are remembered of each end of a line that is too long.
-pub(super) const REMEMBERED: usize = 1 << 10;
+pub(crate) const REMEMBERED: usize = 1 << 10;
 
 /// One line, without its newline.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// The whole of it.
     Complete(&'a [u8]),
     /// It was longer than the limit.
@@ -22,13 +22,13 @@ pub(super) enum Line<'a> {
 
 /// What is known of a line that was too long to keep.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Skipped {
+pub(crate) struct Skipped {
     /// Its first bytes.
-    pub(super) head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     /// Its last bytes.
-    pub(super) tail: Vec<u8>,
+    pub(crate) tail: Vec<u8>,
     /// How long it was.
-    pub(super) length: u64,
+    pub(crate) length: u64,
 }
 
 impl Skipped {
@@ -43,7 +43,7 @@ impl Skipped {
 
 /// Reads lines. Dropping a future of it loses nothing: what was read stays here.
 #[derive(Debug)]
-pub(super) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     input: R,
     limit: usize,
     buffer: Vec<u8>,
@@ -61,12 +61,12 @@ enum Found {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Lines of at most `limit` bytes.
-    pub(super) fn new(input: R, limit: usize) -> Self {
+    pub(crate) fn new(input: R, limit: usize) -> Self {
         Self { input, limit, buffer: Vec::new(), start: 0, searched: 0, skipped: None }
     }
 
     /// The next line; None at the end. A last line without newline counts.
-    pub(super) async fn next_line(&mut self) -> std::io::Result<Option<Line<'_>>> {
+    pub(crate) async fn next_line(&mut self) -> std::io::Result<Option<Line<'_>>> {
         Ok(self.find().await?.map(|found| match found {
             Found::Line(range) => Line::Complete(&self.buffer[range]),
             Found::TooLong(skipped) => Line::TooLong(skipped),

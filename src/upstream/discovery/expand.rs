@@ -1,0 +1,227 @@
+//! Variables in the values of a definition.
+
+use std::path::{Path, PathBuf};
+
+use super::definition::Skip;
+use crate::settings::Environment;
+
+/// What values can refer to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) environment: &'a Environment,
+    pub(super) home: Option<&'a Path>,
+    pub(super) cwd: &'a Path,
+    /// Whether `{env:VAR}` and `{file:PATH}` are read, as opencode does.
+    pub(super) bare_braces: bool,
+}
+
+impl Scope<'_> {
+    /// Expands `${VAR}`, `${VAR:-default}`, `${env:VAR}` and what editors predefine.
+    pub(super) fn expand(&self, text: &str) -> Result<String, Skip> {
+        let mut expanded = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            let dollar = rest[..at].ends_with('$');
+            let inner = &rest[at + 1..];
+            let length = if dollar || self.bare_braces { matching_brace(inner) } else { None };
+            let value = match length {
+                Some(length) if dollar => self.value(&inner[..length])?,
+                Some(length) => self.bare(&inner[..length])?,
+                None => None,
+            };
+            match (value, length) {
+                (Some(value), Some(length)) => {
+                    expanded.push_str(&rest[..at - usize::from(dollar)]);
+                    expanded.push_str(&value);
+                    rest = &inner[length + 1..];
+                }
+                _ => {
+                    expanded.push_str(&rest[..=at]);
+                    rest = inner;
+                }
+            }
+        }
+        expanded.push_str(rest);
+        Ok(expanded)
+    }
+
+    /// The same, with a leading `~` for the home directory.
+    pub(super) fn expand_path(&self, text: &str) -> Result<String, Skip> {
+        match text.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                let home = self.home.ok_or_else(|| Skip::MissingVariable("HOME".into()))?;
+                Ok(format!("{}{}", home.display(), self.expand(rest)?))
+            }
+            _ => self.expand(text),
+        }
+    }
+
+    /// A path that means the same wherever the bridge runs.
+    pub(super) fn absolute(&self, text: &str) -> Result<PathBuf, Skip> {
+        Ok(self.cwd.join(self.expand_path(text)?))
+    }
+
+    /// The value of an environment variable; one that is missing is an error.
+    pub(super) fn variable(&self, name: &str) -> Result<String, Skip> {
+        match self.environment.get(name) {
+            Some(value) => value.to_str().map(str::to_owned).ok_or_else(|| {
+                Skip::Invalid(format!("the value of the environment variable '{name}' is not UTF-8"))
+            }),
+            None => Err(Skip::MissingVariable(name.into())),
+        }
+    }
+
+    /// What stands between `${` and `}`; None for what is no reference and stays.
+    fn value(&self, reference: &str) -> Result<Option<String>, Skip> {
+        let (name, default) = match reference.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (reference, None),
+        };
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        if !is_variable_name(name) {
+            return editors_own(reference);
+        }
+        match (self.variable(name), default) {
+            (Ok(value), Some(_)) if !value.is_empty() => Ok(Some(value)),
+            (Ok(_) | Err(Skip::MissingVariable(_)), Some(default)) => self.expand(default).map(Some),
+            (Err(Skip::MissingVariable(_)), None) if !reference.starts_with("env:") => {
+                match self.predefined(name) {
+                    Some(value) => Ok(Some(value)),
+                    None => Err(Skip::MissingVariable(name.into())),
+                }
+            }
+            (value, _) => value.map(Some),
+        }
+    }
+
+    /// What VS Code and Cursor define beside the environment.
+    fn predefined(&self, name: &str) -> Option<String> {
+        match name {
+            "userHome" => self.home.map(|home| home.display().to_string()),
+            "workspaceFolder" => Some(self.cwd.display().to_string()),
+            "workspaceFolderBasename" => Some(self.cwd.file_name()?.to_string_lossy().into_owned()),
+            "pathSeparator" => Some("/".into()),
+            _ => None,
+        }
+    }
+
+    /// What stands between `{` and `}`.
+    fn bare(&self, reference: &str) -> Result<Option<String>, Skip> {
+        if let Some(name) = reference.strip_prefix("env:") {
+            return self.variable(name.trim()).map(Some);
+        }
+        let Some(path) = reference.strip_prefix("file:") else { return Ok(None) };
+        let path = self.absolute(path.trim())?;
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) => {
+                Err(Skip::Invalid(format!("the file '{}' that it refers to: {error}", path.display())))
+            }
+        }
+    }
+}
+
+/// References that only an editor can answer are an error, since the text itself would be a wrong value.
+fn editors_own(reference: &str) -> Result<Option<String>, Skip> {
+    match reference.split_once(':') {
+        _ if reference == "/" => Ok(Some("/".into())),
+        Some(("input" | "command" | "config", _)) => {
+            Err(Skip::Invalid(format!("'${{{reference}}}' has a value in an editor only")))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// How far it is to the brace that closes the one before the text.
+fn matching_brace(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth == 0 => return Some(at),
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    fn expand(text: &str, bare_braces: bool) -> Result<String, Skip> {
+        let mut environment: Environment = [("A", "1"), ("EMPTY", ""), ("R", "${A}"), ("token", "t")]
+            .map(|(k, v)| (k.into(), v.into()))
+            .into();
+        environment.insert("BAD".into(), OsString::from_vec(vec![0xff]));
+        let scope = Scope {
+            environment: &environment,
+            home: Some(Path::new("/home/u")),
+            cwd: Path::new("/work/dir"),
+            bare_braces,
+        };
+        scope.expand_path(text)
+    }
+
+    #[test]
+    fn variables_are_expanded_once() {
+        for (text, expected) in [
+            ("", ""),
+            ("plain $A {A}", "plain $A {A}"),
+            ("<${A}${env:A}>", "<11>"),
+            ("${NONE:-x y}", "x y"),
+            ("${env:NONE:-x}", "x"),
+            ("${EMPTY}|${EMPTY:-d}", "|d"),
+            ("${A:-d}", "1"),
+            ("${NONE:-${A}/${NONE:-{}}}", "1/{}"),
+            ("${NONE:-}", ""),
+            ("${R}", "${A}"),
+            ("~", "/home/u"),
+            ("~/${A}", "/home/u/1"),
+            ("~other/x", "~other/x"),
+            ("a~", "a~"),
+            ("${userHome}${/}${workspaceFolder}:${workspaceFolderBasename}", "/home/u//work/dir:dir"),
+            ("${}", "${}"),
+            ("${not a name}", "${not a name}"),
+            ("${A", "${A"),
+            ("$${A}", "$1"),
+            ("é${A}é", "é1é"),
+        ] {
+            assert_eq!(expand(text, false).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for text in ["${NONE}", "x${env:NONE}", "${A}${NONE}", "${NONE2:-${NONE}}"] {
+            assert_eq!(expand(text, false), Err(Skip::MissingVariable("NONE".into())), "{text}");
+        }
+        assert_eq!(expand("${env:userHome}", false), Err(Skip::MissingVariable("userHome".into())));
+        assert!(
+            matches!(expand("${input:key}", false), Err(Skip::Invalid(why)) if why.contains("${input:key}"))
+        );
+        assert!(matches!(expand("${BAD}", false), Err(Skip::Invalid(why)) if why.contains("'BAD'")));
+    }
+
+    #[test]
+    fn bare_braces_are_references_where_they_are_meant() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "secret\n").unwrap();
+        let text = format!("{{env:token}} {{file:{}}} ${{A}} {{x}}", file.path().display());
+        assert_eq!(expand(&text, true).as_deref(), Ok("t secret 1 {x}"));
+        assert_eq!(expand("{env:token}", false).as_deref(), Ok("{env:token}"));
+        assert!(matches!(expand("{env:NONE}", true), Err(Skip::MissingVariable(_))));
+        assert!(
+            matches!(expand("{file:/no/such}", true), Err(Skip::Invalid(why)) if why.contains("/no/such"))
+        );
+    }
+}

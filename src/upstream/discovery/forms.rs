@@ -1,0 +1,324 @@
+//! The forms that definitions are written in, and what they come to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::definition::{Definition, Launch, Skip};
+use super::document::{Node, Value};
+use super::expand::Scope;
+use super::sources::Form;
+
+/// A definition as it stands in a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a str,
+    pub(super) node: &'a Node,
+    /// Whether it is written as opencode does.
+    pub(super) opencode: bool,
+}
+
+/// A part of a file that should hold definitions and does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Misplaced {
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+/// Finds the definitions of a file. `projects` are the folders whose own definitions count, the nearest first.
+pub(super) fn entries<'a>(
+    root: &'a Node,
+    form: Form,
+    projects: &[PathBuf],
+) -> (Vec<Entry<'a>>, Vec<Misplaced>) {
+    let mut found = Found::default();
+    if !root.is_table() {
+        found.misplaced("the file", root);
+        return (found.entries, found.misplaced);
+    }
+    let any = form == Form::Any;
+    if any || form == Form::ClaudeCode {
+        let table = root.get("projects");
+        for project in projects {
+            let project = table.and_then(|table| table.get(&project.to_string_lossy()));
+            found.add("mcpServers", project.and_then(|project| project.get("mcpServers")), false);
+        }
+    }
+    if any || matches!(form, Form::McpServers | Form::ClaudeCode) {
+        found.add("mcpServers", root.get("mcpServers"), false);
+    }
+    if any || form == Form::VsCode {
+        found.add("servers", root.get("servers"), false);
+    }
+    let mcp = root.get("mcp");
+    let in_mcp = mcp.and_then(|mcp| mcp.get("servers"));
+    if any || form == Form::VsCodeSettings {
+        found.add("mcp.servers", root.get("mcp.servers"), false);
+        found.add("mcp.servers", in_mcp, false);
+    }
+    if form == Form::OpenCode || (any && in_mcp.is_none()) {
+        found.add("mcp", mcp, true);
+    }
+    if any || form == Form::Codex {
+        found.add("mcp_servers", root.get("mcp_servers"), false);
+    }
+    (found.entries, found.misplaced)
+}
+
+#[derive(Default)]
+struct Found<'a> {
+    entries: Vec<Entry<'a>>,
+    misplaced: Vec<Misplaced>,
+}
+
+impl<'a> Found<'a> {
+    fn add(&mut self, key: &str, table: Option<&'a Node>, opencode: bool) {
+        let Some(table) = table else { return };
+        if !table.is_table() {
+            self.misplaced(&format!("'{key}'"), table);
+        }
+        let entry = |(name, node): &'a (String, Node)| Entry { name, node, opencode };
+        self.entries.extend(table.members().iter().map(entry));
+    }
+
+    fn misplaced(&mut self, what: &str, node: &Node) {
+        let message = format!("{what} must be an object, not {}", node.kind());
+        self.misplaced.push(Misplaced { line: node.line, message });
+    }
+}
+
+/// The words of the user for a definition, or for a whole file.
+pub(super) fn description(node: &Node) -> Option<String> {
+    match &node.get("description")?.value {
+        Value::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+        _ => None,
+    }
+}
+
+/// What an entry comes to.
+pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definition, Skip> {
+    let fields = Fields { node: entry.node, scope: Scope { bare_braces: entry.opencode, ..*scope } };
+    if !entry.node.is_table() {
+        return Err(invalid(format!("it must be an object, not {}", entry.node.kind())));
+    }
+    if entry.name.trim().is_empty() || entry.name.chars().any(char::is_control) {
+        return Err(invalid(format!("{:?} is no name of a server", entry.name)));
+    }
+    if fields.boolean("disabled")? == Some(true) || fields.boolean("enabled")? == Some(false) {
+        return Err(Skip::Disabled);
+    }
+    let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.is_set(key));
+    let kind = fields.transport()?;
+    let is_http = match kind {
+        Some(kind) => kind != Kind::Stdio,
+        None => url.is_some() && !fields.is_set("command"),
+    };
+    let launch = match url {
+        Some(key) if is_http => fields.http(key, kind == Some(Kind::Older))?,
+        None if is_http => return Err(invalid("it is of an HTTP type and has no 'url'".into())),
+        None if kind.is_none() && !fields.is_set("command") => {
+            return Err(invalid("it has neither 'command' nor 'url'".into()));
+        }
+        _ => fields.stdio()?,
+    };
+    Ok(Definition {
+        launch,
+        startup_timeout: fields.seconds("startup_timeout_sec")?,
+        call_timeout: fields.seconds("tool_timeout_sec")?,
+    })
+}
+
+/// The command line of an entry with nothing expanded, for a definition that lacks a variable.
+pub(super) fn command_as_written(node: &Node) -> Option<Vec<String>> {
+    let words = |node: &Node| match &node.value {
+        Value::List(items) => items.iter().filter_map(written).collect(),
+        _ => Vec::from_iter(written(node)),
+    };
+    let mut command: Vec<String> = words(node.get("command")?);
+    command.extend(node.get("args").map(words).unwrap_or_default());
+    (!command.is_empty()).then_some(command)
+}
+
+fn invalid(why: String) -> Skip {
+    Skip::Invalid(why)
+}
+
+/// How a server is reached, as definitions name it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Stdio,
+    Http,
+    Older,
+}
+
+/// The members of one definition.
+struct Fields<'a> {
+    node: &'a Node,
+    scope: Scope<'a>,
+}
+
+impl<'a> Fields<'a> {
+    fn get(&self, key: &str) -> Option<&'a Node> {
+        self.node.get(key).filter(|node| node.value != Value::Null)
+    }
+
+    fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// What the definition says of its kind.
+    fn transport(&self) -> Result<Option<Kind>, Skip> {
+        let Some(Value::Text(kind)) =
+            ["type", "transport"].into_iter().find_map(|key| self.get(key)).map(|node| &node.value)
+        else {
+            return Ok(None);
+        };
+        match kind.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
+            "stdio" | "local" => Ok(Some(Kind::Stdio)),
+            "http" | "streamablehttp" | "remote" => Ok(Some(Kind::Http)),
+            "sse" | "httpsse" | "http+sse" => Ok(Some(Kind::Older)),
+            _ => Err(invalid(format!("the transport '{kind}' is not supported"))),
+        }
+    }
+
+    fn stdio(&self) -> Result<Launch, Skip> {
+        let (command, mut args) = match self.get("command").map(|node| (node, &node.value)) {
+            None => return Err(invalid("it has no 'command'".into())),
+            Some((_, Value::Text(text))) => (self.scope.expand_path(text)?, Vec::new()),
+            Some((node, Value::List(_))) => {
+                let mut words = self.list("command", node)?;
+                if words.is_empty() {
+                    return Err(invalid("'command' is empty".into()));
+                }
+                (words.remove(0), words)
+            }
+            Some((node, _)) => {
+                return Err(invalid(format!("'command' must be a string, not {}", node.kind())));
+            }
+        };
+        if command.trim().is_empty() {
+            return Err(invalid("'command' is empty".into()));
+        }
+        if let Some(node) = self.get("args") {
+            args.extend(self.list("args", node)?);
+        }
+        let mut env = self.inherited()?;
+        for key in ["env", "environment"] {
+            env.extend(self.pairs(key)?);
+        }
+        if let Some((name, _)) = env.iter().find(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(invalid(format!("{name:?} in 'env' is no name of a variable")));
+        }
+        if std::iter::once(&command).chain(&args).chain(env.iter().map(|(_, v)| v)).any(|v| v.contains('\0'))
+        {
+            return Err(invalid("it holds a NUL character".into()));
+        }
+        let cwd = match self.get("cwd").map(|node| (node, &node.value)) {
+            None => None,
+            Some((_, Value::Text(text))) => Some(self.scope.absolute(text)?),
+            Some((node, _)) => return Err(invalid(format!("'cwd' must be a string, not {}", node.kind()))),
+        };
+        Ok(Launch::Stdio { command, args, env, cwd })
+    }
+
+    /// Codex names variables to pass on, without their values.
+    fn inherited(&self) -> Result<Vec<(String, String)>, Skip> {
+        let Some(node) = self.get("env_vars") else { return Ok(Vec::new()) };
+        let names = self.list("env_vars", node)?;
+        Ok(names
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), self.scope.variable(&name).ok()?)))
+            .collect())
+    }
+
+    fn http(&self, key: &str, older: bool) -> Result<Launch, Skip> {
+        let url = match self.get(key).map(|node| (node, &node.value)) {
+            Some((_, Value::Text(text))) => self.scope.expand(text)?.trim().to_owned(),
+            Some((node, _)) => return Err(invalid(format!("'{key}' must be a string, not {}", node.kind()))),
+            None => return Err(invalid(format!("it has no '{key}'"))),
+        };
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        if !matches!(scheme.as_deref(), Some("http" | "https")) || url.contains(char::is_whitespace) {
+            return Err(invalid(format!("'{key}' must be a URL that starts with http:// or https://")));
+        }
+        let mut headers = self.pairs("headers")?;
+        headers.extend(self.pairs("http_headers")?);
+        for (name, variable) in self.pairs("env_http_headers")? {
+            headers.push((name, self.scope.variable(&variable)?));
+        }
+        if let Some(Value::Text(variable)) = self.get("bearer_token_env_var").map(|node| &node.value) {
+            headers.push(("Authorization".into(), format!("Bearer {}", self.scope.variable(variable)?)));
+        }
+        for (name, value) in &headers {
+            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+            if name.is_empty() || !name.bytes().all(token) {
+                return Err(invalid(format!("{name:?} is no name of a header")));
+            }
+            if value.chars().any(|c| c.is_control() && c != '\t') {
+                return Err(invalid(format!("the header '{name}' has a value that no header can have")));
+            }
+        }
+        Ok(Launch::Http { url, headers, older })
+    }
+
+    fn boolean(&self, key: &str) -> Result<Option<bool>, Skip> {
+        match self.get(key).map(|node| (node, &node.value)) {
+            None => Ok(None),
+            Some((_, Value::Bool(value))) => Ok(Some(*value)),
+            Some((node, _)) => Err(invalid(format!("'{key}' must be true or false, not {}", node.kind()))),
+        }
+    }
+
+    fn seconds(&self, key: &str) -> Result<Option<Duration>, Skip> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        let seconds = match &node.value {
+            Value::Scalar(number) => number.parse::<f64>().ok(),
+            _ => None,
+        };
+        match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).filter(|d| !d.is_zero()) {
+            Some(duration) => Ok(Some(duration)),
+            None => Err(invalid(format!("'{key}' must be a number of seconds above zero"))),
+        }
+    }
+
+    /// A list of strings; numbers and booleans are taken as they are written.
+    fn list(&self, key: &str, node: &Node) -> Result<Vec<String>, Skip> {
+        let Value::List(items) = &node.value else {
+            return Err(invalid(format!("'{key}' must be a list of strings, not {}", node.kind())));
+        };
+        let word = |item: &Node| match written(item) {
+            Some(text) => self.scope.expand_path(&text),
+            None => Err(invalid(format!("'{key}' must be a list of strings; {} is in it", item.kind()))),
+        };
+        items.iter().map(word).collect()
+    }
+
+    /// A table of strings, likewise; null is as good as not there.
+    fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Skip> {
+        let Some(node) = self.get(key) else { return Ok(Vec::new()) };
+        if !node.is_table() {
+            return Err(invalid(format!("'{key}' must be an object of strings, not {}", node.kind())));
+        }
+        let mut pairs = Vec::new();
+        for (name, value) in node.members() {
+            match written(value) {
+                Some(text) => pairs.push((name.clone(), self.scope.expand_path(&text)?)),
+                None if value.value == Value::Null => {}
+                None => {
+                    return Err(invalid(format!(
+                        "'{name}' in '{key}' must be a string, not {}",
+                        value.kind()
+                    )));
+                }
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+fn written(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::Text(text) | Value::Scalar(text) => Some(text.clone()),
+        Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}

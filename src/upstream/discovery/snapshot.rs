@@ -1,0 +1,370 @@
+//! All definitions at one moment, and the cache that makes the next moment cheap.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::definition::{Definition, Launch, Server, Skip, Source};
+use super::document::{parse_json, parse_toml};
+use super::expand::Scope;
+use super::files::{Stamp, read};
+use super::forms::{self, Entry};
+use super::itself::{Look, is_itself};
+use super::sources::{Form, Place, json_files, places};
+use crate::settings::{Environment, Settings};
+use crate::upstream::alias::aliases;
+
+/// What discovery sees of the world.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// The user's home.
+    pub home: Option<PathBuf>,
+    /// Where the bridge was started.
+    pub cwd: PathBuf,
+    /// The variables that definitions can refer to.
+    pub environment: Environment,
+    /// The folder of `MCP_BRIDGE_STATE_DIR`.
+    pub state_dir: PathBuf,
+    /// The file of `MCP_SERVERS_CONFIG`.
+    pub servers_config: Option<PathBuf>,
+    /// Whether definitions of this bridge itself are listed.
+    pub allow_self: bool,
+    /// This program's own file.
+    pub own_binary: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Those of this process, under the settings.
+    pub fn of_process(settings: &Settings, environment: Environment) -> Self {
+        let home = environment.get("HOME").map(PathBuf::from).or_else(std::env::home_dir);
+        Self {
+            home: home.filter(|home| home.is_absolute()),
+            cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            environment,
+            state_dir: settings.state_dir.value.clone(),
+            servers_config: settings.servers_config.value.clone(),
+            allow_self: settings.allow_self_server.value,
+            own_binary: std::env::current_exe().ok(),
+        }
+    }
+}
+
+/// Something wrong with a file or one of its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Warning {
+    /// The file.
+    pub path: Arc<Path>,
+    /// The line, from 1, when it is known.
+    pub line: Option<usize>,
+    /// What is wrong, and what becomes of it.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.path.display(), self.message),
+            None => write!(f, "{}: {}", self.path.display(), self.message),
+        }
+    }
+}
+
+/// All definitions at one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Servers that can be used, in the order in which they were found.
+    pub servers: Vec<Arc<Server>>,
+    /// Definitions that are not used, and why.
+    pub skipped: Vec<Arc<Server>>,
+    /// What was wrong with files and entries.
+    pub warnings: Vec<Warning>,
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+impl Snapshot {
+    /// The server of a name, or of an alias when no name is meant.
+    pub fn get(&self, name: &str) -> Option<&Arc<Server>> {
+        self.by_name.get(name).map(|at| &self.servers[*at])
+    }
+
+    /// Why there is no server of a name, when a definition of it is not used.
+    pub fn skipped(&self, name: &str) -> Option<&Arc<Server>> {
+        self.skipped.iter().find(|server| &*server.name == name)
+    }
+}
+
+/// The definitions of one file.
+#[derive(Debug, Default)]
+struct FileContent {
+    entries: Vec<Server>,
+    warnings: Vec<Warning>,
+}
+
+#[derive(Debug)]
+struct CachedFile {
+    stamp: Option<Stamp>,
+    settled: bool,
+    content: Arc<FileContent>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    files: HashMap<(PathBuf, Form), CachedFile>,
+    /// What the snapshot was made of.
+    contents: Vec<Arc<FileContent>>,
+    snapshot: Arc<Snapshot>,
+    told: HashSet<Warning>,
+}
+
+/// Finds definitions.
+#[derive(Debug)]
+pub struct Discovery {
+    surroundings: Surroundings,
+    projects: Vec<PathBuf>,
+    cache: Mutex<Cache>,
+}
+
+impl Discovery {
+    /// Nothing is read yet.
+    pub fn new(surroundings: Surroundings) -> Self {
+        Self { projects: projects(&surroundings.cwd), surroundings, cache: Mutex::default() }
+    }
+
+    /// What it looks at.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// All definitions as they are now. When no file has changed this is the snapshot of the last time.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = Vec::new();
+        let mut seen = HashSet::new();
+        for file in places(&self.surroundings).into_iter().flat_map(files_of) {
+            let stamp = Stamp::of(&file.path);
+            // The folder here may be the home, and a file may be linked to from several places.
+            if stamp.is_none_or(|stamp| seen.insert(stamp.identity())) {
+                contents.push(self.content(&mut cache, &file, stamp));
+            }
+        }
+        let is_same = contents.len() == cache.contents.len()
+            && contents.iter().zip(&cache.contents).all(|(new, old)| Arc::ptr_eq(new, old));
+        if !is_same {
+            cache.snapshot = Arc::new(Snapshot::of(&contents));
+            cache.contents = contents;
+            cache.tell();
+        }
+        Arc::clone(&cache.snapshot)
+    }
+
+    /// The content of a file, read only when it may have changed, and the same one when it has not.
+    fn content(&self, cache: &mut Cache, file: &Place, stamp: Option<Stamp>) -> Arc<FileContent> {
+        let key = (file.path.clone(), file.form);
+        let known = cache.files.get(&key);
+        if let Some(known) = known.filter(|known| known.settled && known.stamp == stamp) {
+            return Arc::clone(&known.content);
+        }
+        let read = self.read(file);
+        let content = match known {
+            Some(known) if known.content.is_same(&read) => Arc::clone(&known.content),
+            _ => Arc::new(read),
+        };
+        let settled = stamp.is_none_or(|stamp| stamp.is_settled());
+        cache.files.insert(key, CachedFile { stamp, settled, content: Arc::clone(&content) });
+        content
+    }
+
+    fn read(&self, place: &Place) -> FileContent {
+        let path: Arc<Path> = place.path.as_path().into();
+        let mut content = FileContent::default();
+        if place.is_folder {
+            let why = std::fs::read_dir(&path).err().map_or_else(String::new, |error| error.to_string());
+            content.warnings.push(Warning { path, line: None, message: format!("it cannot be read: {why}") });
+            return content;
+        }
+        let mut warn =
+            |line, message| content.warnings.push(Warning { path: Arc::clone(&path), line, message });
+        let text = match read(&path) {
+            Ok(Some(text)) => text,
+            Ok(None) => {
+                if place.is_explicit {
+                    warn(None, "there is no such file, and MCP_SERVERS_CONFIG names it".into());
+                }
+                return content;
+            }
+            Err(error) => {
+                warn(error.line(), error.to_string());
+                return content;
+            }
+        };
+        let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+        let root = match if is_toml { parse_toml(&text) } else { parse_json(&text) } {
+            Ok(Some(root)) => root,
+            Ok(None) => return content,
+            Err(error) => {
+                warn(Some(error.line), format!("it cannot be parsed, and is skipped: {}", error.message));
+                return content;
+            }
+        };
+        let (entries, misplaced) = forms::entries(&root, place.form, &self.projects);
+        let is_empty = entries.is_empty() && misplaced.is_empty();
+        for part in misplaced {
+            warn(Some(part.line), part.message);
+        }
+        if place.is_explicit && is_empty {
+            warn(None, "it defines no server".into());
+        }
+        let about_all = forms::description(&root).filter(|_| place.form == Form::Any);
+        for entry in entries {
+            content.add(self.server(&entry, &path, about_all.as_deref()));
+        }
+        content
+    }
+
+    fn server(&self, entry: &Entry<'_>, path: &Arc<Path>, about_all: Option<&str>) -> Server {
+        Server {
+            name: entry.name.into(),
+            alias: "".into(),
+            description: forms::description(entry.node).or_else(|| about_all.map(str::to_owned)),
+            source: Source { path: Arc::clone(path), line: entry.node.line },
+            definition: self.definition(entry).map(Arc::new),
+        }
+    }
+
+    fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
+        let Surroundings { home, cwd, environment, .. } = &self.surroundings;
+        let scope = Scope { environment, home: home.as_deref(), cwd, bare_braces: false };
+        let definition = forms::definition(entry, &scope);
+        // A bridge that is skipped needs none of its variables.
+        if !self.surroundings.allow_self && self.is_itself(&definition, entry) {
+            return Err(Skip::Itself);
+        }
+        definition
+    }
+
+    fn is_itself(&self, definition: &Result<Definition, Skip>, entry: &Entry<'_>) -> bool {
+        let Surroundings { cwd, environment, own_binary, .. } = &self.surroundings;
+        let mut look = Look {
+            path: environment.get("PATH").map(|path| path.as_os_str()),
+            cwd,
+            own_binary: own_binary.as_deref(),
+        };
+        match definition.as_ref().map(|definition| &definition.launch) {
+            Ok(Launch::Stdio { command, args, env, cwd }) => {
+                let own_path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_ref());
+                look.path = own_path.or(look.path);
+                look.cwd = cwd.as_deref().unwrap_or(look.cwd);
+                is_itself(command, args, look)
+            }
+            Err(Skip::MissingVariable(_)) => forms::command_as_written(entry.node)
+                .is_some_and(|words| is_itself(&words[0], &words[1..], look)),
+            _ => false,
+        }
+    }
+}
+
+impl FileContent {
+    fn add(&mut self, server: Server) {
+        let warning = match &server.definition {
+            Err(skip @ (Skip::Invalid(_) | Skip::MissingVariable(_))) => Some(skip.to_string()),
+            _ => None,
+        };
+        if let Some(why) = warning {
+            self.warnings.push(Warning {
+                path: Arc::clone(&server.source.path),
+                line: Some(server.source.line),
+                message: format!("the server '{}' is skipped: {why}", server.name.escape_debug()),
+            });
+        }
+        self.entries.push(server);
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.entries == other.entries && self.warnings == other.warnings
+    }
+}
+
+impl Snapshot {
+    fn of(contents: &[Arc<FileContent>]) -> Self {
+        let mut snapshot = Self::default();
+        let mut claimed: HashMap<Arc<str>, Source> = HashMap::new();
+        let mut usable = Vec::new();
+        for server in contents.iter().flat_map(|content| &content.entries) {
+            let mut server = server.clone();
+            if let Some(first) = claimed.get(&server.name) {
+                server.definition = Err(Skip::Duplicate(first.clone()));
+                if first.path == server.source.path && first.line != server.source.line {
+                    snapshot.warnings.push(Warning {
+                        path: Arc::clone(&first.path),
+                        line: Some(server.source.line),
+                        message: format!(
+                            "the server '{}' is defined before, in line {}",
+                            server.name, first.line
+                        ),
+                    });
+                }
+            } else if !matches!(server.definition, Err(Skip::Invalid(_) | Skip::Itself)) {
+                // One that is switched off or lacks a variable keeps its name: another one is not what was meant.
+                claimed.insert(Arc::clone(&server.name), server.source.clone());
+            }
+            match server.definition {
+                Ok(_) => usable.push(server),
+                Err(_) => snapshot.skipped.push(Arc::new(server)),
+            }
+        }
+        let aliases = aliases(usable.iter().map(|server| &*server.name));
+        for (mut server, alias) in usable.into_iter().zip(aliases) {
+            server.alias = alias.into();
+            snapshot.servers.push(Arc::new(server));
+        }
+        for (at, server) in snapshot.servers.iter().enumerate() {
+            snapshot.by_name.entry(Arc::clone(&server.name)).or_insert(at);
+        }
+        // A name is what it says; an alias only means a server that no name does.
+        for (at, server) in snapshot.servers.iter().enumerate() {
+            snapshot.by_name.entry(Arc::clone(&server.alias)).or_insert(at);
+        }
+        snapshot.warnings.extend(contents.iter().flat_map(|content| content.warnings.iter().cloned()));
+        snapshot
+    }
+}
+
+impl Cache {
+    /// Each warning goes to the log once.
+    fn tell(&mut self) {
+        for warning in &self.snapshot.warnings {
+            if self.told.insert(warning.clone()) {
+                tracing::warn!("{warning}");
+            }
+        }
+    }
+}
+
+/// The files of a place. A folder that cannot be listed stands for itself, so that reading it says why.
+fn files_of(place: Place) -> Vec<Place> {
+    if !place.is_folder {
+        return vec![place];
+    }
+    match json_files(&place.path) {
+        Ok(files) => {
+            files.into_iter().map(|path| Place { path, is_folder: false, ..place.clone() }).collect()
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Vec::new(),
+        Err(_) => vec![place],
+    }
+}
+
+/// The folders whose own definitions count: this one and those above it, the nearest first, links followed or not.
+fn projects(cwd: &Path) -> Vec<PathBuf> {
+    let mut projects: Vec<PathBuf> = cwd.ancestors().map(Path::to_path_buf).collect();
+    if let Ok(real) = cwd.canonicalize() {
+        for folder in real.ancestors() {
+            if !projects.iter().any(|known| known == folder) {
+                projects.push(folder.to_path_buf());
+            }
+        }
+    }
+    projects
+}

@@ -1,0 +1,180 @@
+//! The places where definitions are looked for, in the order in which they win.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::Surroundings;
+
+/// Where definitions stand in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    /// Wherever one of the other forms has them.
+    Any,
+    /// `mcpServers`.
+    McpServers,
+    /// `mcpServers`, and the same for each project.
+    ClaudeCode,
+    /// `servers`.
+    VsCode,
+    /// `mcp.servers`.
+    VsCodeSettings,
+    /// `[mcp_servers.NAME]`.
+    Codex,
+    /// `mcp`, with commands as lists.
+    OpenCode,
+}
+
+/// One place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) form: Form,
+    /// Whether all JSON files of this folder are meant.
+    pub(super) is_folder: bool,
+    /// Whether the user named it, so that its absence is worth a word.
+    pub(super) is_explicit: bool,
+}
+
+impl Place {
+    fn file(path: PathBuf, form: Form) -> Self {
+        Self { path, form, is_folder: false, is_explicit: false }
+    }
+
+    fn folder(path: PathBuf) -> Self {
+        Self { path, form: Form::Any, is_folder: true, is_explicit: false }
+    }
+}
+
+/// Every place, first the one that wins.
+pub(super) fn places(surroundings: &Surroundings) -> Vec<Place> {
+    let mut places = Vec::new();
+    if let Some(path) = &surroundings.servers_config {
+        places.push(Place { is_explicit: true, ..Place::file(path.clone(), Form::Any) });
+    }
+    places.push(Place::folder(surroundings.state_dir.clone()));
+    let here = |path: &str| surroundings.cwd.join(path);
+    let home = |path: &str| surroundings.home.as_ref().map(|home| home.join(path));
+    let configs = config_folders(surroundings);
+    let config = |path: &str| configs.iter().map(|folder| folder.join(path)).collect::<Vec<_>>();
+    let mut files = |paths: Vec<PathBuf>, form| {
+        places.extend(paths.into_iter().map(|path| match form {
+            None => Place::folder(path),
+            Some(form) => Place::file(path, form),
+        }));
+    };
+
+    files(vec![here("mcp-servers")], None);
+    files(config("mcp/servers"), None);
+
+    files(vec![here(".mcp.json")], Some(Form::McpServers));
+    files(Vec::from_iter(home(".claude.json")), Some(Form::ClaudeCode));
+    files(vec![here("claude_code_config.json"), here("claude_desktop_config.json")], Some(Form::McpServers));
+
+    let mut claude = Vec::from_iter(home("Library/Application Support/Claude"));
+    claude.extend(home("Library/Application Support/Claude Code"));
+    claude.extend(config("Claude"));
+    for folder in claude {
+        let names = ["claude_desktop_config.json", "claude_code_config.json"];
+        files(names.map(|name| folder.join(name)).to_vec(), Some(Form::McpServers));
+    }
+
+    let editors = [home(".cursor/mcp.json"), Some(here(".cursor/mcp.json"))];
+    files(editors.into_iter().flatten().collect(), Some(Form::McpServers));
+    let others = [home(".codeium/windsurf/mcp_config.json"), home(".gemini/settings.json")];
+    files(others.into_iter().flatten().collect(), Some(Form::McpServers));
+
+    files(vec![here(".vscode/mcp.json")], Some(Form::VsCode));
+    for product in ["Code", "Code - Insiders", "VSCodium"] {
+        let mut users = config(&format!("{product}/User"));
+        users.extend(home(&format!("Library/Application Support/{product}/User")));
+        for user in users {
+            files(vec![user.join("mcp.json")], Some(Form::VsCode));
+            files(vec![user.join("settings.json")], Some(Form::VsCodeSettings));
+        }
+    }
+
+    files(Vec::from_iter(home(".codex/config.toml")), Some(Form::Codex));
+
+    files(Vec::from_iter(home(".opencode.json")), Some(Form::OpenCode));
+    files(vec![here("opencode.json"), here("opencode.jsonc")], Some(Form::OpenCode));
+    files(config("opencode/opencode.json"), Some(Form::OpenCode));
+    files(config("opencode/opencode.jsonc"), Some(Form::OpenCode));
+    places
+}
+
+/// `~/.config`, and `$XDG_CONFIG_HOME` when it is another folder.
+fn config_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
+    let mut folders: Vec<_> = surroundings.home.iter().map(|home| home.join(".config")).collect();
+    let other = surroundings.environment.get("XDG_CONFIG_HOME").map(|value: &OsString| PathBuf::from(value));
+    folders.extend(other.filter(|other| other.is_absolute() && !folders.contains(other)));
+    folders
+}
+
+/// The JSON files of a folder, in the order of their names; none when it is not there.
+pub(super) fn json_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_named_once_and_in_order() {
+        let surroundings = Surroundings {
+            home: Some("/h".into()),
+            cwd: "/c".into(),
+            environment: [("XDG_CONFIG_HOME".into(), "/x".into())].into(),
+            state_dir: "/h/MCPs".into(),
+            servers_config: Some("/s.toml".into()),
+            ..Surroundings::default()
+        };
+        let paths: Vec<_> = places(&surroundings).into_iter().map(|place| place.path).collect();
+        let unique: std::collections::HashSet<_> = paths.iter().collect();
+        assert_eq!(unique.len(), paths.len());
+        let at = |path: &str| paths.iter().position(|known| known == Path::new(path)).expect(path);
+        let order = [
+            "/s.toml",
+            "/h/MCPs",
+            "/c/mcp-servers",
+            "/h/.config/mcp/servers",
+            "/x/mcp/servers",
+            "/c/.mcp.json",
+            "/h/.claude.json",
+            "/c/claude_code_config.json",
+            "/c/claude_desktop_config.json",
+            "/h/Library/Application Support/Claude/claude_desktop_config.json",
+            "/h/Library/Application Support/Claude Code/claude_code_config.json",
+            "/h/.config/Claude/claude_desktop_config.json",
+            "/h/.cursor/mcp.json",
+            "/c/.cursor/mcp.json",
+            "/h/.codeium/windsurf/mcp_config.json",
+            "/h/.gemini/settings.json",
+            "/c/.vscode/mcp.json",
+            "/h/.config/Code/User/settings.json",
+            "/h/.codex/config.toml",
+            "/h/.opencode.json",
+            "/c/opencode.json",
+            "/h/.config/opencode/opencode.json",
+        ];
+        assert!(order.map(at).is_sorted());
+    }
+
+    #[test]
+    fn without_a_home_the_places_here_are_left() {
+        let surroundings =
+            Surroundings { cwd: "/c".into(), state_dir: "/s".into(), ..Surroundings::default() };
+        let places = places(&surroundings);
+        assert!(places.iter().all(|place| place.path.starts_with("/c") || place.path == Path::new("/s")));
+        assert!(places.iter().any(|place| place.path == Path::new("/c/.mcp.json")));
+    }
+}

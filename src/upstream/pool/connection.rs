@@ -1,0 +1,349 @@
+//! One running connection to a server: used, and ended.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, CustomResult, ErrorCode, GetExtensions,
+    ListToolsRequest, PaginatedRequestParams, ServerResult,
+};
+use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Activity, InUse};
+use super::handler::Handler;
+use super::inbox::{ProgressSink, is_malformed};
+use super::outcome::{CallOutcome, Page, ToolList};
+use super::process::ServerProcess;
+use super::secrets::Secrets;
+use super::{Limits, http};
+use crate::upstream::discovery::Definition;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::events::ServerProgress;
+
+/// How long the end of a process is waited for, to say how it came.
+const END_REPORT: Duration = Duration::from_secs(2);
+/// How long closing may take before it goes on unwatched.
+const CLOSE_LIMIT: Duration = Duration::from_secs(6);
+
+/// A connection that was made.
+#[derive(Debug)]
+pub(super) struct Connection {
+    made: Made,
+    peer: Peer<RoleClient>,
+    service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
+    activity: Arc<Activity>,
+    tools: Mutex<Option<(u64, Arc<ToolList>)>>,
+    started: Instant,
+    has_answered: AtomicBool,
+    was_stopped: AtomicBool,
+}
+
+/// What a connection was made of.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) server: Arc<str>,
+    pub(super) definition: Arc<Definition>,
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) process: Option<ServerProcess>,
+    /// Set when nothing will come from it any more.
+    pub(super) gone: CancellationToken,
+    /// Counts how often the server said that its tools have changed.
+    pub(super) tools_changed: watch::Receiver<u64>,
+}
+
+/// A connection that somebody uses.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) connection: Arc<Connection>,
+    _in_use: InUse,
+}
+
+/// What a call is about.
+pub(super) struct Calling<'a> {
+    pub(super) tool: &'a str,
+    pub(super) arguments: Map<String, Value>,
+    pub(super) progress: Option<mpsc::Sender<ServerProgress>>,
+    pub(super) limit: Duration,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+impl Connection {
+    pub(super) fn new(made: Made, service: RunningService<RoleClient, Handler>) -> Arc<Self> {
+        Arc::new(Self {
+            made,
+            peer: service.peer().clone(),
+            service: tokio::sync::Mutex::new(service),
+            activity: Arc::default(),
+            tools: Mutex::default(),
+            started: Instant::now(),
+            has_answered: AtomicBool::new(false),
+            was_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Uses it; None when it has ended or is about to.
+    pub(super) fn lease(self: &Arc<Self>) -> Option<Lease> {
+        if self.has_gone() {
+            return None;
+        }
+        Some(Lease { _in_use: self.activity.enter()?, connection: Arc::clone(self) })
+    }
+
+    pub(super) fn has_gone(&self) -> bool {
+        self.made.gone.is_cancelled() || self.peer.is_transport_closed()
+    }
+
+    pub(super) fn serves(&self, definition: &Arc<Definition>) -> bool {
+        Arc::ptr_eq(&self.made.definition, definition) || self.made.definition == *definition
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.made.server
+    }
+
+    /// Whether any request was answered.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was ended from here.
+    pub(super) fn was_stopped(&self) -> bool {
+        self.was_stopped.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Waits until nobody has used it for so long; the other end is true when it has gone before.
+    pub(super) async fn idle(&self, limit: Option<Duration>) -> bool {
+        let idle = async {
+            match limit {
+                Some(limit) => self.activity.idle(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = idle => false,
+            () = self.made.gone.cancelled() => true,
+        }
+    }
+
+    /// Ends it once its calls under way are done, or the limit has passed.
+    pub(super) async fn retire(&self, limit: Duration) {
+        self.activity.close();
+        let _ = tokio::time::timeout(limit, self.idle(Some(Duration::ZERO))).await;
+        self.close().await;
+    }
+
+    /// Ends it in good order.
+    pub(super) async fn close(&self) {
+        self.activity.close();
+        if !self.has_gone() {
+            self.was_stopped.store(true, Ordering::Relaxed);
+        }
+        let mut service = self.service.lock().await;
+        let _ = service.close_with_timeout(CLOSE_LIMIT).await;
+        self.made.gone.cancel();
+    }
+
+    /// Calls a tool.
+    pub(super) async fn call(&self, calling: Calling<'_>) -> Result<CallOutcome, UpstreamError> {
+        let Calling { tool, arguments, progress, limit, cancel } = calling;
+        let mut request =
+            CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
+        if let Some(sink) = progress {
+            request.extensions_mut().insert(ProgressSink(sink));
+        }
+        let limit = self.made.definition.call_timeout.unwrap_or(limit);
+        let result = self.request(tool, ClientRequest::CallToolRequest(request), limit, cancel).await?;
+        let json = self.text_of(tool, result)?;
+        CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))
+    }
+
+    /// The tools as they are now; asked for again only after the server said that they have changed.
+    pub(super) async fn tools(
+        &self,
+        limits: &Limits,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ToolList>, UpstreamError> {
+        let generation = *self.made.tools_changed.borrow();
+        if let Some((known, list)) = &*self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+            && *known == generation
+        {
+            return Ok(Arc::clone(list));
+        }
+        let list = match tokio::time::timeout(limits.listing, self.list_tools(limits, cancel)).await {
+            Ok(list) => list?,
+            Err(_) => return Err(self.timed_out("tools/list", limits.listing)),
+        };
+        for warning in &list.warnings {
+            tracing::warn!(server = %self.made.server, warning = self.made.secrets.redact(warning), "odd tool");
+        }
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, Arc::clone(&list)));
+        Ok(list)
+    }
+
+    async fn list_tools(
+        &self,
+        limits: &Limits,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ToolList>, UpstreamError> {
+        const METHOD: &str = "tools/list";
+        let mut pages: Vec<Page> = Vec::new();
+        let mut cursor = None;
+        let mut seen = std::collections::HashSet::new();
+        while pages.len() < limits.pages {
+            // The first page is asked for without parameters, which some servers insist on.
+            let params =
+                cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+            let request = ListToolsRequest { params, ..ListToolsRequest::default() };
+            let answer =
+                self.request(METHOD, ClientRequest::ListToolsRequest(request), limits.listing, cancel).await;
+            let result = match answer {
+                Err(UpstreamError::Refused { code, .. }) if code == ErrorCode::METHOD_NOT_FOUND.0 => break,
+                other => other?,
+            };
+            let page = self.text_of(METHOD, result)?;
+            let page: Page =
+                serde_json::from_str(&page).map_err(|error| self.malformed(METHOD, &error.to_string()))?;
+            cursor = page.next_cursor.clone();
+            pages.push(page);
+            match &cursor {
+                None => break,
+                // One that repeats itself would be asked for ever.
+                Some(cursor) if !seen.insert(cursor.clone()) => break,
+                Some(_) => {}
+            }
+        }
+        Ok(ToolList::of(&pages))
+    }
+
+    /// Sends a request and waits for its answer, the limit, the caller's change of mind or the end of the server.
+    async fn request(
+        &self,
+        method: &str,
+        request: ClientRequest,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<ServerResult, UpstreamError> {
+        let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+        let mut asked = Asked { handle: Some(sent.map_err(|error| self.failed(method, error))?) };
+        let Some(handle) = asked.handle.as_mut() else { return Err(UpstreamError::ShuttingDown) };
+        let answer = tokio::select! {
+            biased;
+            answer = &mut handle.rx => answer,
+            () = cancel.cancelled() => {
+                asked.take_back("cancelled");
+                return Err(UpstreamError::Cancelled { server: Arc::clone(&self.made.server), method: method.to_owned() });
+            }
+            () = self.made.gone.cancelled() => {
+                asked.handle = None;
+                return Err(self.ended().await);
+            }
+            () = tokio::time::sleep(limit) => {
+                asked.take_back("timed out");
+                return Err(self.timed_out(method, limit));
+            }
+        };
+        asked.handle = None;
+        match answer {
+            Ok(Ok(result)) => {
+                self.has_answered.store(true, Ordering::Relaxed);
+                Ok(result)
+            }
+            Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
+                self.made.gone.cancel();
+                Err(self.ended().await)
+            }
+            Ok(Err(error)) => Err(self.failed(method, error)),
+        }
+    }
+
+    /// The text of a result that was read verbatim.
+    fn text_of(&self, method: &str, result: ServerResult) -> Result<String, UpstreamError> {
+        match result {
+            ServerResult::CustomResult(CustomResult(Value::String(text))) => Ok(text),
+            other => {
+                serde_json::to_string(&other).map_err(|error| self.malformed(method, &error.to_string()))
+            }
+        }
+    }
+
+    fn failed(&self, method: &str, error: ServiceError) -> UpstreamError {
+        let server = Arc::clone(&self.made.server);
+        match error {
+            ServiceError::McpError(error) if is_malformed(&error) => self.malformed(method, &error.message),
+            ServiceError::McpError(error) => UpstreamError::Refused {
+                server,
+                method: method.to_owned(),
+                code: error.code.0,
+                message: self.made.secrets.redact(&error.message),
+                data: error.data.map(|data| Box::new(self.made.secrets.redact_value(data))),
+            },
+            ServiceError::TransportSend(error) => {
+                let why = http::words_of(&*error.error).unwrap_or_else(|| error.error.to_string());
+                UpstreamError::Unreachable { server, why: self.made.secrets.redact(&why) }
+            }
+            error => UpstreamError::Unreachable { server, why: self.made.secrets.redact(&error.to_string()) },
+        }
+    }
+
+    fn malformed(&self, method: &str, why: &str) -> UpstreamError {
+        UpstreamError::Malformed {
+            server: Arc::clone(&self.made.server),
+            method: method.to_owned(),
+            why: self.made.secrets.redact(why),
+        }
+    }
+
+    fn timed_out(&self, method: &str, limit: Duration) -> UpstreamError {
+        UpstreamError::TimedOut { server: Arc::clone(&self.made.server), method: method.to_owned(), limit }
+    }
+
+    async fn ended(&self) -> UpstreamError {
+        let how = match &self.made.process {
+            Some(process) => how_it_ended(process).await,
+            None => None,
+        };
+        let stderr = self
+            .made
+            .process
+            .as_ref()
+            .map(|process| process.stderr.text(&self.made.secrets))
+            .unwrap_or_default();
+        let how = how.unwrap_or_else(|| "it closed the connection".into());
+        UpstreamError::Ended { server: Arc::clone(&self.made.server), how, stderr }
+    }
+}
+
+/// The exit status of a process that has ended, or is about to.
+pub(super) async fn how_it_ended(process: &ServerProcess) -> Option<String> {
+    let status = tokio::time::timeout(END_REPORT, process.ended()).await.ok()??;
+    Some(status.to_string())
+}
+
+/// A request that is taken back when whoever waits for its answer goes away.
+struct Asked {
+    handle: Option<RequestHandle<RoleClient>>,
+}
+
+impl Asked {
+    /// Tells the server, without waiting for it to listen.
+    fn take_back(&mut self, why: &'static str) {
+        if let Some(handle) = self.handle.take() {
+            tokio::spawn(handle.cancel(Some(why.into())));
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.take_back("nobody waits for it any more");
+    }
+}

@@ -1,0 +1,179 @@
+//! The HTTP client, and what it says when something goes wrong.
+
+use std::error::Error;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response};
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+/// How long a connection may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+/// Redirects that are followed.
+const MOST_REDIRECTS: usize = 10;
+/// Bytes that are read of an answer that says no.
+const LONGEST_REFUSAL: usize = 16 << 10;
+/// Characters of it that are shown.
+const SHOWN: usize = 300;
+
+/// A request that came to nothing. None of its texts has a URL in it.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::upstream::pool) enum HttpError {
+    /// There is no way to ask.
+    #[error("no HTTP client can be made: {0}")]
+    Client(String),
+    /// Nobody answered, or not to the end.
+    #[error("{0}")]
+    Connection(String),
+    /// Whoever answered says no.
+    #[error("it answers with HTTP {status}{words}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// What it says to that, after a colon.
+        words: String,
+    },
+    /// What came is not what was asked for.
+    #[error("it answers with {0}, where a message was expected")]
+    ContentType(String),
+    /// What came does not fit into a message.
+    #[error("its answer is longer than {0} bytes")]
+    TooLong(usize),
+    /// The older transport's first event is missing.
+    #[error("it names no endpoint to send messages to")]
+    NoEndpoint,
+}
+
+impl HttpError {
+    /// Whether the server may be one of the other transport, which answers so to what it did not expect there.
+    pub(in crate::upstream::pool) fn suggests_other_transport(&self) -> bool {
+        let status = match self {
+            Self::Status { status, .. } => *status,
+            Self::ContentType(_) => return true,
+            _ => return false,
+        };
+        matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+    }
+}
+
+impl From<reqwest::Error> for HttpError {
+    fn from(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        // The outer layers only say that there was an error.
+        let mut innermost: &dyn Error = &error;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        let stage = if error.is_connect() { "no connection" } else { "the connection failed" };
+        Self::Connection(format!("{stage}: {innermost}"))
+    }
+}
+
+/// The words of an error that passed through the client's layers.
+pub(in crate::upstream::pool) fn words_of(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        if let Some(error) = error.downcast_ref::<HttpError>() {
+            return Some(error.to_string());
+        }
+        match error.downcast_ref::<StreamableHttpError<HttpError>>() {
+            Some(StreamableHttpError::Client(error)) => return Some(error.to_string()),
+            Some(other) => return Some(other.to_string()),
+            None => at = error.source(),
+        }
+    }
+    None
+}
+
+/// Whether an error that passed through the client's layers suggests the other transport.
+pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + 'static)) -> bool {
+    matches!(
+        error.downcast_ref::<StreamableHttpError<HttpError>>(),
+        Some(StreamableHttpError::Client(error)) if error.suggests_other_transport()
+    )
+}
+
+/// The client of all connections, made at its first use.
+pub(super) fn client() -> Result<Client, HttpError> {
+    static CLIENT: OnceLock<Result<Client, String>> = OnceLock::new();
+    let made = CLIENT.get_or_init(|| {
+        // Whoever was first has chosen; there is but one way to encrypt in this program.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Client::builder()
+            .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_LIMIT)
+            .redirect(same_place())
+            .build()
+            .map_err(|error| HttpError::from(error).to_string())
+    });
+    made.clone().map_err(HttpError::Client)
+}
+
+/// A message goes on only to the origin it was meant for, and only as the message that it is: credentials go with it.
+fn same_place() -> Policy {
+    Policy::custom(|attempt| {
+        let keeps_message = matches!(attempt.status().as_u16(), 307 | 308);
+        let same_origin =
+            attempt.previous().last().is_some_and(|before| before.origin() == attempt.url().origin());
+        if keeps_message && same_origin && attempt.previous().len() <= MOST_REDIRECTS {
+            attempt.follow()
+        } else {
+            attempt.stop()
+        }
+    })
+}
+
+/// The headers of a definition. What cannot be a header was refused when the definition was read.
+pub(super) fn header_map(headers: &[(String, String)]) -> HeaderMap {
+    let header = |(name, value): &(String, String)| {
+        let mut value = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+        value.set_sensitive(true);
+        Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value))
+    };
+    headers.iter().filter_map(header).collect()
+}
+
+/// Whether the body is of a type, whatever its parameters.
+pub(super) fn is_of_type(response: &Response, wanted: &str) -> bool {
+    let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| {
+        value.split(';').next().is_some_and(|value| value.trim().eq_ignore_ascii_case(wanted))
+    })
+}
+
+/// What an answer is of, for a sentence.
+pub(super) fn content_type(response: &Response) -> HttpError {
+    let value =
+        response.headers().get(header::CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    HttpError::ContentType(value.map_or_else(|| "nothing in particular".into(), |value| format!("'{value}'")))
+}
+
+/// Reads a body up to a limit; None when there is more.
+pub(super) async fn body(response: &mut Response, limit: usize) -> Result<Option<Vec<u8>>, HttpError> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if bytes.len() + chunk.len() > limit {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Some(bytes))
+}
+
+/// What an answer that says no has to say.
+pub(super) async fn refusal(mut response: Response) -> (HttpError, Vec<u8>) {
+    let status = response.status();
+    let is_page = is_of_type(&response, "text/html");
+    let bytes = body(&mut response, LONGEST_REFUSAL).await.ok().flatten().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim();
+    let words = if text.is_empty() || is_page {
+        String::new()
+    } else {
+        let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
+        format!(": {}", &text[..end])
+    };
+    (HttpError::Status { status, words }, bytes)
+}

@@ -1,0 +1,192 @@
+//! Streams of events, as `text/event-stream` has them.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{BoxStream, StreamExt, unfold};
+use reqwest::Response;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::client::HttpError;
+use crate::upstream::pool::stdio::LONGEST_LINE;
+use crate::wire::line::{Line, LineReader, Skipped};
+
+/// One event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    /// What it is called; empty for a message.
+    pub(super) name: String,
+    pub(super) data: Data,
+    pub(super) id: Option<String>,
+    pub(super) retry: Option<u64>,
+}
+
+/// What it carries.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Data {
+    #[default]
+    None,
+    Whole(Vec<u8>),
+    /// It was too long to keep.
+    TooLong(Skipped),
+}
+
+/// Reads events off a response.
+#[derive(Debug)]
+pub(super) struct EventReader {
+    lines: LineReader<Body>,
+}
+
+impl EventReader {
+    pub(super) fn new(response: Response) -> Self {
+        Self { lines: LineReader::new(Body::of(response), LONGEST_LINE) }
+    }
+
+    /// The next event; None at the end. One that has not ended by then does not count.
+    pub(super) async fn next(&mut self) -> Result<Option<Event>, HttpError> {
+        let mut event = Event::default();
+        loop {
+            let line = self.lines.next_line().await;
+            match line.map_err(|error| HttpError::Connection(error.to_string()))? {
+                None => return Ok(None),
+                Some(Line::TooLong(skipped)) => event.data = Data::TooLong(without_field_name(skipped)),
+                Some(Line::Complete(line)) => {
+                    let line = line.strip_suffix(b"\r").unwrap_or(line);
+                    if line.is_empty() {
+                        if event != Event::default() {
+                            return Ok(Some(event));
+                        }
+                    } else {
+                        event.add(line);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Event {
+    /// Reads one line, `field: value`; what is no known field is a comment.
+    fn add(&mut self, line: &[u8]) {
+        let at = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let (field, value) = line.split_at(at);
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        let text = || String::from_utf8_lossy(value).into_owned();
+        match field {
+            b"data" => match &mut self.data {
+                Data::None => self.data = Data::Whole(value.to_vec()),
+                Data::Whole(data) if data.len() + value.len() < LONGEST_LINE => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
+                }
+                Data::Whole(data) => {
+                    let head = data.iter().copied().take(1 << 10).collect();
+                    let length = (data.len() + value.len()) as u64;
+                    self.data = Data::TooLong(Skipped { head, tail: Vec::new(), length });
+                }
+                Data::TooLong(skipped) => skipped.length += value.len() as u64,
+            },
+            b"event" => self.name = text(),
+            b"id" => self.id = Some(text()),
+            b"retry" => self.retry = text().parse().ok(),
+            _ => {}
+        }
+    }
+
+    /// Whether it carries a message, rather than being something else's.
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self.name.as_str(), "" | "message")
+    }
+}
+
+fn without_field_name(mut skipped: Skipped) -> Skipped {
+    if let Some(at) = skipped.head.iter().position(|byte| *byte == b':') {
+        skipped.head.drain(..=at);
+    }
+    skipped
+}
+
+/// A response as something to read from.
+struct Body {
+    chunks: BoxStream<'static, Result<Vec<u8>, HttpError>>,
+    /// What was not taken of the last chunk.
+    rest: io::Cursor<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Body")
+    }
+}
+
+impl Body {
+    fn of(response: Response) -> Self {
+        let chunks = unfold(response, |mut response| async move {
+            match response.chunk().await {
+                Ok(Some(chunk)) => Some((Ok(chunk.to_vec()), response)),
+                Ok(None) => None,
+                Err(error) => Some((Err(error.into()), response)),
+            }
+        });
+        Self { chunks: chunks.boxed(), rest: io::Cursor::default() }
+    }
+}
+
+impl AsyncRead for Body {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let rest = &self.rest.get_ref()[self.rest.position() as usize..];
+            if !rest.is_empty() {
+                let count = rest.len().min(into.remaining());
+                into.put_slice(&rest[..count]);
+                let position = self.rest.position() + count as u64;
+                self.rest.set_position(position);
+                return Poll::Ready(Ok(()));
+            }
+            match self.chunks.poll_next_unpin(context) {
+                Poll::Ready(Some(Ok(chunk))) => self.rest = io::Cursor::new(chunk),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(error))),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(text: &'static str) -> EventReader {
+        let chunks = futures_util::stream::iter(text.as_bytes().chunks(3).map(|chunk| Ok(chunk.to_vec())));
+        EventReader {
+            lines: LineReader::new(
+                Body { chunks: chunks.boxed(), rest: io::Cursor::default() },
+                LONGEST_LINE,
+            ),
+        }
+    }
+
+    #[tokio::test]
+    async fn events_are_read_as_they_are_written() {
+        let mut events = reader(
+            ": hello\n\nevent: endpoint\r\ndata: /x?y=1\r\n\r\ndata:{\"a\":\ndata: 1}\nid: 7\nretry: 20\n\nid\n\nunknown: x\n\ndata: lost",
+        );
+        let whole = |text: &str| Data::Whole(text.as_bytes().to_vec());
+        let expected = [
+            Event { name: "endpoint".into(), data: whole("/x?y=1"), ..Event::default() },
+            Event { data: whole("{\"a\":\n1}"), id: Some("7".into()), retry: Some(20), ..Event::default() },
+            Event { id: Some(String::new()), ..Event::default() },
+        ];
+        for event in expected {
+            assert_eq!(events.next().await.unwrap(), Some(event));
+        }
+        assert_eq!(events.next().await.unwrap(), None);
+    }
+}

@@ -1,0 +1,15 @@
+//! Servers elsewhere, over HTTP: the streamable transport of today, and the older one with a stream of events.
+//!
+//! ```text
+//! streamable (one POST a message) ─▶ client ◀─ older (one stream down, POSTs up)
+//!                                      └─▶ events (text/event-stream)
+//! ```
+
+mod client;
+mod events;
+mod older;
+mod streamable;
+
+pub(super) use client::{suggests_other_transport, words_of};
+pub(super) use older::OlderTransport;
+pub(super) use streamable::streamable;

@@ -1,0 +1,262 @@
+//! The streamable transport: sessions, resumption and order are the protocol client's; what is sent and read is seen to here,
+//! so that answers pass the inbox as everywhere else.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::stream::{BoxStream, StreamExt, unfold};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use reqwest::{Client, Response};
+use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use serde_json::Value;
+use sse_stream::Sse;
+
+use super::client::{HttpError, body, client, content_type, header_map, is_of_type, refusal};
+use super::events::{Data, Event, EventReader};
+use crate::upstream::pool::inbox::Inbox;
+use crate::upstream::pool::stdio::LONGEST_LINE;
+
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+type Failed = StreamableHttpError<HttpError>;
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+
+/// A transport to a URL.
+pub(in crate::upstream::pool) fn streamable(
+    url: &str,
+    headers: &[(String, String)],
+    calls_at_once: usize,
+    inbox: Inbox,
+) -> Result<StreamableHttpClientTransport<Posts>, HttpError> {
+    let posts = Posts { http: client()?, headers: header_map(headers), inbox: Arc::new(Mutex::new(inbox)) };
+    let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(calls_at_once);
+    Ok(StreamableHttpClientTransport::with_client(posts, config))
+}
+
+/// Sends messages and reads what comes back.
+#[derive(Debug, Clone)]
+pub(in crate::upstream::pool) struct Posts {
+    http: Client,
+    headers: HeaderMap,
+    inbox: Arc<Mutex<Inbox>>,
+}
+
+impl Posts {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request with the user's headers, and over them those of the protocol.
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        session: Option<&str>,
+        protocol_headers: HashMap<HeaderName, HeaderValue>,
+        more: impl FnOnce(&mut HeaderMap),
+        body: Option<Vec<u8>>,
+    ) -> Result<Response, HttpError> {
+        let mut headers = self.headers.clone();
+        headers.extend(protocol_headers);
+        if let Some(session) = session.and_then(|session| HeaderValue::from_str(session).ok()) {
+            headers.insert(SESSION, session);
+        }
+        more(&mut headers);
+        let mut request = self.http.request(method, url).headers(headers);
+        if let Some(body) = body {
+            request = request.header(header::CONTENT_TYPE, JSON).body(body);
+        }
+        Ok(request.send().await?)
+    }
+
+    /// Reads the answer to a message.
+    async fn read(
+        &self,
+        mut response: Response,
+        request: Option<RequestId>,
+        has_session: bool,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        let status = response.status();
+        let session =
+            response.headers().get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if status == StatusCode::NOT_FOUND && has_session {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        if !status.is_success() {
+            let (error, bytes) = refusal(response).await;
+            // A server that understood the message says in the same way what is wrong with it. Who does not let it in has
+            // not understood it.
+            let is_at_the_door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            let said = match request {
+                Some(_) if !is_at_the_door && is_message(&bytes) => self.inbox().read_whole(&bytes).pop(),
+                _ => None,
+            };
+            return match said {
+                Some(message @ ServerJsonRpcMessage::Error(_)) => {
+                    Ok(StreamableHttpPostResponse::Json(message, session))
+                }
+                _ => Err(StreamableHttpError::Client(error)),
+            };
+        }
+        let Some(request) = request else { return Ok(StreamableHttpPostResponse::Accepted) };
+        if is_of_type(&response, EVENTS) {
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
+        }
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !is_of_type(&response, JSON) {
+            return Err(StreamableHttpError::Client(content_type(&response)));
+        }
+        let Some(bytes) = body(&mut response, LONGEST_LINE).await.map_err(StreamableHttpError::Client)?
+        else {
+            return Err(StreamableHttpError::Client(HttpError::TooLong(LONGEST_LINE)));
+        };
+        let mut messages = self.inbox().read_whole(&bytes);
+        let is_answered = messages.iter().any(|message| {
+            matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
+        });
+        if !is_answered {
+            messages.extend(self.inbox().refuse(Some(request), "there is no answer in it"));
+        }
+        if messages.len() == 1
+            && let Some(message) = messages.pop()
+        {
+            return Ok(StreamableHttpPostResponse::Json(message, session));
+        }
+        let events = messages.iter().map(|message| Ok(event_of(message))).collect::<Vec<_>>();
+        Ok(StreamableHttpPostResponse::Sse(futures_util::stream::iter(events).boxed(), session))
+    }
+
+    /// Events whose messages have passed the inbox.
+    fn events(&self, response: Response) -> Events {
+        let state = (EventReader::new(response), self.clone(), VecDeque::new());
+        let next = |(mut reader, posts, mut ready): (EventReader, Self, VecDeque<Sse>)| async move {
+            loop {
+                if let Some(event) = ready.pop_front() {
+                    return Some((Ok(event), (reader, posts, ready)));
+                }
+                match reader.next().await {
+                    Ok(Some(event)) => ready.extend(posts.pass(event)),
+                    Ok(None) => return None,
+                    Err(error) => {
+                        return Some((Err(SseError::Body(Box::new(error))), (reader, posts, ready)));
+                    }
+                }
+            }
+        };
+        unfold(state, next).boxed()
+    }
+
+    fn pass(&self, event: Event) -> Vec<Sse> {
+        let messages = match &event.data {
+            _ if !event.is_message() => Vec::new(),
+            Data::None => Vec::new(),
+            Data::Whole(data) => self.inbox().read_whole(data),
+            Data::TooLong(skipped) => Vec::from_iter(self.inbox().read_skipped(skipped, LONGEST_LINE)),
+        };
+        let mut events: Vec<Sse> = messages.iter().map(event_of).collect();
+        if events.is_empty() {
+            events.push(Sse::default());
+        }
+        // Where to go on from, also when nothing came that the client has to know.
+        if let Some(last) = events.last_mut() {
+            last.id = event.id;
+            last.retry = event.retry;
+        }
+        events
+    }
+}
+
+/// Whether a body is a message, rather than some other JSON.
+fn is_message(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.get("jsonrpc").is_some())
+}
+
+fn event_of(message: &ServerJsonRpcMessage) -> Sse {
+    Sse { data: serde_json::to_string(message).ok(), ..Sse::default() }
+}
+
+fn accept(headers: &mut HeaderMap, types: &'static str) {
+    headers.insert(header::ACCEPT, HeaderValue::from_static(types));
+}
+
+impl StreamableHttpClient for Posts {
+    type Error = HttpError;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _auth_header: Option<String>,
+        protocol_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        self.inbox().note(&message);
+        let request = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let bytes = serde_json::to_vec(&message)?;
+        let accept = |headers: &mut HeaderMap| accept(headers, "application/json, text/event-stream");
+        let sent =
+            self.send(Method::POST, &uri, session_id.as_deref(), protocol_headers, accept, Some(bytes)).await;
+        let read = match sent {
+            Ok(response) => self.read(response, request.clone(), session_id.is_some()).await,
+            Err(error) => Err(StreamableHttpError::Client(error)),
+        };
+        if read.is_err()
+            && let Some(id) = &request
+        {
+            self.inbox().withdraw(id);
+        }
+        read
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        _auth_header: Option<String>,
+        protocol_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failed> {
+        // A server that keeps it has it all the same.
+        let sent = self.send(Method::DELETE, &uri, Some(&session_id), protocol_headers, |_| {}, None).await;
+        sent.map(|_| ()).map_err(StreamableHttpError::Client)
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _auth_header: Option<String>,
+        protocol_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Events, Failed> {
+        let more = |headers: &mut HeaderMap| {
+            accept(headers, EVENTS);
+            if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
+                headers.insert(LAST_EVENT, id);
+            }
+        };
+        let sent = self.send(Method::GET, &uri, session_id.as_deref(), protocol_headers, more, None).await;
+        let response = sent.map_err(StreamableHttpError::Client)?;
+        if response.status().is_client_error()
+            || (response.status().is_success() && !is_of_type(&response, EVENTS))
+        {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        if !response.status().is_success() {
+            return Err(StreamableHttpError::Client(refusal(response).await.0));
+        }
+        Ok(self.events(response))
+    }
+}

@@ -1,0 +1,138 @@
+//! Making JSON of what is almost JSON: what servers in the wild write, and strict parsers refuse.
+
+use std::borrow::Cow;
+
+/// Rewrites the few things that keep otherwise sound text from being JSON; borrowed when there are none.
+///
+/// `NaN` becomes `null`, `Infinity` a number beyond every float (which is what readers make of it), half of a surrogate
+/// pair and bytes that are no UTF-8 become U+FFFD, raw control characters in strings are escaped.
+pub(super) fn mend(bytes: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut patches = Patches::default();
+    let mut walk = Walk { bytes: text.as_bytes(), at: 0 };
+    while let Some(&byte) = walk.bytes.get(walk.at) {
+        match byte {
+            b'"' => walk.string(&mut patches),
+            b'N' if walk.rest().starts_with(b"NaN") => walk.replace(3, "null", &mut patches),
+            b'I' if walk.rest().starts_with(b"Infinity") => walk.replace(8, "1e999", &mut patches),
+            _ => walk.at += 1,
+        }
+    }
+    patches.apply(text)
+}
+
+/// What to put in place of which bytes, in order.
+#[derive(Default)]
+struct Patches(Vec<(std::ops::Range<usize>, Cow<'static, str>)>);
+
+impl Patches {
+    fn apply(self, text: Cow<'_, str>) -> Cow<'_, str> {
+        if self.0.is_empty() {
+            return text;
+        }
+        let mut mended = String::with_capacity(text.len() + 8 * self.0.len());
+        let mut from = 0;
+        for (range, replacement) in self.0 {
+            mended.push_str(&text[from..range.start]);
+            mended.push_str(&replacement);
+            from = range.end;
+        }
+        mended.push_str(&text[from..]);
+        Cow::Owned(mended)
+    }
+}
+
+struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    fn replace(&mut self, length: usize, by: impl Into<Cow<'static, str>>, patches: &mut Patches) {
+        patches.0.push((self.at..self.at + length, by.into()));
+        self.at += length;
+    }
+
+    /// Steps over a string, or to the end of a text that ends in it.
+    fn string(&mut self, patches: &mut Patches) {
+        self.at += 1;
+        while let Some(&byte) = self.bytes.get(self.at) {
+            match byte {
+                b'"' => {
+                    self.at += 1;
+                    return;
+                }
+                b'\\' => match surrogate(self.rest()) {
+                    None => self.at += 2,
+                    Some(Half::High) if surrogate(&self.rest()[6..]) == Some(Half::Low) => self.at += 12,
+                    Some(_) => self.replace(6, "\\ufffd", patches),
+                },
+                0..0x20 => self.replace(1, format!("\\u{byte:04x}"), patches),
+                _ => self.at += 1,
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Half {
+    High,
+    Low,
+}
+
+/// Which half of a surrogate pair an escape such as `\ud83d` at the start of the bytes is.
+fn surrogate(bytes: &[u8]) -> Option<Half> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    match u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()? {
+        0xd800..=0xdbff => Some(Half::High),
+        0xdc00..=0xdfff => Some(Half::Low),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sound_json_is_left_as_it_is() {
+        for text in [
+            r#"{"a":[1,-2.5e3,"NaN \" Infinity \ud83d\ude00 \\ud83d \n",null]}"#,
+            "",
+            "\"",
+            "\"\\",
+            "[\n\t1]",
+        ] {
+            assert!(matches!(mend(text.as_bytes()), Cow::Borrowed(same) if same == text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_json_has_no_words_for_is_replaced() {
+        let cases: [(&[u8], &str); 8] = [
+            (br#"{"a":NaN,"b":[NaN]}"#, r#"{"a":null,"b":[null]}"#),
+            (br#"[Infinity,-Infinity]"#, r#"[1e999,-1e999]"#),
+            (br#"["x\ud83dy"]"#, r#"["x\ufffdy"]"#),
+            (br#"["\ude00\ud83d"]"#, r#"["\ufffd\ufffd"]"#),
+            (br#"["\ud83d\ud83d\ude00"]"#, r#"["\ufffd\ud83d\ude00"]"#),
+            (b"[\"a\tb\x1bc\"]", r#"["a\u0009b\u001bc"]"#),
+            (b"[\"\xff\"]", "[\"\u{fffd}\"]"),
+            (br#"["\ud83"#, r#"["\ud83"#),
+        ];
+        for (text, mended) in cases {
+            assert_eq!(mend(text), mended);
+        }
+    }
+
+    #[test]
+    fn whatever_was_mended_can_be_parsed() {
+        for text in [r#"{"NaN":NaN,"s":"\udfff"}"#, "[\"\u{1}\u{1f}\"]", r#"[-Infinity]"#] {
+            let mended = mend(text.as_bytes());
+            assert!(serde_json::from_str::<serde_json::Value>(&mended).is_ok(), "{mended}");
+        }
+    }
+}

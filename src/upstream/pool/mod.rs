@@ -1,0 +1,93 @@
+//! Connections to servers: made at the first use, kept warm, ended when idle, made anew after a crash.
+//!
+//! ```text
+//! entry (start once, rest, idle) ─▶ start (handshake) ─▶ connection (calls, tools)
+//!        ─▶ http (servers elsewhere)
+//!        ─▶ stdio ─▶ process ─▶ guardian (when the bridge is killed)
+//!        ─▶ inbox (every message is read here first) ─▶ mend
+//! ```
+
+mod activity;
+mod connection;
+mod entry;
+mod environment;
+mod guardian;
+mod handler;
+mod http;
+mod inbox;
+mod mend;
+mod outcome;
+mod process;
+mod secrets;
+mod start;
+mod stderr;
+mod stdio;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use entry::ServerState;
+pub(super) use entry::{Pool, Use};
+pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
+pub use outcome::{CallOutcome, Tool, ToolList};
+
+use super::events::Events;
+use super::questions::Answers;
+use crate::settings::Environment;
+
+/// How long things may take, and how many there may be.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// From the start of a server until it is ready.
+    pub startup: Duration,
+    /// One call.
+    pub call: Duration,
+    /// All pages of a list of tools.
+    pub listing: Duration,
+    /// Pages of a list of tools.
+    pub pages: usize,
+    /// Calls of one server under way at once; more of them wait.
+    pub calls_at_once: usize,
+    /// After which a server that nobody uses is stopped; None = never.
+    pub idle: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            startup: Duration::from_secs(60),
+            call: Duration::from_secs(120),
+            listing: Duration::from_secs(60),
+            pages: 1_000,
+            calls_at_once: 64,
+            idle: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+/// What every connection needs.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) limits: Limits,
+    pub(super) environment: Environment,
+    pub(super) cwd: PathBuf,
+    pub(super) events: Events,
+    pub(super) answers: Arc<dyn Answers>,
+    guardian: Arc<guardian::Guardian>,
+}
+
+impl Context {
+    pub(super) fn new(
+        limits: Limits,
+        environment: Environment,
+        cwd: PathBuf,
+        answers: Arc<dyn Answers>,
+        guardian: Option<PathBuf>,
+    ) -> Self {
+        let guardian = Arc::new(guardian::Guardian::new(guardian));
+        Self { limits, environment, cwd, events: Events::default(), answers, guardian }
+    }
+}

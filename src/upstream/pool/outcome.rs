@@ -1,0 +1,158 @@
+//! What a call came to, and what a server offers.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::inbox::value_of;
+use crate::upstream::alias::aliases;
+
+/// The result of a tool, as the server wrote it.
+#[derive(Debug, Clone)]
+pub struct CallOutcome {
+    /// The MCP result: JSON text with the server's own order of keys, digits of numbers and depth.
+    pub json: Box<RawValue>,
+    /// Whether the tool itself says that it failed.
+    pub is_error: bool,
+}
+
+#[derive(Deserialize)]
+struct Flag<'a> {
+    #[serde(rename = "isError", borrow, default)]
+    is_error: Option<&'a RawValue>,
+}
+
+impl CallOutcome {
+    pub(super) fn new(json: String) -> Result<Self, serde_json::Error> {
+        let flag = serde_json::from_str::<Flag<'_>>(&json).ok().and_then(|flag| flag.is_error);
+        let is_error = flag.is_some_and(|flag| matches!(flag.get(), "true" | r#""true""#));
+        Ok(Self { is_error, json: RawValue::from_string(json)? })
+    }
+
+    /// The result as a tree. Text that is half of a surrogate pair becomes U+FFFD here.
+    ///
+    /// # Errors
+    /// It is nested too deeply for a tree.
+    pub fn value(&self) -> Result<Value, serde_json::Error> {
+        value_of(&self.json)
+    }
+}
+
+/// A tool of a server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// Its name in Python.
+    pub alias: String,
+    /// What it does; empty when the server does not say.
+    pub description: String,
+    /// The JSON Schema of its arguments, keys in the server's order.
+    pub input_schema: Value,
+    /// The JSON Schema of its structured result.
+    pub output_schema: Option<Value>,
+    /// All that the server says of it.
+    pub raw: Map<String, Value>,
+}
+
+/// The tools of a server at one moment, in its order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolList {
+    /// The tools.
+    pub tools: Vec<Tool>,
+    /// What was wrong with others.
+    pub warnings: Vec<String>,
+}
+
+impl ToolList {
+    /// The tool of a name, or of an alias when no name is meant.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        let by = |matches: fn(&Tool, &str) -> bool| self.tools.iter().find(|tool| matches(tool, name));
+        by(|tool, name| tool.name == name).or_else(|| by(|tool, name| tool.alias == name))
+    }
+
+    /// Puts the pages of `tools/list` together.
+    pub(super) fn of(pages: &[Page]) -> Arc<Self> {
+        let mut list = Self::default();
+        let mut known = std::collections::HashSet::new();
+        for raw in pages.iter().flat_map(|page| &page.tools) {
+            match read_tool(raw) {
+                Ok(tool) if !known.insert(tool.name.clone()) => {
+                    list.warnings.push(format!("the tool '{}' is listed twice", tool.name));
+                }
+                Ok(tool) => list.tools.push(tool),
+                Err(why) => list.warnings.push(why),
+            }
+        }
+        let aliases = aliases(list.tools.iter().map(|tool| tool.name.as_str()));
+        list.tools.iter_mut().zip(aliases).for_each(|(tool, alias)| tool.alias = alias);
+        Arc::new(list)
+    }
+}
+
+/// One page of `tools/list`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page {
+    #[serde(default)]
+    pub(super) tools: Vec<Box<RawValue>>,
+    #[serde(rename = "nextCursor", default)]
+    pub(super) next_cursor: Option<String>,
+}
+
+fn read_tool(raw: &RawValue) -> Result<Tool, String> {
+    let value = value_of(raw).map_err(|error| format!("a tool cannot be read: {error}"))?;
+    let Value::Object(raw) = value else { return Err("a tool is no object".into()) };
+    let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = text("name");
+    if name.is_empty() {
+        return Err("a tool has no name".into());
+    }
+    let schema = |key: &str| raw.get(key).filter(|schema| schema.is_object()).cloned();
+    Ok(Tool {
+        alias: String::new(),
+        description: text("description"),
+        input_schema: schema("inputSchema").unwrap_or_else(|| Value::Object(Map::new())),
+        output_schema: schema("outputSchema"),
+        name,
+        raw,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_stays_as_it_was_written() {
+        let json =
+            r#"{"z":123456789012345678901234567890,"a":0.10,"content":[],"x":"\ud83d","isError":"true"}"#;
+        let outcome = CallOutcome::new(json.into()).unwrap();
+        assert_eq!((outcome.json.get(), outcome.is_error), (json, true));
+        let value = outcome.value().unwrap();
+        assert_eq!(value["x"], "\u{fffd}");
+        assert_eq!(value["a"].to_string(), "0.10");
+        let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+        let outcome = CallOutcome::new(deep.clone()).unwrap();
+        assert_eq!((outcome.json.get(), outcome.is_error), (deep.as_str(), false));
+        assert!(outcome.value().is_err());
+    }
+
+    #[test]
+    fn tools_that_make_no_sense_are_left_out() {
+        let page = r#"{"tools": [
+            {"name": "b-a", "description": "d", "inputSchema": {"properties": {"z": {}, "a": {}}}, "execution": {"x": 1}},
+            {"name": "b a"}, 7, {"description": "no name"}, {"name": "b-a"}, {"name": "odd", "inputSchema": []}
+        ]}"#;
+        let page: Page = serde_json::from_str(page).unwrap();
+        let list = ToolList::of(&[page]);
+        let names: Vec<_> = list.tools.iter().map(|tool| (tool.name.as_str(), tool.alias.as_str())).collect();
+        assert_eq!(names, [("b-a", "b_a"), ("b a", "b_a_2"), ("odd", "odd")]);
+        assert_eq!(list.tools[0].input_schema.to_string(), r#"{"properties":{"z":{},"a":{}}}"#);
+        assert_eq!(list.tools[0].raw["execution"]["x"], 1);
+        assert_eq!(list.warnings.len(), 3);
+        assert_eq!(list.get("b_a").unwrap().name, "b-a");
+        assert!(list.get("c").is_none());
+    }
+}

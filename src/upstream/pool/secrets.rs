@@ -1,0 +1,189 @@
+//! The credentials of one server, and texts without them.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::upstream::discovery::{Definition, Launch};
+
+/// Shorter values are too common to be looked for in text.
+const SHORTEST: usize = 6;
+/// Parts of names of variables, headers and options whose values are credentials.
+const TELLING: &[&str] = &[
+    "key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "session", "private", "signature",
+    "dsn", "jwt", "bearer", "webhook", "connection_string",
+];
+
+/// What must not be shown, each with the name that is shown instead.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Vec<(String, String)>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(_, name)| name)).finish()
+    }
+}
+
+impl Secrets {
+    /// Those that a definition holds.
+    pub(super) fn of(definition: &Definition) -> Self {
+        let mut secrets = Self::default();
+        match &definition.launch {
+            Launch::Stdio { args, env, .. } => {
+                for (name, value) in env {
+                    if is_telling(name) || looks_random(value) {
+                        secrets.add(value, name);
+                    }
+                    secrets.add_url(value, name);
+                }
+                secrets.add_arguments(args);
+            }
+            Launch::Http { url, headers, .. } => {
+                secrets.add_url(url, "url");
+                for (name, value) in headers {
+                    secrets.add(value, name);
+                    // The scheme, as in `Bearer x`, is no part of what a server may repeat.
+                    if let Some((_, credential)) = value.split_once(' ') {
+                        secrets.add(credential.trim(), name);
+                    }
+                }
+            }
+        }
+        // A value that holds another one has to go first.
+        secrets.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        secrets.0.dedup_by(|left, right| left.0 == right.0);
+        secrets
+    }
+
+    /// The text with a name in brackets for each credential.
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (value, name)| {
+            if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
+        })
+    }
+
+    /// The same for all strings of a tree.
+    pub(super) fn redact_value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.redact(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.redact_value(item)).collect(),
+            Value::Object(members) => members
+                .into_iter()
+                .map(|(key, value)| (self.redact(&key), self.redact_value(value)))
+                .collect(),
+            other => other,
+        }
+    }
+
+    fn add(&mut self, value: &str, name: &str) {
+        if value.len() >= SHORTEST {
+            self.0.push((value.to_owned(), name.to_owned()));
+        }
+    }
+
+    /// `--token x`, `--token=x`, and URLs with a password.
+    fn add_arguments(&mut self, args: &[String]) {
+        for (at, arg) in args.iter().enumerate() {
+            self.add_url(arg, "argument");
+            match arg.split_once('=') {
+                Some((name, value)) if is_telling(name) => self.add(value, name.trim_start_matches('-')),
+                None if arg.starts_with('-') && is_telling(arg) => {
+                    if let Some(value) = args.get(at + 1).filter(|value| !value.starts_with('-')) {
+                        self.add(value, arg.trim_start_matches('-'));
+                    }
+                }
+                _ if looks_random(arg) => self.add(arg, "argument"),
+                _ => {}
+            }
+        }
+    }
+
+    /// The password of a URL, and the values of its query.
+    fn add_url(&mut self, text: &str, name: &str) {
+        let Some((_, rest)) = text.split_once("://") else { return };
+        let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if let Some((user, _)) = authority.rsplit_once('@') {
+            self.add(user.split_once(':').map_or(user, |(_, password)| password), name);
+        }
+        let query = rest.split_once('?').map_or("", |(_, query)| query);
+        for pair in query.split(['&', '#']) {
+            if let Some((key, value)) = pair.split_once('=') {
+                self.add(value, key);
+            }
+        }
+    }
+}
+
+fn is_telling(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    TELLING.iter().any(|part| name.contains(part))
+}
+
+/// Long, of letters and digits, with no word of a path or a sentence in it.
+fn looks_random(value: &str) -> bool {
+    value.len() >= 20
+        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+=".contains(&byte))
+        && value.bytes().filter(u8::is_ascii_digit).count() >= 4
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(launch: Launch) -> Secrets {
+        Secrets::of(&Definition { launch, startup_timeout: None, call_timeout: None })
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn what_a_child_was_given_is_not_shown() {
+        let args =
+            ["--api-key", "abcdef1", "--token=abcdef2", "postgres://u:abcdef3@h/db", "--dir", "/home/me"];
+        let secrets = of(Launch::Stdio {
+            command: "x".into(),
+            args: args.map(String::from).to_vec(),
+            env: pairs(&[
+                ("GITHUB_TOKEN", "abcdef4"),
+                ("X", "ghp0123456789abcdefXYZ"),
+                ("LEVEL", "production"),
+                ("DB", "redis://:abcdef5@h?apikey=abcdef6"),
+                ("SHORT_KEY", "abc"),
+            ]),
+            cwd: None,
+        });
+        let text = "1:abcdef1 2:abcdef2 3:abcdef3 4:abcdef4 5:abcdef5 6:abcdef6 ghp0123456789abcdefXYZ /home/me production abc";
+        assert_eq!(
+            secrets.redact(text),
+            "1:[api-key] 2:[token] 3:[argument] 4:[GITHUB_TOKEN] 5:[DB] 6:[apikey] [X] /home/me production abc"
+        );
+        assert!(!format!("{secrets:?}").contains("abcdef"));
+    }
+
+    #[test]
+    fn what_goes_over_http_is_not_shown() {
+        let secrets = of(Launch::Http {
+            url: "https://u:abcdef1@h/mcp?key=abcdef2#x".into(),
+            headers: pairs(&[("Authorization", "Bearer abcdef3"), ("X-Id", "abcdef4")]),
+            older: false,
+        });
+        assert_eq!(
+            secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
+            "[url] [key] '[Authorization]' [Authorization] [X-Id] h"
+        );
+    }
+
+    #[test]
+    fn a_value_that_holds_another_one_goes_first() {
+        let secrets = of(Launch::Stdio {
+            command: "x".into(),
+            args: Vec::new(),
+            env: pairs(&[("A_KEY", "abcdef"), ("B_KEY", "abcdef-and-more")]),
+            cwd: None,
+        });
+        assert_eq!(secrets.redact("abcdef abcdef-and-more"), "[A_KEY] [B_KEY]");
+    }
+}

@@ -1,0 +1,124 @@
+//! Messages over the standard input and output of a child.
+
+use std::collections::VecDeque;
+use std::io;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::inbox::Inbox;
+use super::process::ServerProcess;
+use crate::wire::line::{Line, LineReader};
+
+/// The longest line that is read.
+pub(super) const LONGEST_LINE: usize = 256 << 20;
+
+/// One message to write, and whom to tell when that is done.
+type Outgoing = (Vec<u8>, oneshot::Sender<io::Result<()>>);
+
+/// The client's side of the pipes. Dropping it ends the child.
+pub(super) struct StdioTransport {
+    lines: LineReader<ChildStdout>,
+    /// Messages that came with an earlier one.
+    ready: VecDeque<ServerJsonRpcMessage>,
+    inbox: Inbox,
+    to_writer: Option<mpsc::UnboundedSender<Outgoing>>,
+    writer: AbortHandle,
+    process: ServerProcess,
+    gone: CancellationToken,
+}
+
+impl StdioTransport {
+    pub(super) fn new(
+        process: ServerProcess,
+        stdin: ChildStdin,
+        stdout: ChildStdout,
+        inbox: Inbox,
+        gone: CancellationToken,
+    ) -> Self {
+        let (to_writer, outgoing) = mpsc::unbounded_channel();
+        Self {
+            lines: LineReader::new(stdout, LONGEST_LINE),
+            ready: VecDeque::new(),
+            inbox,
+            to_writer: Some(to_writer),
+            writer: tokio::spawn(write(stdin, outgoing)).abort_handle(),
+            process,
+            gone,
+        }
+    }
+
+    /// Closes its standard input, also when it has stopped reading, and sees it off.
+    fn end(&mut self) {
+        self.to_writer = None;
+        self.writer.abort();
+        self.process.stop();
+    }
+}
+
+/// Writes in the order in which messages are sent: a cancellation never comes before what it cancels.
+async fn write(mut stdin: ChildStdin, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
+    while let Some((line, done)) = outgoing.recv().await {
+        let written = async {
+            stdin.write_all(&line).await?;
+            stdin.flush().await
+        };
+        let _ = done.send(written.await);
+    }
+}
+
+impl Transport<RoleClient> for StdioTransport {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        self.inbox.note(&message);
+        let queued = serde_json::to_vec(&message).map_err(io::Error::other).and_then(|mut line| {
+            line.push(b'\n');
+            let (done, written) = oneshot::channel();
+            let writer = self.to_writer.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+            writer.send((line, done)).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            Ok(written)
+        });
+        async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe)? }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Some(message);
+            }
+            match self.lines.next_line().await {
+                Ok(Some(Line::Complete(line))) => self.ready.extend(self.inbox.read(line)),
+                Ok(Some(Line::TooLong(skipped))) => {
+                    self.ready.extend(self.inbox.read_skipped(&skipped, LONGEST_LINE));
+                }
+                Ok(None) | Err(_) => {
+                    self.gone.cancel();
+                    self.end();
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.end();
+        self.process.ended().await;
+        Ok(())
+    }
+}
+
+impl Drop for StdioTransport {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
