@@ -15,7 +15,6 @@ mod drift;
 mod execution;
 mod fakes;
 mod guardian;
-mod guest;
 mod house;
 mod images;
 mod interrupts;
@@ -43,7 +42,6 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     guardian::register,
-    guest::register,
     house::register,
     images::register,
     interrupts::register,
