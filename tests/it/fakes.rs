@@ -32,7 +32,7 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// Long before any limit of the bridge's own.
-const AT_ONCE: Duration = Duration::from_secs(10);
+const AT_ONCE: Duration = Duration::from_secs(25);
 
 fn the_fake_is_good_enough_to_be_taken_for_a_runtime(env: &TestEnv) {
     let fake = Fake::crun(env, &json!({}));

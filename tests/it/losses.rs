@@ -23,7 +23,7 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// Nobody has to wait for a timeout to learn of a loss.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// The next call of the session starts afresh and says so.
 fn assert_fresh(bridge: &Bridge<'_>, session: &str) {

@@ -9,7 +9,9 @@
 mod harness;
 
 mod attacks;
+mod command_line;
 mod detection;
+mod drift;
 mod execution;
 mod fakes;
 mod guardian;
@@ -35,7 +37,9 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    command_line::register,
     detection::register,
+    drift::register,
     execution::register,
     fakes::register,
     guardian::register,
@@ -55,6 +59,9 @@ const TOPICS: &[fn(&mut Suite)] = &[
 /// Most of a test's time is waiting.
 const THREADS: usize = 4;
 
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 15;
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
@@ -65,6 +72,7 @@ fn main() -> ExitCode {
         register(&mut suite);
     }
     let conclusion = libtest_mimic::run(&arguments, suite.trials);
+    harness::suite::tell_slowest(SLOWEST);
     harness::env::remove_base();
     conclusion.exit_code()
 }

@@ -1,11 +1,9 @@
 //! Many sessions in one bridge: order within one, none between them, an upper number, an end for idle ones.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::host::traces;
+use crate::harness::host::{REMOVAL, traces};
 use crate::harness::{Suite, TestEnv, eventually};
 use crate::tests;
 
@@ -81,7 +79,7 @@ fn an_idle_session_ends_and_the_next_call_says_so(env: &TestEnv) {
     let mut traces = traces(&bridge);
     let first = traces.see(&bridge, "main");
     traces.wait_until_gone(first);
-    eventually("no container is left", Duration::from_secs(15), || {
+    eventually("no container is left", REMOVAL, || {
         (traces.containers().is_empty() && traces.records().is_empty()).then_some(())
     });
     let next = bridge.run("'x' in globals()").noting("without a call");
@@ -108,7 +106,7 @@ fn a_throw_away_session_leaves_nothing(env: &TestEnv) {
     }
     let lost = bridge.run_in("new", "import os; os._exit(3)").expect("error");
     assert_eq!(lost.exit(), Some(3));
-    eventually("only the session main is left", Duration::from_secs(15), || {
+    eventually("only the session main is left", REMOVAL, || {
         (traces.containers().len() == 1 && traces.records().len() == 1).then_some(())
     });
     assert_eq!(bridge.run("x").ok(), "'main'");
@@ -130,6 +128,6 @@ fn without_persistence_every_call_has_a_sandbox_of_its_own(env: &TestEnv) {
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     assert!(!long.0.is_answered());
     bridge.signal(Signal::TERM);
-    let _ = bridge.wait(Duration::from_secs(20));
+    let _ = bridge.wait(REMOVAL);
     traces.assert_nothing_left();
 }

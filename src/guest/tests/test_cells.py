@@ -7,7 +7,7 @@ import textwrap
 import time
 import unittest
 
-from guest_client import IN_CHROOT, Guest
+from guest_client import IN_CHROOT, LATER, Guest
 
 
 class CellTest(unittest.TestCase):
@@ -388,26 +388,24 @@ class Streams(CellTest):
         self.guest.interrupt(number)
         self.assertEqual(self.guest.finish(number).status, "interrupted")
 
+    def speak_after_this_run(self, text):
+        """Runs a cell that starts a thread, and lets that one print once the run is over: until then it waits for an answer."""
+        self.guest.answers["echo"] = LATER
+        code = "import threading\ndef speak():\n    runtime._ask('echo', 1)\n    print(%r)\nthreading.Thread(target=speak).start()"
+        self.assertEqual(self.ok(code % text).out, "")
+        self.guest.until(lambda: self.guest.queries)
+        self.guest.send(b"A", self.guest.queries[-1][0], b'{"ok": ""}')
+
     def test_output_of_threads_between_runs_belongs_to_no_run(self):
         self.guest.results[0] = type(self.guest.results[0])()
-        code = """
-            import threading, os, time
-            def speak():
-                go.acquire()
-                print("from a thread")
-            go = threading.Lock(); go.acquire()
-            threading.Thread(target=speak).start()
-            threading.Timer(0.1, go.release).start()
-            """
-        self.assertEqual(self.ok(code).out, "")
+        self.speak_after_this_run("from a thread")
         self.guest.until(lambda: self.guest.results[0].stdout == b"from a thread\n")
 
     def test_output_between_runs_comes_before_that_of_the_next_run(self):
         before = len(self.guest.frames)
-        self.ok("import threading, time\nthreading.Timer(0.05, lambda: print('between')).start()")
+        self.speak_after_this_run("between")
         self.guest.until(lambda: (b"O", 0, 8) in self.guest.frames[before:])
         self.assertEqual(self.ok("print('after')").out, "after\n")
-
 
     def test_what_c_code_prints(self):
         result = self.ok("import ctypes\nctypes.CDLL(None).printf(b'from C\\n')\nNone")

@@ -16,7 +16,7 @@ use super::matrix::Kind;
 use super::process::{eventually, processes, start_time};
 
 /// A removal takes two seconds at most; the rest is for a loaded machine.
-pub(crate) const REMOVAL: Duration = Duration::from_secs(15);
+pub(crate) const REMOVAL: Duration = Duration::from_secs(40);
 
 /// One bridge's instance, and everything of it that was seen.
 #[derive(Debug)]

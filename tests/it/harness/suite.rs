@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -11,6 +13,9 @@ use super::matrix::{Kind, Machine, Runtime};
 
 /// A test: what it needs to know is in its environment.
 pub(crate) type TestFn = fn(&TestEnv);
+
+/// How a test gets its environment.
+type Place = fn(Option<Runtime>) -> TestEnv;
 
 /// A list of test functions with their names.
 #[macro_export]
@@ -30,9 +35,7 @@ impl Suite {
     /// Tests that need no runtime.
     pub(crate) fn once(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         for &(name, test) in tests {
-            let trial =
-                Trial::ignorable_test(format!("{topic}::{name}"), move || run(None, TestEnv::new, test));
-            self.trials.push(trial);
+            self.add(format!("{topic}::{name}"), None, TestEnv::new, test);
         }
     }
 
@@ -45,9 +48,7 @@ impl Suite {
     pub(crate) fn each_runtime_alone(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         for runtime in Runtime::ALL {
             for &(name, test) in tests {
-                let name = format!("{runtime}::{topic}::{name}");
-                let trial = Trial::ignorable_test(name, move || run(Some(runtime), TestEnv::alone, test));
-                self.trials.push(trial);
+                self.add(format!("{runtime}::{topic}::{name}"), Some(runtime), TestEnv::alone, test);
             }
         }
     }
@@ -62,10 +63,17 @@ impl Suite {
     pub(crate) fn on(&mut self, rows: &[Runtime], topic: &str, tests: &[(&str, TestFn)]) {
         for &runtime in rows {
             for &(name, test) in tests {
-                let name = format!("{runtime}::{topic}::{name}");
-                self.trials.push(Trial::ignorable_test(name, move || run(Some(runtime), TestEnv::new, test)));
+                self.add(format!("{runtime}::{topic}::{name}"), Some(runtime), TestEnv::new, test);
             }
         }
+    }
+
+    fn add(&mut self, name: String, runtime: Option<Runtime>, place: Place, test: TestFn) {
+        let run = {
+            let name = name.clone();
+            move || run(&name, runtime, place, test)
+        };
+        self.trials.push(Trial::ignorable_test(name, run));
     }
 
     /// A runtime that was prepared and does not work is a failure; one that nobody spoke of is not.
@@ -121,20 +129,30 @@ pub(crate) fn ignore(reason: &str) -> ! {
     panic::resume_unwind(Box::new(Ignored(reason.into())))
 }
 
-fn run(
-    runtime: Option<Runtime>,
-    place: fn(Option<Runtime>) -> TestEnv,
-    test: TestFn,
-) -> Result<Completion, Failed> {
+/// How long each test took.
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// Says which tests took longest, so that a slow one is noticed.
+pub(crate) fn tell_slowest(count: usize) {
+    let mut times = TIMES.lock().unwrap();
+    times.sort_by(|a, b| b.cmp(a));
+    for (time, name) in times.iter().take(count) {
+        eprintln!("{:6.1} s  {name}", time.as_secs_f64());
+    }
+}
+
+fn run(name: &str, runtime: Option<Runtime>, place: Place, test: TestFn) -> Result<Completion, Failed> {
     if let Some(runtime) = runtime
         && let Err(reason) = Machine::get().works(runtime)
     {
         return Ok(Completion::ignored_with(reason));
     }
     let env = place(runtime);
+    let started = Instant::now();
     let result = panic::catch_unwind(AssertUnwindSafe(|| test(&env)));
     let story = env.guard().story();
     let hung = env.close();
+    TIMES.lock().unwrap().push((started.elapsed(), name.into()));
     match result {
         Ok(()) if !hung => Ok(Completion::Completed),
         Err(payload) if payload.is::<Ignored>() && !hung => {
