@@ -393,7 +393,7 @@ impl Messages {
 
     fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        String::from_utf8_lossy(&kept).trim().to_string()
+        exec::printable(String::from_utf8_lossy(&kept).trim())
     }
 }
 

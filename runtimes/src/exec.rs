@@ -320,9 +320,14 @@ async fn capture(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) -> 
     }
 }
 
+/// What others said, for our own messages and logs: without the characters that steer a terminal.
+pub fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+}
+
 /// The last lines of some output, for an error message.
 pub(crate) fn tail(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
+    let text = printable(&String::from_utf8_lossy(bytes));
     let text = text.trim();
     match text.char_indices().rev().nth(TAIL_LIMIT) {
         Some((start, _)) => format!("…{}", &text[start..]),
@@ -440,6 +445,14 @@ mod tests {
         // The shell adds these by itself.
         lines.retain(|line| !["PWD=", "SHLVL=", "_=", "OLDPWD="].iter().any(|own| line.starts_with(own)));
         assert_eq!(lines, ["ONLY=this"]);
+    }
+
+    #[test]
+    fn what_others_say_does_not_steer_a_terminal() {
+        assert_eq!(
+            tail(b"\x1b[31mred\x07\r\n\tnext\x00 \xc2\x9b1m\n"),
+            "\u{fffd}[31mred\u{fffd}\u{fffd}\n\tnext\u{fffd} \u{fffd}1m"
+        );
     }
 
     #[test]

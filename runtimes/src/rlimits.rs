@@ -13,10 +13,9 @@ const ADDRESS_SPACE_FACTOR: u64 = 4;
 pub(crate) struct Rlimits {
     /// RLIMIT_NOFILE.
     pub(crate) descriptors: u64,
-    /// RLIMIT_DATA in bytes, when it stands in for a memory group.
+    /// RLIMIT_DATA in bytes, when it stands in for a memory group. Not for runc: its own first step in the sandbox is a Go
+    /// program, which needs more than a small sandbox may have.
     pub(crate) data: Option<u64>,
-    /// RLIMIT_AS in bytes, likewise.
-    pub(crate) address_space: Option<u64>,
     /// RLIMIT_NPROC: no more than our own hard limit, because engines would otherwise try to raise it. The pids limit
     /// comes later, see [`OwnLimits`].
     pub(crate) processes: Option<u64>,
@@ -26,11 +25,25 @@ pub(crate) struct Rlimits {
 /// and the runtime cannot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnLimits {
-    /// RLIMIT_AS in bytes: neither engine has a flag for it.
+    /// RLIMIT_DATA in bytes, where the runtime cannot set it: see [`Rlimits::data`].
+    pub data: Option<u64>,
+    /// RLIMIT_AS in bytes: neither engine has a flag for it, and runc does not come up within a small one.
     pub address_space: Option<u64>,
     /// RLIMIT_NPROC. Inside the sandbox's user namespace it counts the sandbox's processes (since Linux 5.14). A runtime
     /// that sets it earlier, as crun does, is itself refused its next process when the user has that many elsewhere.
     pub processes: Option<u32>,
+}
+
+impl OwnLimits {
+    /// Those of a sandbox; `stand_in` when no control group holds memory and pids.
+    pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Self {
+        let limits = &spec.limits;
+        Self {
+            data: None,
+            address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
+            processes: stand_in.then_some(limits.pids),
+        }
+    }
 }
 
 /// Our own hard limit, or the most processes that this machine can have if that is less: podman lowers itself to that
@@ -50,7 +63,6 @@ pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
         // Nobody without CAP_SYS_RESOURCE can raise a limit above their own.
         descriptors: hard.map_or(limits.descriptors, |hard| limits.descriptors.min(hard)),
         data: stand_in.then_some(limits.memory),
-        address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
         processes: ceiling_of_processes(),
     }
 }

@@ -216,6 +216,42 @@ impl ComposedRoot {
         self.files.extend(files.map(|(path, text)| (path.to_string(), text.to_string())));
     }
 
+    /// Makes empty files in a mounted folder that lacks them, for an engine that mounts its own there: the folder becomes
+    /// part of the skeleton, and what is in it is mounted piece by piece.
+    pub(crate) fn ensure_files(&mut self, folder: &str, names: &[&str]) -> Result<(), RootError> {
+        let Some(at) = self.binds.iter().position(|bind| bind.target == folder) else { return Ok(()) };
+        let missing = names.iter().filter(|name| !self.binds[at].source.join(name).exists());
+        let missing: Vec<String> = missing.map(|name| format!("{folder}/{name}")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let source = self.binds.remove(at).source;
+        let read = |error| RootError::Read { path: source.clone(), source: error };
+        for entry in fs::read_dir(&source).map_err(read)? {
+            let entry = entry.map_err(read)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let (kind, target) = (entry.file_type().map_err(read)?, format!("{folder}/{name}"));
+            if kind.is_symlink() {
+                self.links.insert(target, fs::read_link(entry.path()).map_err(read)?);
+            } else if (kind.is_dir() || kind.is_file()) && !name.contains([',', ':', '\n']) {
+                if kind.is_dir() {
+                    self.folders.push(target.clone());
+                } else {
+                    self.files.insert(target.clone(), String::new());
+                }
+                self.binds.push(Bind { source: entry.path(), target });
+            }
+        }
+        // Last, because a link that leads nowhere may have had one of these names.
+        for target in missing {
+            self.links.remove(&target);
+            self.files.insert(target, String::new());
+        }
+        self.folders.sort();
+        self.binds.sort_by(|a, b| a.target.cmp(&b.target));
+        Ok(())
+    }
+
     /// The mode of one of the folders.
     pub(crate) fn mode_of(&self, folder: &str) -> u32 {
         if self.writable.iter().any(|path| path == folder) { 0o1777 } else { 0o755 }

@@ -123,7 +123,7 @@ class Interpreter:
             os.close(descriptor)
         except OSError:
             pass
-        for key, limit in ("address_space", "RLIMIT_AS"), ("processes", "RLIMIT_NPROC"):
+        for key, limit in ("data", "RLIMIT_DATA"), ("address_space", "RLIMIT_AS"), ("processes", "RLIMIT_NPROC"):
             if key in self.settings:
                 self.limit(limit, int(self.settings[key]))
 

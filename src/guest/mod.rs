@@ -36,13 +36,13 @@ pub fn argv() -> Vec<String> {
 
 /// What is sent first: the length, the settings and all parts.
 ///
-/// `address_space` and `processes`: what the interpreter has to bound by itself, because nobody else does.
-pub fn blob(address_space: Option<u64>, processes: Option<u32>) -> Vec<u8> {
-    let settings: Vec<String> = address_space
-        .map(|bytes| format!("address_space={bytes}"))
-        .into_iter()
-        .chain(processes.map(|count| format!("processes={count}")))
-        .collect();
+/// The limits are those that the interpreter has to put on itself, because nobody else does.
+pub fn blob(data: Option<u64>, address_space: Option<u64>, processes: Option<u32>) -> Vec<u8> {
+    let settings: Vec<String> =
+        [("data", data), ("address_space", address_space), ("processes", processes.map(u64::from))]
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", value?)))
+            .collect();
     let settings = settings.join(" ");
     let contents: Vec<String> =
         PARTS.iter().map(|(name, source)| format!("{name} {}", source.len())).collect();

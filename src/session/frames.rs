@@ -4,10 +4,14 @@
 
 use std::io;
 
+use codebridge_runtimes::exec::printable;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Type, id and length.
 const HEADER: usize = 9;
+
+/// Characters of a notice or of the line that says how a run ended; the guest keeps them shorter.
+const LONGEST_SAYING: usize = 4_000;
 
 /// One frame from the bridge to the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,13 +167,19 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
         b'O' => FromGuest::Stdout(payload),
         b'E' => FromGuest::Stderr(payload),
         b'T' => FromGuest::Traceback(text(payload)),
-        b'N' => FromGuest::Notice(text(payload)),
+        b'N' => FromGuest::Notice(in_our_name(&text(payload))),
         b'Q' => FromGuest::Query(id, payload),
         b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
-        b'D' => parse_done(id, &text(payload))?,
+        b'D' => parse_done(id, &in_our_name(&text(payload)))?,
         b'X' => FromGuest::End(parse_end(&text(payload))?),
         _ => return None,
     })
+}
+
+/// What is said in our own name, beside the output and its budget.
+fn in_our_name(text: &str) -> String {
+    let end = text.char_indices().nth(LONGEST_SAYING).map_or(text.len(), |(end, _)| end);
+    printable(&text[..end])
 }
 
 /// `protocol=1 python=3.14.0`
@@ -220,6 +230,9 @@ mod tests {
         let done = frame(b'D', 7, 14, b"exit 3\nno luck");
         let expected = FromGuest::Done(7, DoneStatus::Exit, 3, "no luck".into());
         assert_eq!(read_bytes(&done).await.unwrap(), Some(expected));
+        let notice = frame(b'N', 7, 6, b"\x1b[2J\n!");
+        let expected = FromGuest::Notice("\u{fffd}[2J\n!".into());
+        assert_eq!(read_bytes(&notice).await.unwrap(), Some(expected));
         let end = frame(b'X', 0, 12, b"signal 9 oom");
         let expected = InterpreterEnd { exit: None, signal: Some(9), out_of_memory: true };
         assert_eq!(read_bytes(&end).await.unwrap(), Some(FromGuest::End(expected)));

@@ -219,7 +219,7 @@ impl Launcher {
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();
-        let blob = guest::blob(own.address_space, own.processes);
+        let blob = guest::blob(own.data, own.address_space, own.processes);
         let tools = queries.tools().load();
         let started =
             Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;

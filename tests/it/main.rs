@@ -9,11 +9,15 @@
 mod harness;
 
 mod attacks;
+mod detection;
 mod execution;
 mod guardian;
+mod house;
+mod images;
 mod interrupts;
 mod leaks;
 mod lifecycle;
+mod limits;
 mod losses;
 mod mcp;
 mod output;
@@ -29,11 +33,15 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    detection::register,
     execution::register,
     guardian::register,
+    house::register,
+    images::register,
     interrupts::register,
     leaks::register,
     lifecycle::register,
+    limits::register,
     losses::register,
     mcp::register,
     output::register,

@@ -22,6 +22,8 @@ pub(super) struct Dialect {
     emptied_variables: &'static [&'static str],
     /// More options of a `--volume`.
     pub(super) bind_options: &'static str,
+    /// Files of `/etc` over which it mounts its own, whatever the root is.
+    pub(super) mounts_in_etc: &'static [&'static str],
     /// Kills and removes, as far as there is something.
     pub(super) remove: &'static [&'static str],
     /// Reads `info --format '{{json .}}'`.
@@ -43,6 +45,7 @@ static PODMAN: Dialect = Dialect {
     ],
     emptied_variables: &[],
     bind_options: ",nosuid,nodev,rbind",
+    mounts_in_etc: &[],
     remove: &["rm", "--force", "--ignore", "--time=0", "--volumes"],
     parse_info: messages::parse_podman_info,
 };
@@ -64,6 +67,7 @@ static DOCKER: Dialect = Dialect {
         "all_proxy", "NO_PROXY", "no_proxy",
     ],
     bind_options: "",
+    mounts_in_etc: &["hosts", "hostname", "resolv.conf"],
     remove: &["rm", "--force", "--volumes"],
     parse_info: messages::parse_docker_info,
 };

@@ -84,7 +84,10 @@ impl CliDriver {
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         let dialect = self.dialect();
-        let root = ComposedRoot::of(spec)?;
+        let mut root = ComposedRoot::of(spec)?;
+        if let Some(root) = &mut root {
+            root.ensure_files("/etc", dialect.mounts_in_etc)?;
+        }
         let profile = instance.file("seccomp.json");
         let text =
             serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
@@ -135,7 +138,7 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            own_limits: self.own_limits(spec),
+            own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
     }
 
@@ -190,14 +193,6 @@ impl CliDriver {
         }
         args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
-    }
-
-    fn own_limits(&self, spec: &SandboxSpec) -> OwnLimits {
-        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
-        OwnLimits {
-            address_space: rlimits::of(spec, unmanaged).address_space,
-            processes: unmanaged.then_some(spec.limits.pids),
-        }
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {

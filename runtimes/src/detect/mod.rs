@@ -204,10 +204,12 @@ impl Detector {
     /// run, or other runtimes may be tried.
     pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
         let mut state = self.state.lock().await;
-        self.cache.drop_choice(choice, &refusal);
-        if state.chosen.as_ref() == Some(choice) {
-            state.chosen = None;
+        if state.chosen.as_ref() != Some(choice) {
+            // Another call has said so already; what is chosen since then may do.
+            return true;
         }
+        state.chosen = None;
+        self.cache.drop_choice(choice, &refusal);
         if std::mem::take(&mut state.from_cache) {
             tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
             return true;

@@ -12,7 +12,7 @@ use oci_spec::runtime::{
 
 use super::{IdMaps, cgroup};
 use crate::driver::CgroupMode;
-use crate::rlimits::{self, Rlimits};
+use crate::rlimits::Rlimits;
 use crate::root::ComposedRoot;
 use crate::seccomp;
 use crate::spec::{SandboxSpec, Tmpfs};
@@ -47,6 +47,7 @@ pub(super) fn config(
     skeleton: &Path,
     maps: &IdMaps,
     cgroups: CgroupMode,
+    rlimits: &Rlimits,
 ) -> Result<Spec, OciSpecError> {
     let (uids, gids) = maps.to_oci()?;
     let namespaces = NAMESPACES
@@ -69,7 +70,7 @@ pub(super) fn config(
         CgroupMode::Unmanaged => linux,
     };
     SpecBuilder::default()
-        .process(process(spec, maps, cgroups)?)
+        .process(process(spec, maps, rlimits)?)
         .root(RootBuilder::default().path(skeleton).readonly(true).build()?)
         .hostname(spec.hostname.clone())
         .mounts(mounts(spec, root, maps)?)
@@ -77,7 +78,7 @@ pub(super) fn config(
         .build()
 }
 
-fn process(spec: &SandboxSpec, maps: &IdMaps, cgroups: CgroupMode) -> Result<Process, OciSpecError> {
+fn process(spec: &SandboxSpec, maps: &IdMaps, rlimits: &Rlimits) -> Result<Process, OciSpecError> {
     let none = || std::collections::HashSet::<Capability>::new();
     let capabilities = LinuxCapabilitiesBuilder::default()
         .bounding(none())
@@ -94,7 +95,7 @@ fn process(spec: &SandboxSpec, maps: &IdMaps, cgroups: CgroupMode) -> Result<Pro
         .env(env)
         .cwd(spec.cwd.clone())
         .capabilities(capabilities)
-        .rlimits(posix_rlimits(&rlimits::of(spec, cgroups == CgroupMode::Unmanaged))?)
+        .rlimits(posix_rlimits(rlimits)?)
         .no_new_privileges(true)
         .build()
 }
@@ -104,7 +105,6 @@ fn posix_rlimits(rlimits: &Rlimits) -> Result<Vec<PosixRlimit>, OciSpecError> {
         (PosixRlimitType::RlimitNofile, Some(rlimits.descriptors)),
         (PosixRlimitType::RlimitCore, Some(0)),
         (PosixRlimitType::RlimitData, rlimits.data),
-        (PosixRlimitType::RlimitAs, rlimits.address_space),
         (PosixRlimitType::RlimitNproc, rlimits.processes),
     ];
     named

@@ -14,7 +14,7 @@ use crate::driver::{
 };
 use crate::exec::{self, CommandLine};
 use crate::refusal::Refusal;
-use crate::rlimits::OwnLimits;
+use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
@@ -33,6 +33,8 @@ struct Dialect {
     unmanaged_cgroups: Option<&'static str>,
     /// How it is told to ask systemd for a scope.
     systemd_cgroups: &'static str,
+    /// Whether it comes up within the memory that a small sandbox may have.
+    fits_in_sandbox: bool,
 }
 
 impl Dialect {
@@ -41,8 +43,11 @@ impl Dialect {
             RuntimeKind::Crun => Self {
                 unmanaged_cgroups: Some("--cgroup-manager=disabled"),
                 systemd_cgroups: "--cgroup-manager=systemd",
+                fits_in_sandbox: true,
             },
-            _ => Self { unmanaged_cgroups: None, systemd_cgroups: "--systemd-cgroup" },
+            _ => {
+                Self { unmanaged_cgroups: None, systemd_cgroups: "--systemd-cgroup", fits_in_sandbox: false }
+            }
         }
     }
 }
@@ -89,7 +94,12 @@ impl OciDriver {
         let maps = IdMaps::of_this_user(spec.user);
         let bundle = instance.bundle(&spec.name);
         let skeleton = instance.skeleton_path(&root);
-        let config = bundle::config(spec, &root, &skeleton, &maps, self.id.cgroups)?;
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        let (mut rlimits, mut own_limits) = (rlimits::of(spec, unmanaged), OwnLimits::of(spec, unmanaged));
+        if !Dialect::of(self.id.kind).fits_in_sandbox {
+            own_limits.data = rlimits.data.take();
+        }
+        let config = bundle::config(spec, &root, &skeleton, &maps, self.id.cgroups, &rlimits)?;
         let text = serde_json::to_string(&config).map_err(|error| PlanError::Config(error.into()))?;
         let command = self
             .runtime(&self.state_root(instance))
@@ -105,13 +115,8 @@ impl OciDriver {
             image: None,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
-            own_limits: self.own_limits(spec),
+            own_limits,
         })
-    }
-
-    fn own_limits(&self, spec: &SandboxSpec) -> OwnLimits {
-        let processes = (self.id.cgroups == CgroupMode::Unmanaged).then_some(spec.limits.pids);
-        OwnLimits { address_space: None, processes }
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {

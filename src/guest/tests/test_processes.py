@@ -195,7 +195,8 @@ class Ends(unittest.TestCase):
             self.assertEqual(guest.run("'alive'").out, "'alive'\n")
 
     def test_process_bound_of_the_settings(self):
-        with Guest("address_space=%d processes=7" % (4 << 30)) as guest:
+        with Guest("data=%d address_space=%d processes=7" % (1 << 30, 4 << 30)) as guest:
+            self.assertIn(str(1 << 30), guest.run("import resource\nresource.getrlimit(resource.RLIMIT_DATA)").out)
             self.assertEqual(guest.run("import resource\nresource.getrlimit(resource.RLIMIT_NPROC)").out, "(7, 7)\n")
             self.assertEqual(guest.run("resource.getrlimit(resource.RLIMIT_AS)[1]").out, "%d\n" % (4 << 30))
 

@@ -110,3 +110,11 @@ with open("/proc/1/mem", "r+b", buffering=0) as memory:
             memory.write(b"\xcc" * (end - start))
 signal_process_1()
 wait()
+
+## notices that steer a terminal
+# allowed: success: �[31mred
+send(b"N", run, b"\x1b[31mred")
+
+## a notice longer than all output
+# allowed: success: nnnnnnnnnn
+send(b"N", run, b"n" * (1 << 16))

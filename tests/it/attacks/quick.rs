@@ -1,7 +1,6 @@
 //! Attacks in processes of their own: one sandbox a runtime tries them all, each is a test.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -28,7 +27,10 @@ const FILES: [(&str, &str); 6] = [
 /// In the bridge's environment, and to be found nowhere in a sandbox.
 const WORD: &str = "a-word-of-the-host";
 
-static ATTACKS: LazyLock<Vec<(&str, Vec<Arc<Attack>>)>> = LazyLock::new(|| {
+/// The attacks of a file.
+type Topic = (&'static str, Vec<Arc<Attack>>);
+
+static ATTACKS: LazyLock<Vec<Topic>> = LazyLock::new(|| {
     FILES.map(|(topic, text)| (topic, Attack::all_of(text).into_iter().map(Arc::new).collect())).into()
 });
 
@@ -40,9 +42,10 @@ struct Report {
 }
 
 pub(crate) fn register(suite: &mut Suite) {
-    for runtime in Runtime::ALL {
-        for (topic, attacks) in ATTACKS.iter() {
-            for attack in attacks {
+    for (topic, attacks) in ATTACKS.iter() {
+        for attack in attacks {
+            // Runtime by runtime, so that the tests that start at once do not wait for the same sandbox.
+            for runtime in Runtime::ALL {
                 let (topic, attack) = ((*topic).to_string(), Arc::clone(attack));
                 let name = format!("{runtime}::attacks::{topic}::{}", attack.test_name());
                 suite.trials.push(Trial::ignorable_test(name, move || check(runtime, &topic, &attack)));
@@ -129,8 +132,8 @@ impl Host {
 
 /// One line of JSON an attack: name and outcome.
 fn take(topic: &str, lines: &str, outcomes: &mut HashMap<(String, String), String>) {
-    for line in BufReader::new(lines.as_bytes()).lines() {
-        let (name, outcome): (String, String) = serde_json::from_str(&line.unwrap()).unwrap();
+    for line in lines.lines() {
+        let (name, outcome): (String, String) = serde_json::from_str(line).unwrap();
         outcomes.insert((topic.into(), name), outcome);
     }
 }

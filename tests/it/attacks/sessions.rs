@@ -47,14 +47,17 @@ struct Report {
 }
 
 pub(crate) fn register(suite: &mut Suite) {
-    for (place, runtime) in Runtime::ALL.into_iter().enumerate() {
-        for (file, (topic, ..)) in FILES.iter().enumerate() {
-            for attack in &ATTACKS[file] {
+    for (file, (topic, ..)) in FILES.iter().enumerate() {
+        for attack in &ATTACKS[file] {
+            // Runtime by runtime, so that the tests that start at once do not wait for the same sandbox.
+            for (place, runtime) in Runtime::ALL.into_iter().enumerate() {
                 let attack = Arc::clone(attack);
                 let name = format!("{runtime}::attacks::{topic}::{}", attack.test_name());
                 let trial = move || with_report(place, file, |report| check(runtime, &attack, report));
                 suite.trials.push(Trial::ignorable_test(name, trial));
             }
+        }
+        for (place, runtime) in Runtime::ALL.into_iter().enumerate() {
             let name = format!("{runtime}::attacks::{topic}::the_bridge_stays_small");
             let trial = move || with_report(place, file, stays_small);
             suite.trials.push(Trial::ignorable_test(name, trial));

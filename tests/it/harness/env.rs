@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::bridge::BridgeBuilder;
 use super::matrix::{Machine, Runtime, TestUser, which};
@@ -48,15 +48,40 @@ pub(crate) struct TestEnv {
     number: u32,
     root: PathBuf,
     guard: Guard,
+    _turn: Turn,
+}
+
+/// Tests of one user run side by side, but for those that have to be alone.
+#[derive(Debug)]
+enum Turn {
+    BesideOthers { _held: RwLockReadGuard<'static, ()> },
+    Alone { _held: RwLockWriteGuard<'static, ()> },
+}
+
+/// One for each user.
+fn lock_of(runtime: Option<Runtime>) -> &'static RwLock<()> {
+    static LOCKS: [RwLock<()>; 2] = [RwLock::new(()), RwLock::new(())];
+    &LOCKS[usize::from(runtime.is_some_and(|runtime| runtime.as_user))]
 }
 
 impl TestEnv {
     /// A new place, for a runtime and its user or for none.
     pub(crate) fn new(runtime: Option<Runtime>) -> Self {
+        let held = lock_of(runtime).read().unwrap_or_else(PoisonError::into_inner);
+        Self::with(runtime, Turn::BesideOthers { _held: held })
+    }
+
+    /// Likewise, for a test whose leavings the bridges of others would remove.
+    pub(crate) fn alone(runtime: Option<Runtime>) -> Self {
+        let held = lock_of(runtime).write().unwrap_or_else(PoisonError::into_inner);
+        Self::with(runtime, Turn::Alone { _held: held })
+    }
+
+    fn with(runtime: Option<Runtime>, turn: Turn) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let root = base().join(number.to_string());
-        let env = Self { runtime, number, root, guard: Guard::start() };
+        let env = Self { runtime, number, root, guard: Guard::start(), _turn: turn };
         env.make_folder(&env.root);
         for name in ["home", "tmp", "run"] {
             let _ = env.folder(name);
@@ -173,6 +198,15 @@ impl TestEnv {
             }
         }
         variables
+    }
+
+    /// A folder that holds these programs of the machine and no others, for a PATH.
+    pub(crate) fn programs(&self, names: &[&str]) -> PathBuf {
+        let folder = self.folder("programs");
+        for name in names {
+            symlink(which(name).unwrap(), folder.join(name)).unwrap();
+        }
+        folder
     }
 
     /// A command of the test's user.

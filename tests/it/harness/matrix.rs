@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -207,6 +207,3 @@ pub(crate) fn which(name: &str) -> Result<PathBuf, String> {
     let candidates = super::env::PATH.split(':').map(|dir| Path::new(dir).join(name));
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| format!("there is no {name} here"))
 }
-
-/// The rows that a test asks for.
-pub(crate) type Rows = Arc<[Runtime]>;

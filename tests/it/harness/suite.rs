@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -32,7 +31,7 @@ impl Suite {
     pub(crate) fn once(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         for &(name, test) in tests {
             let trial =
-                Trial::ignorable_test(format!("{topic}::{name}"), move || run_beside_others(None, test));
+                Trial::ignorable_test(format!("{topic}::{name}"), move || run(None, TestEnv::new, test));
             self.trials.push(trial);
         }
     }
@@ -47,11 +46,8 @@ impl Suite {
         for runtime in Runtime::ALL {
             for &(name, test) in tests {
                 let name = format!("{runtime}::{topic}::{name}");
-                let alone = move || {
-                    let _alone = lock_of(Some(runtime)).write().unwrap_or_else(PoisonError::into_inner);
-                    run(Some(runtime), test)
-                };
-                self.trials.push(Trial::ignorable_test(name, alone));
+                let trial = Trial::ignorable_test(name, move || run(Some(runtime), TestEnv::alone, test));
+                self.trials.push(trial);
             }
         }
     }
@@ -67,7 +63,7 @@ impl Suite {
         for &runtime in rows {
             for &(name, test) in tests {
                 let name = format!("{runtime}::{topic}::{name}");
-                self.trials.push(Trial::ignorable_test(name, move || run_beside_others(Some(runtime), test)));
+                self.trials.push(Trial::ignorable_test(name, move || run(Some(runtime), TestEnv::new, test)));
             }
         }
     }
@@ -116,33 +112,38 @@ fn message(payload: &dyn Any) -> &str {
         .unwrap_or("a panic without a word")
 }
 
-/// One for each user, held for reading by every test but those that have to be alone.
-fn lock_of(runtime: Option<Runtime>) -> &'static RwLock<()> {
-    static LOCKS: [RwLock<()>; 2] = [RwLock::new(()), RwLock::new(())];
-    &LOCKS[usize::from(runtime.is_some_and(|runtime| runtime.as_user))]
+/// What a test panics with that finds that it has nothing to test on this machine.
+#[derive(Debug)]
+struct Ignored(String);
+
+/// Ends the test as ignored.
+pub(crate) fn ignore(reason: &str) -> ! {
+    panic::resume_unwind(Box::new(Ignored(reason.into())))
 }
 
-fn run_beside_others(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
-    let _beside_others = lock_of(runtime).read().unwrap_or_else(PoisonError::into_inner);
-    run(runtime, test)
-}
-
-fn run(runtime: Option<Runtime>, test: TestFn) -> Result<Completion, Failed> {
+fn run(
+    runtime: Option<Runtime>,
+    place: fn(Option<Runtime>) -> TestEnv,
+    test: TestFn,
+) -> Result<Completion, Failed> {
     if let Some(runtime) = runtime
         && let Err(reason) = Machine::get().works(runtime)
     {
         return Ok(Completion::ignored_with(reason));
     }
-    let env = TestEnv::new(runtime);
+    let env = place(runtime);
     let result = panic::catch_unwind(AssertUnwindSafe(|| test(&env)));
     let story = env.guard().story();
     let hung = env.close();
     match result {
         Ok(()) if !hung => Ok(Completion::Completed),
+        Err(payload) if payload.is::<Ignored>() && !hung => {
+            let reason = payload.downcast::<Ignored>().map(|ignored| ignored.0).unwrap_or_default();
+            Ok(Completion::ignored_with(reason))
+        }
         _ => {
-            let why = last_panic();
             let hung = if hung { "the test hung and was ended; " } else { "" };
-            Err(Failed::from(format!("{hung}{why}{story}")))
+            Err(Failed::from(format!("{hung}{}{story}", last_panic())))
         }
     }
 }

@@ -1,0 +1,185 @@
+//! Where a sandbox's root comes from: a reference, a folder, this machine; and what is said when there is none.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::harness::matrix::which;
+use crate::harness::suite::ignore;
+use crate::harness::{BridgeBuilder, Kind, Machine, Outcome, Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime(
+        "images",
+        tests![
+            a_reference_runs,
+            a_folder_runs_and_stays_as_it_is,
+            the_oldest_python_runs,
+            this_machine_runs_and_shows_nothing_of_its_own,
+            a_missing_image_is_an_error_that_says_what_to_type,
+            a_folder_without_python_is_an_error_that_says_so,
+        ],
+    );
+    suite.kinds(
+        &[Kind::Podman, Kind::Crun, Kind::Runc],
+        "images",
+        tests![without_the_default_image_this_machine_stands_in,],
+    );
+    suite.kinds(&[Kind::Crun, Kind::Runc], "images", tests![a_reference_is_unpacked_once]);
+}
+
+const VERSION: &str = "import sys; print(sys.version_info >= (3, 9), sys.implementation.name)";
+
+fn with_image<'a>(env: &'a TestEnv, image: &str) -> BridgeBuilder<'a> {
+    env.bridge().var("MCP_BRIDGE_IMAGE", image)
+}
+
+fn prepared<T: Clone>(what: &Option<T>) -> T {
+    what.clone().unwrap_or_else(|| ignore("this machine is not prepared, see tests/check"))
+}
+
+fn a_reference_runs(env: &TestEnv) {
+    let reference = prepared(&Machine::get().image);
+    let short = reference.trim_start_matches("docker.io/library/").to_string();
+    for name in [reference, short] {
+        let bridge = with_image(env, &name).start();
+        let outcome = bridge.run(VERSION).expect("success");
+        assert_eq!((outcome.stdout().as_str(), outcome.notices().as_str()), ("True cpython", ""), "{name}");
+        assert_eq!(bridge.run("import subprocess; subprocess.getoutput('echo tools')").ok(), "'tools'");
+        assert_eq!(
+            bridge.run("open('/workspace/x', 'w').write('x'), open('/tmp/x', 'w').write('x')").ok(),
+            "(1, 1)"
+        );
+        bridge.close();
+    }
+}
+
+/// Everything that is known of the files of a folder without reading them.
+fn state_of(folder: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32)> {
+    let mut seen = BTreeMap::new();
+    let mut todo = vec![folder.to_path_buf()];
+    while let Some(path) = todo.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        seen.insert(path.clone(), (meta.size(), meta.ctime(), meta.ctime_nsec(), meta.mode()));
+        if meta.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+        }
+    }
+    seen
+}
+
+fn a_folder_runs_and_stays_as_it_is(env: &TestEnv) {
+    let folder = prepared(&Machine::get().rootfs_314);
+    let before = state_of(&folder);
+    let bridge = with_image(env, &format!("dir:{}", folder.display())).start();
+    assert_eq!(bridge.run(VERSION).ok(), "True cpython");
+    let code = "import os\nrefused = []\nfor place in ('/', '/usr', '/etc', '/root', '/var/tmp'):\n    try:\n        \
+                open(os.path.join(place, 'x'), 'w')\n    except OSError:\n        refused.append(place)\nlen(refused)";
+    assert_eq!(bridge.run(code).ok(), "5");
+    assert_eq!(bridge.run("sorted(set(os.listdir('/')) - {'workspace', 'projects'}) != []").ok(), "True");
+    bridge.close();
+    assert!(before == state_of(&folder), "the folder was changed");
+}
+
+fn the_oldest_python_runs(env: &TestEnv) {
+    let folder = prepared(&Machine::get().rootfs_39);
+    let bridge = with_image(env, &format!("dir:{}", folder.display())).start();
+    assert_eq!(bridge.run("import sys; sys.version_info[:2]").ok(), "(3, 9)");
+    assert_eq!(bridge.run("import asyncio; await asyncio.sleep(0, 'awaited')").ok(), "'awaited'");
+    let failed = bridge.run("def f(): 1 / 0\nf()").expect("error");
+    assert!(failed.stderr().contains("def f(): 1 / 0"), "{failed}");
+    bridge.close();
+}
+
+fn this_machine_runs_and_shows_nothing_of_its_own(env: &TestEnv) {
+    let bridge = with_image(env, "host:").start();
+    let outcome = bridge.run(VERSION).expect("success");
+    assert_eq!((outcome.stdout().as_str(), outcome.notices().as_str()), ("True cpython", ""));
+    let code = "import os\n[name for name in ('home', 'root', 'var', 'srv', 'opt', 'boot', 'mnt', 'media') if os.path.exists('/' + name) and os.listdir('/' + name)]";
+    assert_eq!(bridge.run(code).ok(), "[]");
+    let code = "open('/etc/passwd').read().count('\\n') < 5, os.path.exists('/etc/shadow'), os.path.exists('/etc/hostname')";
+    assert_eq!(bridge.run(code).ok().split(", ").take(2).collect::<Vec<_>>(), ["(True", "False"]);
+    assert_eq!(bridge.run("import subprocess; subprocess.run(['ls', '/usr/bin/python3'], stdout=subprocess.DEVNULL).returncode").ok(), "0");
+    bridge.close();
+}
+
+/// Neither long nor without a word.
+fn refused(bridge: &crate::harness::Bridge<'_>) -> Outcome {
+    bridge.run("1").within(Duration::from_secs(60)).expect("error")
+}
+
+fn a_missing_image_is_an_error_that_says_what_to_type(env: &TestEnv) {
+    // Of a registry on this machine that is not there: nothing leaves the machine.
+    let image = "localhost:1/nothing/here:1";
+    let bridge = with_image(env, image).start();
+    let outcome = refused(&bridge).because("no image to run").because(image).because("--image host:");
+    let _ = outcome.because(&format!("{} with {image}", env.runtime().kind.name()));
+    bridge.close();
+    let output = with_image(env, image).args(&["exec", "-c", "1"]).command().run(env.guard());
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains(image), "{output}");
+}
+
+fn a_folder_without_python_is_an_error_that_says_so(env: &TestEnv) {
+    let folder = env.folder("empty");
+    let _ = env.folder("empty/usr/bin");
+    let bridge = with_image(env, &format!("dir:{}", folder.display())).start();
+    let _ = refused(&bridge).because("no such program").because("CPython 3.9 or newer");
+    bridge.close();
+    let bridge = with_image(env, &format!("dir:{}", folder.join("not there").display())).start();
+    let _ = refused(&bridge).because("not there").because("no image to run");
+    bridge.close();
+    let no_root = env.folder("no root");
+    let bridge = with_image(env, &format!("dir:{}", no_root.display())).start();
+    let _ = refused(&bridge).because("is no root filesystem");
+    bridge.close();
+}
+
+fn without_the_default_image_this_machine_stands_in(env: &TestEnv) {
+    let mut builder = env.bridge().without("MCP_BRIDGE_IMAGE");
+    if env.runtime().kind == Kind::Podman {
+        // A store that is empty, and no registry.
+        let registries = env.write("registries.conf", "unqualified-search-registries = []\n[[registry]]\nprefix = \"docker.io\"\nlocation = \"docker.io\"\nblocked = true\n");
+        let storage = env.folder("storage");
+        let conf = env.write(
+            "empty-storage.conf",
+            format!(
+                "[storage]\ndriver = \"vfs\"\ngraphroot = \"{0}\"\nrootless_storage_path = \"{0}\"\nrunroot = \"{1}\"\n",
+                storage.join("graph").display(),
+                storage.join("run").display(),
+            ),
+        );
+        builder = builder.var("CONTAINERS_STORAGE_CONF", conf).var("CONTAINERS_REGISTRIES_CONF", registries);
+    } else {
+        // No engine whose store could have it.
+        let mut names = vec![env.runtime().kind.name()];
+        names.extend(["newuidmap", "newgidmap"].into_iter().filter(|name| which(name).is_ok()));
+        builder = builder.var("PATH", env.programs(&names));
+    }
+    let bridge = builder.start();
+    let outcome = bridge.run(VERSION).expect("success").noting("this machine's own Python");
+    assert_eq!(outcome.stdout(), "True cpython");
+    let again = bridge.run_in("other", "1").expect("success");
+    assert_eq!(again.notices(), "", "it is said once");
+    bridge.close();
+}
+
+fn a_reference_is_unpacked_once(env: &TestEnv) {
+    let reference = prepared(&Machine::get().image);
+    let unpacked = |bridge: crate::harness::Bridge<'_>| {
+        assert_eq!(bridge.run(VERSION).ok(), "True cpython");
+        bridge.close().log.contains("unpacking, once")
+    };
+    let first = unpacked(with_image(env, &reference).start());
+    // Root's store is that of the machine, where it may be already.
+    assert!(first || !env.runtime().as_user);
+    assert!(!unpacked(with_image(env, &reference).start()));
+    if env.runtime().as_user {
+        let store = env.home().join(".local/share/codebridge");
+        let mut others = fs::read_dir(&store).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(others.all(|name| !name.to_string_lossy().contains("new")), "a half-unpacked image stays");
+    }
+}

@@ -1,0 +1,159 @@
+//! Memory and pids, held by what `doctor` says holds them: looked up on the host, and tried out inside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::host::{First, traces};
+use crate::harness::{BridgeBuilder, Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime(
+        "limits",
+        tests![
+            the_reported_mechanism_holds_memory,
+            the_reported_mechanism_holds_processes,
+            the_least_memory_still_starts_an_interpreter,
+            many_small_sessions_do_not_count_against_each_other,
+            processor_time_is_limited_or_doctor_says_that_it_is_not,
+        ],
+    );
+}
+
+const MEMORY: u64 = 128 << 20;
+const PIDS: u64 = 24;
+
+fn limited(env: &TestEnv) -> BridgeBuilder<'_> {
+    env.bridge()
+        .var("MCP_BRIDGE_MEMORY", "128m")
+        .var("MCP_BRIDGE_PIDS", PIDS.to_string())
+        .var("MCP_BRIDGE_CPUS", "0.5")
+}
+
+/// What `doctor` says of the test's runtime.
+fn held(env: &TestEnv, limit: &str) -> String {
+    let output = limited(env).args(&["doctor", "--json"]).command().run(env.guard());
+    let said: Value = serde_json::from_str(&output.ok()).unwrap();
+    assert_eq!(said["ready"], true, "{said}");
+    assert_eq!(said["runtimes"][0]["kind"], env.runtime().kind.name());
+    said["runtimes"][0]["works"]["held"][limit].as_str().unwrap_or_else(|| panic!("{said}")).to_string()
+}
+
+fn the_reported_mechanism_holds_memory(env: &TestEnv) {
+    let mechanism = held(env, "memory");
+    let bridge = limited(env).start();
+    let _ = bridge.run("x = 1").expect("success");
+    let first = traces(&bridge).see(&bridge, "main");
+    // Written to, so that it is really there.
+    let greedy = "y = [bytearray(b'x' * (8 << 20)) for _ in range(100)]";
+    match mechanism.as_str() {
+        "cgroup" => {
+            let limit = group_file(first, "memory", ["memory.limit_in_bytes", "memory.max"]);
+            assert_eq!(limit, MEMORY.to_string());
+            let outcome = bridge.run(greedy).expect("error").because("128 MiB").noting("has ended");
+            assert_eq!(outcome.exit(), Some(137), "{outcome}");
+            assert_eq!(bridge.run("'x' in globals()").noting("is new").ok(), "False");
+        }
+        "rlimit" => {
+            let code = "import resource; resource.getrlimit(resource.RLIMIT_DATA)";
+            assert_eq!(bridge.run(code).ok(), format!("({MEMORY}, {MEMORY})"));
+            let code = "resource.getrlimit(resource.RLIMIT_AS)[1] in range(1, 5 * 128 << 20)";
+            assert_eq!(bridge.run(code).ok(), "True", "shared mappings are bounded as well");
+            let outcome = bridge.run(greedy).expect("error");
+            assert!(outcome.error().starts_with("MemoryError"), "{outcome}");
+            assert_eq!(bridge.run("x").ok(), "1");
+        }
+        other => panic!("memory is held by {other}"),
+    }
+    // What is allowed is there.
+    assert_eq!(bridge.run("z = bytearray(b'x' * (48 << 20)); len(z)").ok(), (48 << 20).to_string());
+    bridge.close();
+}
+
+fn the_reported_mechanism_holds_processes(env: &TestEnv) {
+    let mechanism = held(env, "pids");
+    let bridge = limited(env).start();
+    let _ = bridge.run("x = 1").expect("success");
+    let first = traces(&bridge).see(&bridge, "main");
+    match mechanism.as_str() {
+        "cgroup" => assert_eq!(group_file(first, "pids", ["pids.max", "pids.max"]), PIDS.to_string()),
+        "rlimit" => {
+            let code = "import resource; resource.getrlimit(resource.RLIMIT_NPROC)";
+            assert_eq!(bridge.run(code).ok(), format!("({PIDS}, {PIDS})"));
+        }
+        other => panic!("pids are held by {other}"),
+    }
+    let code = "import os, signal, time\nchildren = []\ntry:\n    for _ in range(1000):\n        child = os.fork()\n        \
+                if not child:\n            time.sleep(1000)\n        children.append(child)\n\
+                except OSError as error:\n    print(error.strerror)\nprint(len(children))\n\
+                for child in children:\n    os.kill(child, signal.SIGKILL)\n    os.waitpid(child, 0)";
+    let said = bridge.run(code).ok();
+    let (why, count) = said.split_once('\n').unwrap_or_else(|| panic!("nothing stopped it: {said}"));
+    assert_eq!(why, "Resource temporarily unavailable");
+    let count: u64 = count.parse().unwrap();
+    assert!(count < PIDS && count > PIDS / 2, "{count}");
+    assert_eq!(bridge.run("x").ok(), "1");
+    let code =
+        "import threading\nt = threading.Thread(target=print, args=('a thread',)); t.start(); t.join()";
+    assert_eq!(bridge.run(code).ok(), "a thread");
+    bridge.close();
+}
+
+fn the_least_memory_still_starts_an_interpreter(env: &TestEnv) {
+    let bridge = env.bridge().var("MCP_BRIDGE_MEMORY", "16m").start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    bridge.close();
+}
+
+/// Also where a limit is the user's, not a group's: what others of the same user run must not count.
+fn many_small_sessions_do_not_count_against_each_other(env: &TestEnv) {
+    let bridge = env.bridge().var("MCP_BRIDGE_PIDS", "8").start();
+    let calls: Vec<_> = (0..8)
+        .map(|n| {
+            bridge.start_call(serde_json::json!({ "code": format!("{n} + 1"), "session": format!("s{n}") }))
+        })
+        .collect();
+    for (n, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.outcome().ok(), (n + 1).to_string());
+    }
+    bridge.close();
+}
+
+fn processor_time_is_limited_or_doctor_says_that_it_is_not(env: &TestEnv) {
+    let mechanism = held(env, "cpus");
+    let bridge = limited(env).start();
+    let _ = bridge.run("x = 1").expect("success");
+    let first = traces(&bridge).see(&bridge, "main");
+    match mechanism.as_str() {
+        "cgroup" => {
+            let quota = group_file(first, "cpu", ["cpu.cfs_quota_us", "cpu.max"]);
+            assert_eq!(quota.split(' ').next(), Some("50000"), "{quota}");
+        }
+        "nothing" => {}
+        other => panic!("cpus are held by {other}"),
+    }
+    bridge.close();
+}
+
+/// A file of the control group that a sandbox is in: its name on cgroup v1 and on v2.
+fn group_file(first: First, controller: &str, [v1, v2]: [&str; 2]) -> String {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", first.pid())).unwrap();
+    let groups = text.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        Some((controllers.to_string(), path.trim_start_matches('/').to_string()))
+    });
+    let mut places: Vec<PathBuf> = Vec::new();
+    for (controllers, path) in groups {
+        if controllers.split(',').any(|name| name == controller) {
+            places.push(Path::new("/sys/fs/cgroup").join(&controllers).join(&path).join(v1));
+            places.push(Path::new("/sys/fs/cgroup").join(controller).join(&path).join(v1));
+        } else if controllers.is_empty() {
+            places.push(Path::new("/sys/fs/cgroup").join(&path).join(v2));
+        }
+    }
+    let found = places.iter().find_map(|place| fs::read_to_string(place).ok());
+    found.unwrap_or_else(|| panic!("no limit in {places:?}\n{text}")).trim().to_string()
+}
