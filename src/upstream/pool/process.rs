@@ -74,6 +74,7 @@ pub(super) async fn start(
         .ok_or_else(|| SpawnError::NotFound(command.to_owned()))?;
     let line = CommandLine::new(&program).args(args);
     let run_error = |source| SpawnError::Run { program: program.clone(), source };
+    guardian.start().await;
     let mut child = spawn_in(&line, environment, Some(folder)).map_err(run_error)?;
     let stderr = StderrTail::default();
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
