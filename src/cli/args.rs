@@ -34,6 +34,8 @@ pub enum Command {
     Ps(Form),
     /// Remove what bridges that are gone have left
     Reap,
+    /// List the MCP servers that are defined, from where, and why some are not used
+    Servers(Form),
     /// Wait for the end of a bridge and remove what it leaves; bridges start it themselves
     #[command(hide = true)]
     Guardian {

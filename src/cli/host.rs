@@ -44,7 +44,7 @@ pub(super) async fn reap() -> ExitCode {
     written.map_or_else(|error| complain(&error, None, Exit::Io), |()| exit)
 }
 
-async fn write(form: &Form, value: &impl Serialize, text: String, exit: Exit) -> ExitCode {
+pub(super) async fn write(form: &Form, value: &impl Serialize, text: String, exit: Exit) -> ExitCode {
     let text = if form.json { serde_json::to_string_pretty(value).map(|text| text + "\n") } else { Ok(text) };
     let written = match text {
         Ok(text) => print(&text).await,

@@ -6,6 +6,7 @@ mod exec;
 mod host;
 mod logging;
 mod serve;
+mod servers;
 mod signals;
 mod spinner;
 
@@ -62,6 +63,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,
             Command::Reap => host::reap().await,
+            Command::Servers(form) => servers::list(&settings, environment, form).await,
             Command::Guardian { .. } | Command::ServerGuardian => Exit::Fine.into(),
         }
     });

@@ -12,6 +12,7 @@ pub mod discovery;
 mod error;
 mod events;
 mod facade;
+mod listing;
 mod pool;
 mod questions;
 
@@ -19,5 +20,6 @@ pub use alias::{alias, aliases};
 pub use error::UpstreamError;
 pub use events::{Event, ServerProgress};
 pub use facade::{Listed, Upstream};
+pub use listing::{ListedServer, Listing};
 pub use pool::{CallOutcome, GUARDIAN, Limits, ServerState, Tool, ToolList, guard};
 pub use questions::{Answering, Answers, NoAnswers, Offers, Question, Refusal};
