@@ -62,7 +62,6 @@ pub fn table(listed: &[Listed]) -> String {
     if listed.is_empty() {
         return "no sandboxes\n".into();
     }
-    let head = ["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"].map(String::from).to_vec();
     let rows = listed.iter().map(|one| {
         let age = one.age.map_or_else(|| "-".into(), |seconds| format!("{seconds} s"));
         let owner = format!("{} ({})", one.owner_pid, one.owner);
@@ -74,6 +73,12 @@ pub fn table(listed: &[Listed]) -> String {
             age,
         ]
     });
+    columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"], rows)
+}
+
+/// Rows in columns as wide as they have to be, below a head; each row has as many cells as the head.
+pub(crate) fn columns(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();

@@ -1,10 +1,32 @@
-//! Root filesystems for runtimes that cannot fetch images: the store of unpacked images.
+//! Images for runtimes that cannot fetch any: named, pulled, unpacked and kept, in process, without a daemon.
 //!
-//! `store` keeps one unpacked root per image id and makes sure that it is whole; `unpack` writes an archive into a
-//! folder and trusts nothing in it.
+//! ```text
+//! images ─▶ { pull (registries) | local (files) } ─▶ image ─▶ { store | unpack } ─▶ manifest, name, digest …
+//! ```
+//! [`Images`] goes from a name to an unpacked [`Root`]; [`Store`] keeps what was fetched and unpacked, lists and removes
+//! it. No process is started here: what only another program knows comes through [`CredentialHelper`] and
+//! [`Images::adopt`].
 
+mod digest;
+mod error;
+mod image;
+mod images;
+mod local;
+mod manifest;
+mod name;
+mod platform;
+mod progress;
+mod pull;
 mod store;
 mod unpack;
 
-pub use store::{Store, StoreError};
+pub use digest::{Digest, DigestError};
+pub use error::ImageError;
+pub use images::{Adoption, Images, Wanted};
+pub use manifest::{Descriptor, ManifestError, RunConfig};
+pub use name::{EngineKind, ImageName, NameError, RegistryName};
+pub use platform::Platform;
+pub use progress::{Event, Progress};
+pub use pull::{CredentialHelper, HelperAnswer, PullError, Reason, Tried};
+pub use store::{ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
 pub use unpack::UnpackError;

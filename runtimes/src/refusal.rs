@@ -101,7 +101,7 @@ impl Refusal {
             }
             Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
             Self::ImageMissing { .. } => {
-                "pull or build the image, or use `--image host:` or `--image dir:PATH`"
+                "check the name, or use `--image oci-archive:FILE`, `--image dir:PATH` or `--image host:`"
             }
             Self::ProgramMissing { .. } => "use an image that has CPython 3.9 or newer as `python3`",
             Self::RootUnreachable { .. } => {

@@ -92,7 +92,7 @@ impl ComposedRoot {
     /// Composes the root of a sandbox. Image references have to be resolved to folders before: None for those.
     pub fn of(spec: &SandboxSpec) -> Result<Option<Self>, RootError> {
         let mut root = match &spec.root {
-            RootFs::Image(_) => return Ok(None),
+            RootFs::Image(_) | RootFs::Source(_) => return Ok(None),
             RootFs::Directory(path) => Self::of_directory(path)?,
             RootFs::Host => Self::of_host(Path::new("/"))?,
         };

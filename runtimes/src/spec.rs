@@ -55,6 +55,9 @@ impl fmt::Display for SandboxName {
 pub enum RootFs {
     /// An image reference, in the words of podman and docker.
     Image(String),
+    /// An image in a file or in another's store, in the words of containers-transports(5). It has to be unpacked into a
+    /// folder before anything can be started.
+    Source(String),
     /// A folder that holds a root filesystem; it is never written to.
     Directory(PathBuf),
     /// This machine's own `/usr`, with a synthesized `/etc` and nothing else of it.
@@ -64,7 +67,7 @@ pub enum RootFs {
 impl fmt::Display for RootFs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Image(reference) => f.write_str(reference),
+            Self::Image(reference) | Self::Source(reference) => f.write_str(reference),
             Self::Directory(path) => write!(f, "dir:{}", path.display()),
             Self::Host => f.write_str("host:"),
         }
@@ -155,6 +158,9 @@ pub enum SpecError {
     /// An image reference must not look like an option.
     #[error("'{0}' is no image reference")]
     Image(String),
+    /// No runtime starts it as it is.
+    #[error("'{0}' has to be unpacked before it can be started")]
+    NotUnpacked(String),
     /// The smallest value that still starts an interpreter is far above this.
     #[error("a {what} limit of {value} is too small to run anything")]
     Limit {
@@ -187,6 +193,9 @@ impl SandboxSpec {
                 || reference.contains(|c: char| c.is_whitespace() || c.is_control()))
         {
             return Err(SpecError::Image(reference.clone()));
+        }
+        if let RootFs::Source(name) = &self.root {
+            return Err(SpecError::NotUnpacked(name.clone()));
         }
         let Limits { memory, pids, .. } = self.limits;
         if memory < 16 << 20 {

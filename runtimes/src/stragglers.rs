@@ -2,7 +2,7 @@
 //! gone, and one that hangs would do so for ever. They are known by the instance's folder on their command line.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -12,6 +12,8 @@ use crate::state::Instance;
 
 /// Whoever only tidies up is gone by then.
 const GRACE: Duration = Duration::from_secs(1);
+/// Whoever cannot be killed in this time is not waited for.
+const LIMIT: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(5);
 
 /// Waits for the end of an instance's stragglers, and kills those that stay; whether there were any.
@@ -19,20 +21,28 @@ pub(crate) async fn end(instance: &Instance) -> bool {
     // The guardian and others that look after the instance name the folder itself, its runtimes something in it.
     let mut mark = instance.path().as_os_str().as_encoded_bytes().to_vec();
     mark.push(b'/');
-    let found = find(&mark);
-    if found.is_empty() {
-        return false;
-    }
-    let mut waited = Duration::ZERO;
-    while waited < GRACE && found.iter().any(|straggler| !straggler.has_ended()) {
+    let started = Instant::now();
+    let mut any = false;
+    // Again and again, because those that were found may have started others meanwhile.
+    while started.elapsed() < LIMIT {
+        let found = find(&mark);
+        if found.is_empty() {
+            break;
+        }
+        any = true;
+        while started.elapsed() < GRACE && found.iter().any(|straggler| !straggler.has_ended()) {
+            tokio::time::sleep(STEP).await;
+        }
+        for straggler in found.iter().filter(|straggler| !straggler.has_ended()) {
+            tracing::warn!(
+                pid = straggler.pid.as_raw_nonzero(),
+                "killed a runtime that outlived its sandbox"
+            );
+            straggler.kill();
+        }
         tokio::time::sleep(STEP).await;
-        waited += STEP;
     }
-    for straggler in found.iter().filter(|straggler| !straggler.has_ended()) {
-        tracing::warn!(pid = straggler.pid.as_raw_nonzero(), "killed a runtime that outlived its sandbox");
-        straggler.kill();
-    }
-    true
+    any
 }
 
 /// A process that cannot be mistaken for another one of its number.
@@ -71,11 +81,13 @@ impl Straggler {
     }
 }
 
-/// Whether a process is a runtime's, by its name, and has this on its command line.
+/// Whether a process is a runtime's, by its name, and has this on its command line. The name of a runtime that is a script
+/// comes behind its interpreter and that one's options.
 fn names(pid: Pid, mark: &[u8]) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-    let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
-    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    RuntimeKind::of_program(&String::from_utf8_lossy(name)).is_some()
-        && line.windows(mark.len()).any(|part| part == mark)
+    let is_runtime = |word: &[u8]| {
+        let name = word.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        RuntimeKind::of_program(&String::from_utf8_lossy(name)).is_some()
+    };
+    line.split(|&byte| byte == 0).take(3).any(is_runtime) && line.windows(mark.len()).any(|part| part == mark)
 }

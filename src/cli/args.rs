@@ -32,10 +32,15 @@ pub enum Command {
     Doctor(Form),
     /// List the sandboxes of this user's bridges
     Ps(Form),
+    /// List the MCP servers that are defined for this user, with where, and why some are not used
+    Servers(Form),
+    /// Call a tool of an MCP server and print its result as JSON
+    Call(CallArgs),
     /// Remove what bridges that are gone have left
     Reap,
-    /// List the MCP servers that are defined, from where, and why some are not used
-    Servers(Form),
+    /// Fetch, list and remove the images of crun and runc, and of files
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Wait for the end of a bridge and remove what it leaves; bridges start it themselves
     #[command(hide = true)]
     Guardian {
@@ -45,6 +50,54 @@ pub enum Command {
     /// Wait for the end of a bridge and end the MCP servers that it started; bridges start it themselves
     #[command(hide = true)]
     ServerGuardian,
+}
+
+/// What to do with images.
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Fetch an image as it is now and unpack it
+    Pull {
+        /// A reference, or any other form that `--image` takes
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// Also ask the registry without TLS, or with a certificate that nobody vouches for
+        #[arg(long)]
+        plain_http: bool,
+    },
+    /// List the images of the store
+    Ls(Form),
+    /// Remove images by name or id; those in use stay
+    Rm {
+        /// Names, or beginnings of ids
+        #[arg(value_name = "IMAGE", required = true)]
+        names: Vec<String>,
+    },
+    /// Remove images that have no name any more, and what is left of broken downloads
+    Prune {
+        /// Also images that have a name
+        #[arg(long)]
+        all: bool,
+        /// Also the compressed layers of images that are unpacked
+        #[arg(long)]
+        layers: bool,
+    },
+    /// Show what is known of an image, as JSON
+    Inspect {
+        /// A name, or the beginning of an id
+        #[arg(value_name = "IMAGE")]
+        name: String,
+    },
+}
+
+/// Which tool is called, and with what.
+#[derive(Debug, Args)]
+pub struct CallArgs {
+    /// SERVER.TOOL, each by its own name or by its Python one
+    #[arg(value_name = "SERVER.TOOL")]
+    pub tool: String,
+    /// The arguments, a JSON object
+    #[arg(value_name = "JSON", default_value = "{}")]
+    pub arguments: String,
 }
 
 /// How a listing is written.

@@ -53,7 +53,7 @@ pub(super) async fn write(form: &Form, value: &impl Serialize, text: String, exi
     written.map_or_else(|error| complain(&error, None, Exit::Io), |()| exit.into())
 }
 
-async fn print(text: &str) -> io::Result<()> {
+pub(super) async fn print(text: &str) -> io::Result<()> {
     let mut output = stdio::output()?;
     output.write_all(text.as_bytes()).await?;
     output.flush().await

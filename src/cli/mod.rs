@@ -4,6 +4,7 @@ mod args;
 mod code;
 mod exec;
 mod host;
+mod image;
 mod logging;
 mod serve;
 mod servers;
@@ -21,7 +22,7 @@ use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream;
 
-pub use args::{Cli, Command, ExecArgs, Form, SettingFlags};
+pub use args::{CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -63,7 +64,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,
             Command::Reap => host::reap().await,
-            Command::Servers(form) => servers::list(&settings, environment, form).await,
+            Command::Servers(form) => servers::servers(&settings, environment, form).await,
+            Command::Call(args) => servers::call(&settings, environment, args).await,
+            Command::Image(what) => image::image(what).await,
             Command::Guardian { .. } | Command::ServerGuardian => Exit::Fine.into(),
         }
     });

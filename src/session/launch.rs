@@ -101,6 +101,7 @@ impl Launcher {
         let roots = match &settings.image.value {
             ImageChoice::Unset(reference) => vec![RootFs::Image(reference.clone()), RootFs::Host],
             ImageChoice::Reference(reference) => vec![RootFs::Image(reference.clone())],
+            ImageChoice::Source(name) => vec![RootFs::Source(name.to_string())],
             ImageChoice::Dir(path) => vec![RootFs::Directory(path.clone())],
             ImageChoice::Host => vec![RootFs::Host],
         };
@@ -161,7 +162,7 @@ impl Launcher {
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
-        let start = self.start_quietly(queries, cancel);
+        let start = self.start_quietly(queries, progress, cancel);
         tokio::pin!(start);
         if let Ok(done) = tokio::time::timeout(SLOW_START, &mut start).await {
             return done;
@@ -173,11 +174,13 @@ impl Launcher {
     async fn start_quietly(
         &self,
         queries: &Arc<Queries>,
+        progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
         let home = self.home().await?;
         loop {
-            let (probe, roots) = (self.probe(&home.instance), self.roots_for(home));
+            let probe = self.probe(&home.instance);
+            let roots = self.roots.provider(&home.instance, progress);
             let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
             if cancel.is_cancelled() {
                 return Err(StartFailure::stopped());
@@ -201,10 +204,6 @@ impl Launcher {
         }
     }
 
-    fn roots_for<'a>(&'a self, home: &'a Home) -> super::roots::Provider<'a> {
-        self.roots.provider(&home.instance)
-    }
-
     async fn start_with(
         &self,
         choice: &Choice,
@@ -212,6 +211,7 @@ impl Launcher {
         queries: &Arc<Queries>,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
+        self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
         let mut spec = self.template.spec(&home.instance, guest::argv());
         spec.root = choice.root.clone();
@@ -266,11 +266,11 @@ impl Launcher {
     /// Tries every runtime, for diagnosis.
     pub(super) async fn examine(&self) -> Result<Vec<ProbeReport>, StartFailure> {
         let home = self.home().await?;
+        // Nobody listens to a diagnosis.
+        let (progress, _) = mpsc::channel(1);
+        let roots = self.roots.provider(&home.instance, &progress);
         let stop = CancellationToken::new();
-        Ok(self
-            .detector
-            .examine(&self.probe(&home.instance), &self.roots_for(home), &home.instance, &stop)
-            .await)
+        Ok(self.detector.examine(&self.probe(&home.instance), &roots, &home.instance, &stop).await)
     }
 
     /// The last launch that failed although its probe had run.

@@ -1,75 +1,155 @@
-//! Unpacked images for runtimes that cannot fetch any: from this user's store, filled from a local engine's.
+//! Unpacked images for runtimes that cannot fetch any: from this user's store, from a local engine's, from a registry.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use codebridge_images::Store;
-use codebridge_runtimes::{Instance, LocalImage, ProvidedRoot, Refusal, RootProvider, find_local_image};
-use tokio_util::io::SyncIoBridge;
+use codebridge_images::{ImageName, Images, RegistryName, Root};
+use codebridge_runtimes::{Instance, ProvidedRoot, Refusal, RootFs, RootProvider};
+use tokio::sync::mpsc;
 
-/// The store's place.
-#[derive(Debug, Clone)]
+use super::Progress;
+use crate::images::{self, Watch, from_engine};
+
+/// The images, and those in use.
+#[derive(Debug)]
 pub(super) struct Roots {
-    store: Store,
+    images: Images,
+    /// Held as long as this bridge lives: nobody removes an image under a sandbox.
+    held: Mutex<HashMap<PathBuf, Root>>,
 }
 
-/// The store, for one instance whose name the exporting container carries.
+/// The images, for one instance whose name an exporting container carries, and one call that hears of progress.
 pub(super) struct Provider<'a> {
-    store: &'a Store,
+    roots: &'a Roots,
     instance: &'a Arc<Instance>,
+    progress: mpsc::Sender<Progress>,
+    /// What could not be had a moment ago, for another runtime.
+    missed: Mutex<HashMap<String, Refusal>>,
 }
 
 impl Roots {
-    /// `/var/lib/codebridge` for root, whose sandboxes' ids must be able to pass through it; else
-    /// `$XDG_DATA_HOME/codebridge` or its usual place.
     pub(super) fn usual() -> Self {
-        use etcetera::BaseStrategy;
-        let dir = if rustix::process::getuid().is_root() {
-            PathBuf::from("/var/lib/codebridge")
-        } else {
-            match etcetera::choose_base_strategy() {
-                Ok(base) => base.data_dir().join("codebridge"),
-                Err(_) => std::env::temp_dir().join("codebridge-images"),
-            }
-        };
-        Self { store: Store::at(dir) }
+        Self { images: images::images(false), held: Mutex::default() }
     }
 
-    pub(super) fn provider<'a>(&'a self, instance: &'a Arc<Instance>) -> Provider<'a> {
-        Provider { store: &self.store, instance }
+    pub(super) fn provider<'a>(
+        &'a self,
+        instance: &'a Arc<Instance>,
+        progress: &mpsc::Sender<Progress>,
+    ) -> Provider<'a> {
+        Provider { roots: self, instance, progress: progress.clone(), missed: Mutex::default() }
+    }
+
+    /// Makes sure that a root which is one of the store's is whole and stays until this bridge ends.
+    pub(super) fn hold(&self, root: &RootFs) -> Result<(), Refusal> {
+        let RootFs::Directory(directory) = root else { return Ok(()) };
+        if !directory.starts_with(self.images.store().dir()) || self.is_held(directory) {
+            return Ok(());
+        }
+        let missing =
+            |message: String| Refusal::ImageMissing { image: directory.display().to_string(), message };
+        match self.images.store().root_at(directory) {
+            Ok(Some(root)) => {
+                self.keep(root);
+                Ok(())
+            }
+            Ok(None) => Err(missing("it was removed from the store, or changed in it".into())),
+            Err(error) => Err(missing(error.to_string())),
+        }
+    }
+
+    fn is_held(&self, directory: &Path) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).contains_key(directory)
+    }
+
+    fn keep(&self, root: Root) -> ProvidedRoot {
+        let env = root.run.env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
+        let directory = root.directory.clone();
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.clone(), root);
+        ProvidedRoot { directory, env }
     }
 }
 
 impl RootProvider for Provider<'_> {
     async fn root(&self, reference: &str) -> Result<ProvidedRoot, Refusal> {
-        let missing = |message: String| Refusal::ImageMissing { image: reference.to_string(), message };
-        let Some(image) = find_local_image(reference).await else {
-            return Err(missing("neither podman nor docker has it here".into()));
+        if let Some(refusal) = self.missed.lock().unwrap_or_else(PoisonError::into_inner).get(reference) {
+            return Err(refusal.clone());
+        }
+        match self.find(reference).await {
+            Ok(root) => Ok(self.roots.keep(root)),
+            Err(message) => {
+                let refusal = Refusal::ImageMissing { image: reference.to_string(), message };
+                let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+                missed.insert(reference.to_string(), refusal.clone());
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn known_root(&self, reference: &str) -> Option<ProvidedRoot> {
+        let root = match reference.parse().ok()? {
+            ImageName::Registry(name) => self.roots.images.stored(&name, &self.watch(reference)).await,
+            // An engine would have to be asked.
+            ImageName::Engine(..) => Ok(None),
+            local => self.roots.images.open_local(&local, &self.watch(reference)).await.map(Some),
         };
-        let directory = match self.store.get(&image.id) {
-            Ok(Some((directory, _))) => directory,
-            _ => self.unpack(&image).await.map_err(missing)?,
-        };
-        let env = image.env.iter().filter_map(|pair| pair.split_once('='));
-        Ok(ProvidedRoot { directory, env: env.map(|(key, value)| (key.into(), value.into())).collect() })
+        root.ok().flatten().map(|root| self.roots.keep(root))
     }
 }
 
 impl Provider<'_> {
-    async fn unpack(&self, image: &LocalImage) -> Result<PathBuf, String> {
-        tracing::info!(image = image.id, "unpacking, once");
-        let mut export = image.export(self.instance).await.map_err(|error| error.to_string())?;
-        let Some(archive) = export.archive.take() else { return Err("the export has no output".into()) };
-        let (store, id, env) = (self.store.clone(), image.id.clone(), image.env.clone());
-        let unpacking =
-            tokio::task::spawn_blocking(move || store.ensure(&id, &env, || Ok(SyncIoBridge::new(archive))));
-        let unpacked = unpacking.await;
-        // Whether the archive came whole is for the unpacker to see: it ends with a marker.
-        export.finish().await;
-        match unpacked {
-            Ok(Ok(directory)) => Ok(directory),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(error) => Err(error.to_string()),
+    fn watch(&self, reference: &str) -> Arc<dyn codebridge_images::Progress> {
+        let progress = self.progress.clone();
+        Arc::new(Watch::new(reference, move |line| {
+            tracing::debug!("{line}");
+            // Who does not read fast enough misses a line.
+            let _ = progress.try_send(Progress::Preparing(line));
+        }))
+    }
+
+    async fn find(&self, reference: &str) -> Result<Root, String> {
+        let watch = self.watch(reference);
+        let images = &self.roots.images;
+        let name: ImageName =
+            reference.parse().map_err(|error: codebridge_images::NameError| error.to_string())?;
+        match &name {
+            ImageName::Registry(wanted) => self.find_in_registry(reference, wanted, &watch).await,
+            ImageName::Engine(engine, wanted) => {
+                let root = from_engine(images, Some(*engine), wanted, self.instance, &watch).await;
+                root.map_err(|error| error.to_string())?
+                    .ok_or_else(|| format!("{} does not have it, or is not here", engine.program()))
+            }
+            local => images.open_local(local, &watch).await.map_err(|error| explain(&error)),
         }
+    }
+
+    /// The store first, then an engine that has it, then whoever else has it.
+    async fn find_in_registry(
+        &self,
+        reference: &str,
+        name: &RegistryName,
+        watch: &Arc<dyn codebridge_images::Progress>,
+    ) -> Result<Root, String> {
+        let images = &self.roots.images;
+        if let Some(root) = images.stored(name, watch).await.map_err(|error| explain(&error))? {
+            return Ok(root);
+        }
+        let local = from_engine(images, None, reference, self.instance, watch).await;
+        match local {
+            Ok(Some(root)) => return Ok(root),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(image = reference, %error, "an engine has the image and does not give it")
+            }
+        }
+        images.pull(name, watch).await.map_err(|error| explain(&error))
+    }
+}
+
+fn explain(error: &codebridge_images::ImageError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error} ({hint})"),
+        None => error.to_string(),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use codebridge_images::NameError;
+
 use super::{Origin, RuntimeChoice};
 
 /// A setting that cannot be used.
@@ -27,17 +29,13 @@ pub enum SettingError {
         /// The least that is allowed.
         least: &'static str,
     },
-    /// An image of a form that is known elsewhere and not read here.
-    #[error(
-        "{origin}: {value:?}: images of the form `{form}` are not supported; use a reference, `dir:/path` or `host:`"
-    )]
-    ImageForm {
+    /// The value names no image.
+    #[error("{origin}: {source}")]
+    Image {
         /// The variable or flag.
         origin: Origin,
-        /// What it said.
-        value: String,
-        /// The transport in front of the colon.
-        form: &'static str,
+        /// What is wrong with the name.
+        source: NameError,
     },
     /// The value is not text.
     #[error("{origin}: the value is not valid UTF-8")]
@@ -91,8 +89,6 @@ pub enum Expected {
     OneOf(&'static [&'static str]),
     /// A runtime's name or a path.
     Runtime,
-    /// An image.
-    Image,
     /// Log directives.
     LogDirectives,
 }
@@ -108,7 +104,6 @@ impl fmt::Display for Expected {
             Self::User => f.write_str("a user as UID:GID, such as 65534:65534"),
             Self::OneOf(names) => write!(f, "one of {}", names.join(", ")),
             Self::Runtime => f.write_str("auto, podman, docker, crun, runc or a path to one of them"),
-            Self::Image => f.write_str("an image reference, dir:/path or host:"),
             Self::LogDirectives => {
                 f.write_str("a level such as INFO, or directives such as codebridge=debug")
             }

@@ -72,16 +72,6 @@ pub(super) fn parse_user(text: &str) -> Option<UserIds> {
     (ids.uid != u32::MAX && ids.gid != u32::MAX).then_some(ids)
 }
 
-/// The transport in front of an image that other tools read and this one does not.
-pub(super) fn foreign_image_form(text: &str) -> Option<&'static str> {
-    [
-        "docker://", "docker-archive:", "docker-daemon:", "containers-storage:", "oci-archive:", "oci:",
-        "ostree:", "sif:", "tarball:",
-    ]
-    .into_iter()
-    .find(|form| text.starts_with(form))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

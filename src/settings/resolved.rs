@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use codebridge_images::ImageName;
+
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
@@ -212,23 +214,18 @@ impl Resolver<'_> {
             if origin == Origin::Default {
                 return Ok(ImageChoice::Unset(text.to_owned()));
             }
-            if text == "host:" {
-                return Ok(ImageChoice::Host);
-            }
-            if let Some(path) = text.strip_prefix("dir:").filter(|path| !path.is_empty()) {
-                return self.path(path, origin).map(ImageChoice::Dir);
-            }
-            if let Some(form) = parse::foreign_image_form(text) {
-                return Err(SettingError::ImageForm { origin, value: text.to_owned(), form });
-            }
-            let reference = text.bytes().all(|b| b.is_ascii_graphic())
-                && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && !text.ends_with(':')
-                && !text.starts_with("host:");
-            if !reference {
-                return Err(invalid(text, origin, Expected::Image));
-            }
-            Ok(ImageChoice::Reference(text.to_owned()))
+            let name: ImageName = text.parse().map_err(|source| SettingError::Image { origin, source })?;
+            let path = name.path().and_then(|path| path.to_str()).map(|path| self.path(path, origin));
+            let path = path.transpose()?;
+            Ok(match name.map_path(|old| path.unwrap_or(old)) {
+                ImageName::Host => ImageChoice::Host,
+                ImageName::Folder(path) => ImageChoice::Dir(path),
+                // As it was typed: an engine has its own ideas of short names.
+                ImageName::Registry(_) => {
+                    ImageChoice::Reference(text.strip_prefix("docker://").unwrap_or(text).to_owned())
+                }
+                source => ImageChoice::Source(source),
+            })
         })
     }
 

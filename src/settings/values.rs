@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use codebridge_images::ImageName;
+
 /// Which runtime the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuntimeChoice {
@@ -36,6 +38,8 @@ pub enum ImageChoice {
     Unset(String),
     /// An image reference, and no fallback.
     Reference(String),
+    /// An image in a file, a folder or an engine's store, with an absolute path.
+    Source(ImageName),
     /// A folder that holds a root filesystem.
     Dir(PathBuf),
     /// This machine's own Python.
@@ -46,6 +50,7 @@ impl fmt::Display for ImageChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unset(reference) | Self::Reference(reference) => f.write_str(reference),
+            Self::Source(name) => name.fmt(f),
             Self::Dir(path) => write!(f, "dir:{}", path.display()),
             Self::Host => f.write_str("host:"),
         }

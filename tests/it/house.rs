@@ -12,17 +12,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("settings", &[]),
     ("guest", &[]),
     ("error", &[]),
-    ("session", &["settings", "guest", "upstream", "error"]),
-    ("wire", &[]),
-    ("upstream", &["wire", "settings", "error"]),
-    ("server", &["session", "upstream", "wire", "settings", "error", "fake_sessions"]),
+    ("session", &["settings", "guest", "upstream", "images", "error"]),
+    ("upstream", &["settings", "error", "wire"]),
+    ("images", &["settings", "error"]),
+    ("server", &["session", "upstream", "settings", "error", "wire", "fake_sessions"]),
     ("doctor", &["session", "settings", "error"]),
     ("housekeeping", &["error"]),
 ];
 
 /// Packages that the product may pull in, with those of its tests and benchmarks. Each one is code that somebody has to
 /// trust: who raises this number says in the commit what for.
-const MOST_PACKAGES: usize = 250;
+const MOST_PACKAGES: usize = 290;
 
 /// The guest's test modules; each one on each interpreter is a test of its own.
 const GUEST_TESTS: &[&str] =

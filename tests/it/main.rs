@@ -11,6 +11,7 @@ mod harness;
 mod attacks;
 mod detection;
 mod execution;
+mod fakes;
 mod guardian;
 mod house;
 mod images;
@@ -35,6 +36,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     detection::register,
     execution::register,
+    fakes::register,
     guardian::register,
     house::register,
     images::register,

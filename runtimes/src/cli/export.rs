@@ -3,7 +3,7 @@
 use tokio::process::ChildStdout;
 
 use super::CliDriver;
-use crate::driver::AnyDriver;
+use crate::driver::{AnyDriver, RuntimeKind};
 use crate::exec::{self, ExecError};
 use crate::spec::SandboxName;
 use crate::state::{Instance, Record};
@@ -31,9 +31,9 @@ pub struct Export {
     pub archive: Option<ChildStdout>,
 }
 
-/// Looks for an image in the stores of the engines that are installed here; nothing is pulled.
-pub async fn find_local_image(reference: &str) -> Option<LocalImage> {
-    for id in installed_engines() {
+/// Looks for an image in the stores of the engines that are installed here, or of one of them; nothing is pulled.
+pub async fn find_local_image(reference: &str, engine: Option<RuntimeKind>) -> Option<LocalImage> {
+    for id in installed_engines().into_iter().filter(|id| engine.is_none_or(|engine| engine == id.kind)) {
         let driver = CliDriver::new(id);
         let Ok(Some(reference)) = driver.resolve_local(reference).await else { continue };
         if let Ok(Some((id, env))) = driver.inspect_image(&reference).await {

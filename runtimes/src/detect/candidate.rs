@@ -133,23 +133,46 @@ impl Candidate {
         provider: &P,
         runtime: &RuntimeId,
     ) -> Result<(RootFs, Vec<(String, String)>), Refusal> {
-        let path = || vec![("PATH".to_string(), DEFAULT_PATH.to_string())];
-        let RootFs::Image(reference) = asked else { return Ok((asked.clone(), path())) };
-        match AnyDriver::new(runtime.clone()) {
-            AnyDriver::Cli(driver) => {
+        let unpack = async |name: &str| {
+            let provided = provider.root(name).await?;
+            Ok((RootFs::Directory(provided.directory), with_path(provided.env)))
+        };
+        match (asked, AnyDriver::new(runtime.clone())) {
+            (RootFs::Directory(_) | RootFs::Host, _) => Ok((asked.clone(), with_path(Vec::new()))),
+            (RootFs::Image(reference), AnyDriver::Cli(driver)) => {
                 let name = ensure_image(&driver, reference).await?;
                 Ok((RootFs::Image(name), Vec::new()))
             }
-            AnyDriver::Oci(_) => {
-                let provided = provider.root(reference).await?;
-                let mut env = provided.env;
-                if !env.iter().any(|(key, _)| key == "PATH") {
-                    env.extend(path());
+            (RootFs::Source(source), AnyDriver::Cli(driver)) => {
+                // In its own store it needs no unpacking.
+                if let Some(reference) = source.strip_prefix(own_store(runtime.kind)) {
+                    let name = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))?;
+                    let missing = || Refusal::ImageMissing { image: source.clone(), message: String::new() };
+                    return Ok((RootFs::Image(name.ok_or_else(missing)?), Vec::new()));
                 }
-                Ok((RootFs::Directory(provided.directory), env))
+                if runtime.remote {
+                    let message = "it is on this machine, and the engine runs on another: crun and runc, or a \
+                                   podman or docker of this machine, can use it";
+                    return Err(Refusal::ImageMissing { image: source.clone(), message: message.into() });
+                }
+                unpack(source).await
             }
+            (RootFs::Image(name) | RootFs::Source(name), AnyDriver::Oci(_)) => unpack(name).await,
         }
     }
+}
+
+/// How the store of an engine is called in containers-transports(5).
+fn own_store(kind: RuntimeKind) -> &'static str {
+    if kind == RuntimeKind::Podman { "containers-storage:" } else { "docker-daemon:" }
+}
+
+/// An environment in which programs are found.
+pub(super) fn with_path(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
+    if !env.iter().any(|(key, _)| key == "PATH") {
+        env.push(("PATH".into(), DEFAULT_PATH.into()));
+    }
+    env
 }
 
 /// Other ways that a refusal suggests.

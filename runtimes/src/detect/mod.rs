@@ -45,6 +45,9 @@ pub enum RuntimeChoice {
 pub trait RootProvider: Send + Sync {
     /// The unpacked image; the refusal is [`Refusal::ImageMissing`] when it is not to be had.
     fn root(&self, reference: &str) -> impl Future<Output = Result<ProvidedRoot, Refusal>> + Send;
+
+    /// The image as it is known now without asking anybody who takes time; None when only [`Self::root`] can tell.
+    fn known_root(&self, reference: &str) -> impl Future<Output = Option<ProvidedRoot>> + Send;
 }
 
 /// An unpacked image.
@@ -161,6 +164,17 @@ struct State {
     set_aside: HashMap<RuntimeKind, Refusal>,
 }
 
+/// A remembered choice with the image as it is now: its name may stand for another one since.
+async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -> Choice {
+    if let (RootFs::Image(name) | RootFs::Source(name), RootFs::Directory(_)) = (&choice.asked, &choice.root)
+        && let Some(provided) = provider.known_root(name).await
+    {
+        choice.root = RootFs::Directory(provided.directory);
+        choice.env = candidate::with_path(provided.env);
+    }
+    choice
+}
+
 impl Detector {
     /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
     pub fn new(choice: RuntimeChoice, roots: Vec<RootFs>, cache_dir: Option<PathBuf>) -> Self {
@@ -186,6 +200,10 @@ impl Detector {
         if state.set_aside.is_empty()
             && let Some(choice) = self.cache.read()
         {
+            let choice = tokio::select! {
+                choice = with_root_of_today(choice.clone(), provider) => choice,
+                () = stop.cancelled() => choice,
+            };
             state.chosen = Some(choice.clone());
             state.from_cache = true;
             return Ok(choice);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::*;
-use crate::upstream::{Limits, Listing, Upstream};
 
 type Pairs<'a> = Vec<(&'a str, &'a str)>;
 
@@ -53,16 +52,6 @@ impl Home {
     }
 }
 
-fn listing(home: &Home) -> Listing {
-    let upstream = Upstream::with(
-        home.surroundings.clone(),
-        Limits::default(),
-        Arc::new(crate::upstream::NoAnswers),
-        None,
-    );
-    Listing::of(&upstream.list(), &upstream.snapshot().warnings)
-}
-
 fn servers(name: &str, command: &str) -> String {
     format!(r#"{{"mcpServers": {{"{name}": {{"command": "{command}"}}}}}}"#)
 }
@@ -100,7 +89,6 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
 #[test]
 fn no_file_means_no_server_and_no_word() {
     let home = Home::new();
-    assert_eq!(listing(&home).table(), "no servers\n");
     let snapshot = home.snapshot();
     assert!(snapshot.servers.is_empty() && snapshot.skipped.is_empty() && snapshot.warnings.is_empty());
 }
@@ -295,20 +283,6 @@ fn an_entry_that_makes_no_sense_is_told_with_its_line_and_the_others_load() {
     assert_eq!(names(&snapshot), ["good"]);
     assert_eq!(stdio(&snapshot, "good").0, "x");
     let told = warnings(&snapshot);
-    let listing = listing(&home);
-    assert_eq!((listing.servers.len(), listing.servers[0].state), (20, "stopped"));
-    let table = listing.table();
-    assert!(table.starts_with("NAME      TRANSPORT  STATE       TOOLS  SOURCE\n"), "{table}");
-    assert!(
-        table.contains(&format!("good      stdio      stopped     -      {}:20\n", path.display())),
-        "{table}"
-    );
-    assert!(
-        table.contains(&format!("missing   -          incomplete  -      {}:17\n", path.display())),
-        "{table}"
-    );
-    assert!(table.contains("missing is not used: the environment variable 'NONE'"), "{table}");
-    assert_eq!(table.matches("warning: ").count(), 19);
     for (line, words) in [
         (2, "the server 'number' is skipped: it must be an object, not a number"),
         (3, "neither 'command' nor 'url'"),

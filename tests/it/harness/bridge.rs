@@ -235,18 +235,6 @@ impl<'a> Bridge<'a> {
         self.shared.others.lock().unwrap().0.clone()
     }
 
-    /// Waits for a message that comes without being asked for.
-    pub(crate) fn wait_for(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-        let mut others = self.shared.others.lock().unwrap();
-        loop {
-            if let Some(found) = others.0.iter().find(|message| is_it(message)) {
-                return found.clone();
-            }
-            assert!(!others.1, "the connection ended before {what}");
-            others = self.shared.another.wait(others).unwrap();
-        }
-    }
-
     // Calls of the tool.
 
     /// Starts a call of `run_python` with these arguments.
@@ -395,10 +383,6 @@ pub(crate) struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    pub(crate) fn id(&self) -> &Value {
-        &self.id
-    }
-
     /// The answer, and how long it took; None when the connection ended first.
     pub(crate) fn answer_if_any(self) -> Option<(Value, Duration)> {
         let guard = self.bridge.process.guard();

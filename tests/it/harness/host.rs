@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::bridge::Bridge;
 use super::env::TestEnv;
+use super::matrix::Kind;
 use super::process::{eventually, processes, start_time};
 
 /// A removal takes two seconds at most; the rest is for a loaded machine.
@@ -118,7 +119,8 @@ impl<'a> Traces<'a> {
 
     /// The containers that the engine has, or those that the low-level runtime keeps a state of.
     pub(crate) fn containers(&self) -> Vec<String> {
-        let kind = self.env.runtime().kind;
+        // Without a real runtime it is a fake crun.
+        let kind = self.env.runtime_if_any().map_or(Kind::Crun, |runtime| runtime.kind);
         if kind.is_engine() {
             let filter = format!("name=codebridge-{}-", self.id);
             let listed =

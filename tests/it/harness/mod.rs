@@ -2,6 +2,7 @@
 
 pub(crate) mod bridge;
 pub(crate) mod env;
+pub(crate) mod fake;
 pub(crate) mod host;
 pub(crate) mod matrix;
 pub(crate) mod outcome;

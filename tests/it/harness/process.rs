@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -311,14 +310,6 @@ impl Drop for Running {
             let _ = pidfd_send_signal(&self.process, Signal::KILL);
             let _ = self.child.wait();
         }
-    }
-}
-
-/// "exit 3" or "signal 9".
-pub(crate) fn ended_how(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit {code}"),
-        (None, signal) => format!("signal {}", signal.unwrap_or(0)),
     }
 }
 

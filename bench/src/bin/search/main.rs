@@ -1,0 +1,162 @@
+//! How well and how fast tools are found.
+//!
+//! `cargo run --release -p codebridge-bench --bin search -- eval FOLDER` reads `catalog.json` and `queries*.json` there and
+//! prints what the ranking reaches; without a folder it takes our own small set. `… -- time [FOLDER]` takes the figures.
+
+mod data;
+mod metrics;
+mod own;
+mod timing;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use codebridge::upstream::search::Index;
+use serde_json::json;
+
+use crate::data::{Query, Server};
+use crate::metrics::{Metrics, Ranking};
+
+/// The results that a ranking is judged by.
+const DEPTH: usize = 20;
+
+#[derive(Parser)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// How well tools are found.
+    Eval {
+        /// A folder with `catalog.json` and `queries*.json`.
+        folder: Option<PathBuf>,
+        /// Another file of queries.
+        #[arg(long, requires = "folder")]
+        queries: Option<PathBuf>,
+        /// Show what was found for queries whose best tools are not first.
+        #[arg(long)]
+        misses: bool,
+        /// Write the ranking, for another scorer.
+        #[arg(long)]
+        results: Option<PathBuf>,
+    },
+    /// How fast it is, at the size of the catalogue and at 10,000 tools.
+    Time {
+        /// A folder with `catalog.json`.
+        folder: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Options::parse().command) {
+        Ok(text) => match io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "search: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> io::Result<String> {
+    match command {
+        Command::Eval { folder, queries, misses, results } => {
+            let (servers, sets) = match &folder {
+                Some(folder) => (data::read_servers(folder)?, query_sets(folder, queries)?),
+                None => (own::servers(), vec![("our own".into(), own::queries())]),
+            };
+            evaluate(&servers, &sets, misses, results.as_deref())
+        }
+        Command::Time { folder } => {
+            let servers = folder.as_deref().map_or_else(|| Ok(own::servers()), data::read_servers)?;
+            timing::measure(&servers)
+        }
+    }
+}
+
+fn query_sets(folder: &Path, file: Option<PathBuf>) -> io::Result<Vec<(String, Vec<Query>)>> {
+    let files = match file {
+        Some(file) => vec![file],
+        None => data::query_files(folder)?,
+    };
+    files.iter().map(|file| Ok((file.display().to_string(), data::read_queries(file)?))).collect()
+}
+
+fn evaluate(
+    servers: &[Server],
+    sets: &[(String, Vec<Query>)],
+    misses: bool,
+    results: Option<&Path>,
+) -> io::Result<String> {
+    let index = data::index(servers);
+    let mut text = String::new();
+    let mut rankings = serde_json::Map::new();
+    for (name, queries) in sets {
+        let ranked: Vec<(&Query, Ranking)> =
+            queries.iter().map(|query| (query, rank(&index, servers, query))).collect();
+        text.push_str(&format!("{name}: {} queries\n\n", queries.len()));
+        text.push_str(&metrics::table(&ranked));
+        for (query, ranking) in ranked.iter().filter(|_| misses) {
+            if Metrics::of(query, ranking).ndcg < 1.0 {
+                text.push_str(&metrics::explain(query, ranking));
+            }
+        }
+        for (query, ranking) in &ranked {
+            let list = ranking.iter().map(|(server, tool)| json!({ "server": server, "tool": tool }));
+            rankings.insert(query.id.clone(), list.collect());
+        }
+    }
+    if let Some(path) = results {
+        std::fs::write(path, serde_json::to_vec(&rankings)?)?;
+    }
+    Ok(text)
+}
+
+fn rank(index: &Index, servers: &[Server], query: &Query) -> Ranking {
+    let name = |hit: codebridge::upstream::search::Hit| {
+        let server = &servers[hit.server];
+        (server.name.clone(), server.docs[hit.tool].name.clone())
+    };
+    index.search(&query.text, DEPTH).into_iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean(servers: &[Server], queries: &[Query]) -> Vec<(String, Metrics)> {
+        let index = data::index(servers);
+        let ranked: Vec<_> = queries.iter().map(|query| (query, rank(&index, servers, query))).collect();
+        metrics::means(&ranked)
+    }
+
+    #[test]
+    fn our_own_queries_find_their_tools() {
+        for (style, mean) in mean(&own::servers(), &own::queries()) {
+            let (recall, ndcg) = if style == "all" { (0.85, 0.80) } else { (0.75, 0.70) };
+            assert!(mean.recall[2] >= recall && mean.ndcg >= ndcg, "{style}: {mean:?}");
+        }
+    }
+
+    /// The data is not ours to give away: `CODEBRIDGE_SEARCH_EVAL` names its folder where there is one.
+    #[test]
+    fn queries_over_real_servers_find_their_tools() {
+        let Some(folder) = std::env::var_os("CODEBRIDGE_SEARCH_EVAL").map(PathBuf::from) else {
+            let _ = writeln!(io::stderr(), "skipped: CODEBRIDGE_SEARCH_EVAL is not set");
+            return;
+        };
+        let servers = data::read_servers(&folder).unwrap();
+        for file in data::query_files(&folder).unwrap() {
+            for (style, mean) in mean(&servers, &data::read_queries(&file).unwrap()) {
+                let (recall, ndcg) = if style == "all" { (0.72, 0.66) } else { (0.50, 0.0) };
+                assert!(mean.recall[2] >= recall && mean.ndcg >= ndcg, "{style}: {mean:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Sizes and times of the catalogue and the search.
+
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use codebridge::upstream::catalog::{About, Catalog, Detail, ListedServer};
+
+use crate::data::Server;
+use crate::own;
+
+/// The size that the bounds are for.
+const MANY: usize = 10_000;
+/// Searches per query.
+const ROUNDS: usize = 20;
+
+struct Table(String);
+
+impl Table {
+    fn row(&mut self, figure: &str, tools: usize, measured: &str, bound: &str) {
+        let _ = writeln!(self.0, "| {figure} | {tools} | {measured} | {bound} |");
+    }
+}
+
+pub(crate) fn measure(servers: &[Server]) -> io::Result<String> {
+    let mut table = Table("| figure | tools | measured | bound |\n|---|---|---|---|\n".into());
+    // The larger one first: its first search is the first of the process.
+    for tools in [MANY, servers.iter().map(|server| server.docs.len()).sum()] {
+        at_size(servers, tools, &mut table)?;
+    }
+    Ok(table.0)
+}
+
+fn at_size(servers: &[Server], tools: usize, table: &mut Table) -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let started = Instant::now();
+    let listed = fill(&Catalog::at(folder.path().to_owned()), servers, tools);
+    table.row("take in all tools", tools, &milliseconds(started.elapsed()), "-");
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder.path())? {
+        bytes += entry?.metadata()?.len();
+    }
+    table.row("bytes on disk", tools, &format!("{:.0} KB", bytes as f64 / 1e3), "-");
+
+    let catalog = Catalog::at(folder.path().to_owned());
+    let started = Instant::now();
+    let known = listed.iter().filter(|server| catalog.docs(&server.key).is_some()).count();
+    let load = started.elapsed();
+    assert_eq!(known, listed.len(), "every server was kept");
+    table.row("load", tools, &milliseconds(load), if tools == MANY { "<= 100 ms" } else { "-" });
+
+    // As in a new process: load, index, search.
+    let catalog = Catalog::at(folder.path().to_owned());
+    let started = Instant::now();
+    let found = catalog.search(&listed, "create an issue", 5);
+    let bound = if tools == MANY { "<= 150 ms" } else { "-" };
+    table.row("first search", tools, &milliseconds(started.elapsed()), bound);
+    assert!(found.unknown.is_empty());
+
+    searches(&catalog, &listed, tools, table);
+    Ok(())
+}
+
+/// The servers again and again under other names until there are so many tools.
+fn fill(catalog: &Catalog, servers: &[Server], tools: usize) -> Vec<ListedServer> {
+    let mut listed = Vec::new();
+    let mut left = tools;
+    for (round, server) in (0..).flat_map(|round| servers.iter().map(move |server| (round, server))) {
+        if left == 0 {
+            break;
+        }
+        let name = if round == 0 { server.name.clone() } else { format!("{}-{round}", server.name) };
+        let docs: Vec<_> = server.docs.iter().take(left).cloned().collect();
+        left -= docs.len();
+        let key = Arc::from(format!("definition-of-{name}"));
+        catalog.keep(&key, About::default(), docs);
+        listed.push(ListedServer { alias: name.replace('-', "_"), name, key });
+    }
+    listed
+}
+
+fn searches(catalog: &Catalog, listed: &[ListedServer], tools: usize, table: &mut Table) {
+    let queries = own::queries();
+    let mut times = Vec::new();
+    let mut sizes = Vec::new();
+    for round in 0..ROUNDS {
+        for query in &queries {
+            let started = Instant::now();
+            let found = catalog.search(listed, &query.text, 5);
+            let items: Vec<_> =
+                found.tools.iter().filter_map(|tool| tool.item(listed, Detail::Summary)).collect();
+            times.push(started.elapsed());
+            if round == 0 && items.len() == 5 {
+                let brief: Vec<_> = items.iter().map(|item| item.brief()).collect();
+                sizes.push(serde_json::Value::from(brief).to_string().len());
+            }
+        }
+    }
+    times.sort_unstable();
+    sizes.sort_unstable();
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
+    let bound = if tools >= MANY { "p99 <= 20 ms" } else { "p99 <= 5 ms" };
+    let measured = format!(
+        "p50 {}, p99 {}, most {}",
+        milliseconds(at(0.5)),
+        milliseconds(at(0.99)),
+        milliseconds(at(1.0))
+    );
+    table.row("search, with its answer", tools, &measured, bound);
+    if let Some(median) = sizes.get(sizes.len() / 2) {
+        let measured = format!("{} tokens (bytes / 4)", median / 4);
+        table.row("answer of five, median", tools, &measured, "<= 300");
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}

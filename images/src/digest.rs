@@ -1,0 +1,191 @@
+//! Digests of content, and checking content against them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// `sha256:…` or `sha512:…`, the two that the image specification registers
+/// (<https://github.com/opencontainers/image-spec/blob/main/descriptor.md#registered-algorithms>).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest {
+    algorithm: Algorithm,
+    hex: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Algorithm {
+    Sha256,
+    Sha512,
+}
+
+impl Algorithm {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+}
+
+/// A text that is no digest, or of an algorithm that nothing here computes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no digest: it has to be sha256: and 64 hexadecimal digits, or sha512: and 128, in lower case"
+)]
+pub struct DigestError(String);
+
+impl Digest {
+    /// The digest of some bytes, as content gets its name here.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut hasher = Hasher(Hashing::Sha256(Sha256::new()));
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
+    /// The algorithm's name: a folder of an image layout.
+    pub fn algorithm(&self) -> &'static str {
+        self.algorithm.name()
+    }
+
+    /// The digits: a file name.
+    pub fn hex(&self) -> &str {
+        &self.hex
+    }
+
+    /// As much as a person needs to tell one from another.
+    pub fn short(&self) -> &str {
+        &self.hex[..12]
+    }
+
+    /// Computes a digest of the same algorithm.
+    pub(crate) fn hasher(&self) -> Hasher {
+        Hasher(match self.algorithm {
+            Algorithm::Sha256 => Hashing::Sha256(Sha256::new()),
+            Algorithm::Sha512 => Hashing::Sha512(Sha512::new()),
+        })
+    }
+
+    /// Whether these bytes are what the digest promises.
+    pub fn verifies(&self, bytes: &[u8]) -> bool {
+        let mut hasher = self.hasher();
+        hasher.update(bytes);
+        hasher.finish() == *self
+    }
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let error = || DigestError(text.chars().take(160).collect());
+        let (name, hex) = text.split_once(':').ok_or_else(error)?;
+        let (algorithm, length) = match name {
+            "sha256" => (Algorithm::Sha256, 64),
+            "sha512" => (Algorithm::Sha512, 128),
+            _ => return Err(error()),
+        };
+        // Digits become file names: exactly these, so that one digest has one name.
+        if hex.len() != length || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return Err(error());
+        }
+        Ok(Self { algorithm, hex: hex.to_string() })
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = DigestError;
+
+    fn try_from(text: String) -> Result<Self, DigestError> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.algorithm.name(), self.hex)
+    }
+}
+
+/// A digest in the making.
+#[derive(Clone)]
+pub(crate) struct Hasher(Hashing);
+
+#[derive(Clone)]
+enum Hashing {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Hashing::Sha256(state) => state.update(bytes),
+            Hashing::Sha512(state) => state.update(bytes),
+        }
+    }
+
+    pub(crate) fn finish(self) -> Digest {
+        match self.0 {
+            Hashing::Sha256(state) => {
+                Digest { algorithm: Algorithm::Sha256, hex: hexadecimal(&state.finalize()) }
+            }
+            Hashing::Sha512(state) => {
+                Digest { algorithm: Algorithm::Sha512, hex: hexadecimal(&state.finalize()) }
+            }
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_sha256sum_and_sha512sum() {
+        let abc: Digest =
+            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".parse().unwrap();
+        assert!(abc.verifies(b"abc") && !abc.verifies(b"abd"));
+        assert_eq!(Digest::of(b"abc"), abc);
+        assert_eq!((abc.short(), abc.algorithm()), ("ba7816bf8f01", "sha256"));
+        let long: Digest = "sha512:ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                            2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f"
+            .parse()
+            .unwrap();
+        assert!(long.verifies(b"abc"));
+    }
+
+    #[test]
+    fn what_could_name_another_path_is_no_digest() {
+        let upper = format!("sha256:{}", "A".repeat(64));
+        let long = format!("sha256:{}", "a".repeat(65));
+        for text in [
+            "",
+            "sha256:",
+            "abc",
+            "sha256:../../etc/passwd",
+            "md5:d41d8cd98f00b204e9800998ecf8427e",
+            &upper,
+            &long,
+        ] {
+            assert!(text.parse::<Digest>().is_err(), "{text}");
+        }
+    }
+}

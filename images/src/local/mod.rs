@@ -1,0 +1,46 @@
+//! Images in files and folders of this machine: OCI layouts, also within a tar file, and what `docker save` writes.
+//!
+//! Nothing is copied: layers are unpacked from where they are, once, and the image's id tells at the next start that it
+//! was done.
+
+mod docker;
+mod files;
+mod layout;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::ImageError;
+use crate::image::{Image, Layers};
+use crate::name::ImageName;
+
+/// Reads an image's documents, and says where its layers are. Blocks.
+pub(crate) fn open(name: &ImageName) -> Result<(Image, Arc<dyn Layers>), ImageError> {
+    match name {
+        ImageName::OciFolder { path, tag } => {
+            check_is_folder(path, "oci")?;
+            layout::open(files::Files::folder(path), "oci", tag.as_deref())
+        }
+        ImageName::OciArchive { path, tag } => {
+            layout::open(files::Files::archive(path, "oci-archive")?, "oci-archive", tag.as_deref())
+        }
+        ImageName::DockerArchive { path, reference } => {
+            docker::open(files::Files::archive(path, "docker-archive")?, reference.as_deref())
+        }
+        ImageName::Registry(_) | ImageName::Engine(..) | ImageName::Folder(_) | ImageName::Host => {
+            Err(ImageError::NotFetched(name.to_string()))
+        }
+    }
+}
+
+fn check_is_folder(path: &Path, form: &'static str) -> Result<(), ImageError> {
+    let meta = std::fs::metadata(path).map_err(ImageError::read(path))?;
+    if meta.is_dir() {
+        return Ok(());
+    }
+    let why = "it is a file; for a layout in a tar file say `oci-archive:`".into();
+    Err(ImageError::Form { path: path.into(), form, why })
+}
+
+#[cfg(test)]
+mod tests;

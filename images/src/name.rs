@@ -1,0 +1,352 @@
+//! What a person may type to name an image, in the words of containers-transports(5).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use oci_client::{ParseError, Reference};
+
+use crate::digest::Digest;
+
+/// An image, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ImageName {
+    /// In a registry: `python:3.14-slim`, `quay.io/org/image@sha256:…`, `docker://…`.
+    Registry(RegistryName),
+    /// `oci:DIR[:TAG]`: a folder in the OCI image layout.
+    OciFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Which of its images, when it holds several.
+        tag: Option<String>,
+    },
+    /// `oci-archive:FILE[:TAG]`: the same, in a tar file.
+    OciArchive {
+        /// The file.
+        path: PathBuf,
+        /// Which of its images, when it holds several.
+        tag: Option<String>,
+    },
+    /// `docker-archive:FILE[:REFERENCE]`: what `docker save` and `podman save` write.
+    DockerArchive {
+        /// The file.
+        path: PathBuf,
+        /// Which of its images, when it holds several.
+        reference: Option<String>,
+    },
+    /// `containers-storage:REF` or `docker-daemon:REF`: in the store of an engine on this machine.
+    Engine(EngineKind, String),
+    /// `dir:DIR`: a folder that holds a root filesystem.
+    Folder(PathBuf),
+    /// `host:`: this machine's own `/usr`.
+    Host,
+}
+
+/// An engine that keeps images on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// `containers-storage:`
+    Podman,
+    /// `docker-daemon:`
+    Docker,
+}
+
+impl EngineKind {
+    /// The program that can be asked.
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+        }
+    }
+
+    fn transport(self) -> &'static str {
+        match self {
+            Self::Podman => "containers-storage",
+            Self::Docker => "docker-daemon",
+        }
+    }
+}
+
+/// A text that names no image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Another transport than those known here.
+    #[error("images of the form `{0}:` cannot be used; {FORMS}")]
+    Transport(String),
+    /// A transport without what it needs.
+    #[error("`{transport}:` needs {needs} behind it; {FORMS}")]
+    Missing {
+        /// Which transport.
+        transport: &'static str,
+        /// What is missing.
+        needs: &'static str,
+    },
+    /// No reference of an image in a registry.
+    #[error("'{text}' is no image reference: {why}; {FORMS}")]
+    Reference {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+const FORMS: &str = "an image is named by a reference (python:3.14-slim, quay.io/org/image:tag, name@sha256:…), \
+                     oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:REFERENCE], dir:DIR, \
+                     containers-storage:REF, docker-daemon:REF or host:";
+
+/// Transports of containers-transports(5) and of skopeo that have no place here: nothing to run is behind them, or
+/// only a library of their own reads them.
+const FOREIGN: &[&str] = &["atomic", "ostree", "sif", "tarball", "docker-tar", "containers", "http", "https"];
+
+impl FromStr for ImageName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let text = text.trim();
+        let Some((transport, rest)) = text.split_once(':') else {
+            return text.parse().map(Self::Registry);
+        };
+        let split = |transport, rest: &str| match split_path(rest) {
+            (path, _) if path.as_os_str().is_empty() => {
+                Err(NameError::Missing { transport, needs: "a path" })
+            }
+            parts => Ok(parts),
+        };
+        Ok(match transport {
+            "oci" => {
+                let (path, tag) = split("oci", rest)?;
+                Self::OciFolder { path, tag }
+            }
+            "oci-archive" => {
+                let (path, tag) = split("oci-archive", rest)?;
+                Self::OciArchive { path, tag }
+            }
+            "docker-archive" => {
+                let (path, reference) = split("docker-archive", rest)?;
+                Self::DockerArchive { path, reference }
+            }
+            "dir" if rest.is_empty() => return Err(NameError::Missing { transport: "dir", needs: "a path" }),
+            "dir" => Self::Folder(rest.into()),
+            "host" if rest.is_empty() => Self::Host,
+            "containers-storage" => Self::engine(EngineKind::Podman, rest)?,
+            "docker-daemon" => Self::engine(EngineKind::Docker, rest)?,
+            "docker" if rest.starts_with("//") => Self::Registry(rest[2..].parse()?),
+            _ if FOREIGN.contains(&transport) || rest.starts_with("//") => {
+                return Err(NameError::Transport(transport.to_string()));
+            }
+            _ => Self::Registry(text.parse()?),
+        })
+    }
+}
+
+impl ImageName {
+    fn engine(kind: EngineKind, rest: &str) -> Result<Self, NameError> {
+        // Flags of the engine's program start with a dash, and podman's store specifiers with a bracket.
+        if rest.is_empty() || rest.starts_with(['-', '[']) || !rest.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(NameError::Missing { transport: kind.transport(), needs: "an image's name or id" });
+        }
+        Ok(Self::Engine(kind, rest.to_string()))
+    }
+
+    /// The same name with its path, if it has one, made by `change`.
+    #[must_use]
+    pub fn map_path(self, change: impl FnOnce(PathBuf) -> PathBuf) -> Self {
+        match self {
+            Self::OciFolder { path, tag } => Self::OciFolder { path: change(path), tag },
+            Self::OciArchive { path, tag } => Self::OciArchive { path: change(path), tag },
+            Self::DockerArchive { path, reference } => Self::DockerArchive { path: change(path), reference },
+            Self::Folder(path) => Self::Folder(change(path)),
+            other => other,
+        }
+    }
+
+    /// The path in it.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::OciFolder { path, .. }
+            | Self::OciArchive { path, .. }
+            | Self::DockerArchive { path, .. }
+            | Self::Folder(path) => Some(path),
+            Self::Registry(_) | Self::Engine(..) | Self::Host => None,
+        }
+    }
+}
+
+impl fmt::Display for ImageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tagged = |transport: &str, path: &Path, tag: &Option<String>| {
+            write!(f, "{transport}:{}", path.display())?;
+            tag.as_ref().map_or(Ok(()), |tag| write!(f, ":{tag}"))
+        };
+        match self {
+            Self::OciFolder { path, tag } => tagged("oci", path, tag),
+            Self::OciArchive { path, tag } => tagged("oci-archive", path, tag),
+            Self::DockerArchive { path, reference } => tagged("docker-archive", path, reference),
+            Self::Registry(name) => name.fmt(f),
+            Self::Engine(kind, reference) => write!(f, "{}:{reference}", kind.transport()),
+            Self::Folder(path) => write!(f, "dir:{}", path.display()),
+            Self::Host => f.write_str("host:"),
+        }
+    }
+}
+
+/// A path ends at the first colon, as containers-transports(5) has it.
+fn split_path(rest: &str) -> (PathBuf, Option<String>) {
+    match rest.split_once(':') {
+        Some((path, tag)) => (path.into(), Some(tag.to_string()).filter(|tag| !tag.is_empty())),
+        None => (rest.into(), None),
+    }
+}
+
+/// An image in a registry, in full: `docker.io/library/python:3.14-slim`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RegistryName {
+    registry: String,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<Digest>,
+}
+
+impl RegistryName {
+    /// The registry's host, with a port if it was given: `docker.io`.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
+    /// The repository in it: `library/python`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag, `latest` when nothing was said.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The digest that the manifest must have.
+    pub fn digest(&self) -> Option<&Digest> {
+        self.digest.as_ref()
+    }
+
+    /// Registry and repository: `docker.io/library/python`.
+    pub fn full_repository(&self) -> String {
+        format!("{}/{}", self.registry, self.repository)
+    }
+}
+
+impl FromStr for RegistryName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let error = |why: String| NameError::Reference { text: text.chars().take(300).collect(), why };
+        let reference = Reference::try_from(text).map_err(|parse| error(explain(text, &parse)))?;
+        let digest = match reference.digest() {
+            Some(digest) => {
+                Some(digest.parse().map_err(|parse: crate::DigestError| error(parse.to_string()))?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            registry: reference.registry().to_string(),
+            repository: reference.repository().to_string(),
+            tag: reference.tag().map(String::from),
+            digest,
+        })
+    }
+}
+
+/// The parser's words, or better ones for what people really type.
+fn explain(text: &str, error: &ParseError) -> String {
+    if text.is_empty() {
+        return "it is empty".into();
+    }
+    if text.starts_with('-') {
+        return "it starts with a dash".into();
+    }
+    let lower = text.to_ascii_lowercase();
+    if lower != text && Reference::try_from(lower.as_str()).is_ok() {
+        return format!("repositories are lower case (did you mean '{lower}'?)");
+    }
+    match text.strip_suffix(':').or_else(|| text.strip_suffix('@')) {
+        Some(_) => "a tag or digest is missing at its end".into(),
+        None => error.to_string(),
+    }
+}
+
+impl fmt::Display for RegistryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.registry, self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        self.digest.as_ref().map_or(Ok(()), |digest| write!(f, "@{digest}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(text: &str) -> String {
+        text.parse::<ImageName>().unwrap().to_string()
+    }
+
+    #[test]
+    fn short_names_mean_what_they_mean_to_docker() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        assert_eq!(full("python"), "docker.io/library/python:latest");
+        assert_eq!(full(" python:3.14-slim "), "docker.io/library/python:3.14-slim");
+        assert_eq!(full("ann/tools"), "docker.io/ann/tools:latest");
+        assert_eq!(full("docker://index.docker.io/python"), "docker.io/library/python:latest");
+        assert_eq!(full(&format!("python@{digest}")), format!("docker.io/library/python@{digest}"));
+        assert_eq!(full(&format!("python:3@{digest}")), format!("docker.io/library/python:3@{digest}"));
+        for same in ["localhost/x:1", "localhost:5000/x:1", "127.0.0.1:5000/a/b:1", "quay.example/x/y:z"] {
+            assert_eq!(full(same), same);
+        }
+    }
+
+    #[test]
+    fn transports_name_files_folders_and_engines() {
+        for same in [
+            "oci:/srv/image",
+            "oci:/srv/image:v1",
+            "oci-archive:image.tar",
+            "oci-archive:/a/image.tar:v1",
+            "docker-archive:/a/i.tar",
+            "docker-archive:/a/i.tar:docker.io/library/python:3",
+            "dir:/srv/root",
+            "dir:/srv/a:b",
+            "containers-storage:localhost/x:1",
+            "docker-daemon:python:3",
+            "host:",
+        ] {
+            assert_eq!(full(same), same);
+        }
+        let name: ImageName = "oci:here:v1".parse().unwrap();
+        assert_eq!(name.map_path(|path| Path::new("/there").join(path)).to_string(), "oci:/there/here:v1");
+    }
+
+    #[test]
+    fn what_is_no_name_is_told_what_would_be_one() {
+        for (text, expected) in [
+            ("", "it is empty"),
+            ("Python:3", "did you mean 'python:3'"),
+            ("python:", "a tag or digest is missing"),
+            ("--privileged", "starts with a dash"),
+            ("python@sha256:12", "is no image reference"),
+            ("a b", "is no image reference"),
+            ("oci:", "`oci:` needs a path"),
+            ("dir:", "`dir:` needs a path"),
+            ("docker-archive::x", "needs a path"),
+            ("docker-daemon:--all", "needs an image's name or id"),
+            ("https://quay.io/x", "images of the form `https:`"),
+            ("sif:/x.sif", "images of the form `sif:`"),
+            ("host:x/../y", "is no image reference"),
+        ] {
+            let error = text.parse::<ImageName>().unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("oci-archive:FILE"), "{text}: {error}");
+        }
+    }
+}

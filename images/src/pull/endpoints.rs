@@ -1,0 +1,342 @@
+//! Where a registry's images are asked for: mirrors first, over TLS unless it is this very machine or was asked for.
+//!
+//! Read from the files that people already have: containers-registries.conf(5) of podman and skopeo, and docker's
+//! `daemon.json` (<https://docs.docker.com/reference/cli/dockerd/#daemon-configuration-file>).
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::environment::Environment;
+use crate::name::RegistryName;
+
+/// How a registry is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Https,
+    /// Whatever certificate it shows.
+    HttpsUnverified,
+    Http,
+}
+
+/// One address to ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    /// Host, and port where it is not the usual one.
+    pub(super) host: String,
+    pub(super) repository: String,
+    pub(super) scheme: Scheme,
+}
+
+impl Endpoint {
+    /// For messages.
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.scheme == Scheme::Http { "http" } else { "https" };
+        format!("{scheme}://{}", self.host)
+    }
+}
+
+/// What the files say of registries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Registries {
+    known: Vec<Registry>,
+    /// Of docker, for docker.io alone.
+    docker_mirrors: Vec<Mirror>,
+    docker_insecure: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Registry {
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    blocked: bool,
+    #[serde(default, rename = "mirror")]
+    mirrors: Vec<Mirror>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Mirror {
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+}
+
+impl Registries {
+    /// What the files of this user and this machine say; one that cannot be read is passed over with a warning.
+    pub(super) fn of(environment: &Environment) -> Self {
+        let mut registries = Self::default();
+        for path in registries_files(environment) {
+            let Some(text) = read(&path) else { continue };
+            match toml::from_str::<Conf>(&text) {
+                // Files read later are meant to win; the first of equal prefixes does.
+                Ok(conf) => drop(registries.known.splice(0..0, conf.registry)),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a list of registries is left out")
+                }
+            }
+        }
+        if let Some(text) = read(Path::new("/etc/docker/daemon.json")) {
+            registries.add_docker(&text);
+        }
+        registries
+    }
+
+    fn add_docker(&mut self, text: &str) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        struct Daemon {
+            #[serde(default)]
+            registry_mirrors: Vec<String>,
+            #[serde(default)]
+            insecure_registries: Vec<String>,
+        }
+        let daemon: Daemon = match serde_json::from_str(text) {
+            Ok(daemon) => daemon,
+            Err(error) => return tracing::warn!(%error, "docker's daemon.json is left out"),
+        };
+        self.docker_mirrors.extend(daemon.registry_mirrors.into_iter().filter_map(|url| {
+            let insecure = url.starts_with("http://");
+            let location = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).trim_end_matches('/');
+            Some(Mirror { location: location.to_string(), insecure })
+                .filter(|mirror| !mirror.location.is_empty())
+        }));
+        self.docker_insecure.extend(daemon.insecure_registries);
+    }
+
+    /// Where to ask for an image, in order; None when asking is forbidden.
+    pub(super) fn endpoints(&self, name: &RegistryName, plain_http: bool) -> Option<Vec<Endpoint>> {
+        let whole = name.full_repository();
+        let known = self.known.iter().filter_map(|known| Some((matched(known, &whole)?, known)));
+        // The longest prefix says most; of equal ones the first.
+        let known = known.min_by_key(|(length, _)| std::cmp::Reverse(*length));
+        let mut endpoints = Vec::new();
+        let mut add = |location: &str, insecure: bool| {
+            let (host, repository) = location.split_once('/').unwrap_or((location, ""));
+            let insecure =
+                insecure || plain_http || self.docker_insecure.iter().any(|entry| covers(entry, host));
+            let schemes: &[Scheme] = match (is_loopback(host), insecure) {
+                // Nobody listens in; few registries there have certificates.
+                (true, _) => &[Scheme::Http, Scheme::HttpsUnverified],
+                (false, true) => &[Scheme::HttpsUnverified, Scheme::Http],
+                (false, false) => &[Scheme::Https],
+            };
+            let (host, repository) = (host.to_string(), repository.to_string());
+            endpoints.extend(schemes.iter().map(|scheme| Endpoint {
+                host: host.clone(),
+                repository: repository.clone(),
+                scheme: *scheme,
+            }));
+        };
+        let Some((length, known)) = known else {
+            if name.registry() == "docker.io" {
+                for mirror in &self.docker_mirrors {
+                    add(&format!("{}/{}", mirror.location, name.repository()), mirror.insecure);
+                }
+            }
+            add(&whole, false);
+            return Some(endpoints);
+        };
+        if known.blocked {
+            return None;
+        }
+        let rest = &whole[length..];
+        for mirror in &known.mirrors {
+            add(&format!("{}{rest}", mirror.location.trim_end_matches('/')), mirror.insecure);
+        }
+        // A prefix with an asterisk stands for many places, and so for none.
+        match known.location.as_str() {
+            "" => add(&whole, known.insecure),
+            location => add(&format!("{}{rest}", location.trim_end_matches('/')), known.insecure),
+        }
+        Some(endpoints)
+    }
+}
+
+#[derive(Deserialize)]
+struct Conf {
+    #[serde(default)]
+    registry: Vec<Registry>,
+}
+
+fn registries_files(environment: &Environment) -> Vec<PathBuf> {
+    if let Some(path) = environment.path("CONTAINERS_REGISTRIES_CONF") {
+        return vec![path];
+    }
+    let own = environment.config_home().map(|dir| dir.join("containers"));
+    let system = Some(PathBuf::from("/etc/containers"));
+    let main = [&own, &system].into_iter().flatten().map(|dir| dir.join("registries.conf"));
+    let mut files: Vec<_> = main.filter(|path| path.is_file()).take(1).collect();
+    for dir in [&system, &own].into_iter().flatten() {
+        let Ok(entries) = std::fs::read_dir(dir.join("registries.conf.d")) else { continue };
+        let mut drop_ins: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        drop_ins.retain(|path| path.extension().is_some_and(|ending| ending == "conf"));
+        drop_ins.sort();
+        files.extend(drop_ins);
+    }
+    files
+}
+
+fn read(path: &Path) -> Option<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a list of registries is left out");
+            None
+        }
+    }
+}
+
+/// How much of a repository an entry speaks of, if it does.
+fn matched(known: &Registry, whole: &str) -> Option<usize> {
+    let prefix = if known.prefix.is_empty() { &known.location } else { &known.prefix };
+    if let Some(domain) = prefix.strip_prefix("*.") {
+        let host = &whole[..whole.find('/')?];
+        return host.strip_suffix(domain)?.ends_with('.').then_some(host.len());
+    }
+    let rest = whole.strip_prefix(prefix.as_str())?;
+    let ends = !prefix.is_empty() && (rest.is_empty() || rest.starts_with('/'));
+    ends.then_some(prefix.len())
+}
+
+/// Whether docker's list of insecure registries means this host: by name, or by a range of addresses.
+fn covers(entry: &str, host: &str) -> bool {
+    if entry == host {
+        return true;
+    }
+    let Some((network, bits)) = entry.split_once('/') else { return false };
+    let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else { return false };
+    match (network, address(host)) {
+        (IpAddr::V4(network), Some(IpAddr::V4(address))) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(network), Some(IpAddr::V6(address))) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits)).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        _ => false,
+    }
+}
+
+/// A host without its port.
+fn bare(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => host.rsplit_once(':').map_or(host, |(bare, _)| bare),
+    }
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    bare(host).parse().ok()
+}
+
+/// Whether a host is this machine, by its name alone.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let bare = bare(host);
+    bare == "localhost"
+        || bare.ends_with(".localhost")
+        || address(host).is_some_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(registries: &Registries, name: &str) -> Vec<String> {
+        let endpoints = registries.endpoints(&name.parse().unwrap(), false).unwrap_or_default();
+        endpoints.iter().map(|endpoint| format!("{}/{}", endpoint.url(), endpoint.repository)).collect()
+    }
+
+    fn conf(text: &str) -> Registries {
+        Registries { known: toml::from_str::<Conf>(text).unwrap().registry, ..Registries::default() }
+    }
+
+    #[test]
+    fn without_files_a_registry_is_asked_over_tls_and_this_machine_without() {
+        let none = Registries::default();
+        assert_eq!(urls(&none, "python:3"), ["https://docker.io/library/python"]);
+        assert_eq!(
+            urls(&none, "127.0.0.1:5000/a/b"),
+            ["http://127.0.0.1:5000/a/b", "https://127.0.0.1:5000/a/b"]
+        );
+        assert_eq!(urls(&none, "localhost/x")[0], "http://localhost/x");
+        assert_eq!(urls(&none, "127.example.org/x"), ["https://127.example.org/x"]);
+        let asked = none.endpoints(&"example.org/x".parse().unwrap(), true).unwrap();
+        assert_eq!(
+            asked.iter().map(|e| e.scheme).collect::<Vec<_>>(),
+            [Scheme::HttpsUnverified, Scheme::Http]
+        );
+    }
+
+    #[test]
+    fn mirrors_come_first_and_the_longest_prefix_speaks() {
+        let registries = conf(
+            r#"
+            unqualified-search-registries = ["example.com"]
+            [[registry]]
+            prefix = "docker.io"
+            location = "hub.example/proxy"
+            [[registry.mirror]]
+            location = "mirror.example:5000/hub"
+            insecure = true
+            [[registry]]
+            location = "docker.io/library/python"
+            [[registry]]
+            location = "evil.example"
+            blocked = true
+            [[registry]]
+            prefix = "*.corp.example"
+            insecure = true
+            [aliases]
+            "x" = "y"
+            "#,
+        );
+        assert_eq!(
+            urls(&registries, "ann/tools"),
+            [
+                "https://mirror.example:5000/hub/ann/tools",
+                "http://mirror.example:5000/hub/ann/tools",
+                "https://hub.example/proxy/ann/tools"
+            ]
+        );
+        assert_eq!(urls(&registries, "python"), ["https://docker.io/library/python"]);
+        assert_eq!(urls(&registries, "python2"), urls(&registries, "docker.io/library/python2"));
+        assert!(urls(&registries, "python2")[0].contains("mirror"));
+        assert!(registries.endpoints(&"evil.example/x".parse().unwrap(), false).is_none());
+        assert_eq!(
+            urls(&registries, "a.corp.example/x"),
+            ["https://a.corp.example/x", "http://a.corp.example/x"]
+        );
+        assert_eq!(urls(&registries, "corp.example/x"), ["https://corp.example/x"]);
+    }
+
+    #[test]
+    fn the_words_of_docker_are_understood() {
+        let mut registries = Registries::default();
+        registries.add_docker(
+            r#"{"registry-mirrors":["https://mirror.example/","http://plain.example"],
+                "insecure-registries":["10.0.0.0/8","lab.example:5000"],"debug":true}"#,
+        );
+        assert_eq!(
+            urls(&registries, "python"),
+            [
+                "https://mirror.example/library/python",
+                "https://plain.example/library/python",
+                "http://plain.example/library/python",
+                "https://docker.io/library/python"
+            ]
+        );
+        assert_eq!(urls(&registries, "quay.io/x/y"), ["https://quay.io/x/y"]);
+        assert_eq!(urls(&registries, "lab.example:5000/x").len(), 2);
+        assert_eq!(urls(&registries, "10.1.2.3:5000/x").len(), 2);
+        assert_eq!(urls(&registries, "11.1.2.3:5000/x").len(), 1);
+        registries.add_docker("no json");
+    }
+}

@@ -1,0 +1,190 @@
+//! Fetching the layers of an image: several at once, each taken up again where a connection broke.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{FuturesUnordered, TryStreamExt};
+use tokio::sync::oneshot;
+
+use super::error::{Reason, chain};
+use super::remote::Remote;
+use crate::digest::Digest;
+use crate::error::ImageError;
+use crate::image::Layers;
+use crate::manifest::Descriptor;
+use crate::progress::{Event, Progress};
+use crate::store::{Receiving, Store, StoreError, pause};
+
+/// Layers at once: as many as docker and podman fetch, give or take one.
+const AT_ONCE: usize = 4;
+/// Attempts in a row that bring nothing.
+const FRUITLESS_LIMIT: u32 = 4;
+/// Attempts in all: a connection that breaks after each byte is none.
+const ATTEMPT_LIMIT: u32 = 50;
+/// After the first attempt that brought nothing; doubled after each.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Layers of which some are still on their way.
+pub(super) struct Arriving {
+    store: Store,
+    layers: Vec<(Digest, Mutex<Option<oneshot::Receiver<()>>>)>,
+}
+
+impl Layers for Arriving {
+    fn open(&self, layer: usize) -> Result<Box<dyn Read + Send + '_>, ImageError> {
+        let (digest, arrival) = &self.layers[layer];
+        let arrival = arrival.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // An error is told by the one who fetches.
+        if arrival.is_some_and(|arrival| arrival.blocking_recv().is_err()) {
+            return Err(ImageError::NotStored(digest.to_string()));
+        }
+        match self.store.open_blob(digest)? {
+            Some(file) => Ok(Box::new(file)),
+            None => Err(StoreError::Unknown(digest.to_string()).into()),
+        }
+    }
+}
+
+/// Layers to be fetched, and the news of each for those who unpack them meanwhile.
+pub(super) struct Fetch {
+    wanted: Vec<(Descriptor, Vec<oneshot::Sender<()>>)>,
+}
+
+impl Fetch {
+    /// What of these layers is not here yet.
+    pub(super) fn of(store: &Store, layers: &[Descriptor]) -> (Self, Arc<Arriving>) {
+        let mut wanted: Vec<(Descriptor, Vec<oneshot::Sender<()>>)> = Vec::new();
+        let mut arriving = Vec::new();
+        for layer in layers {
+            let arrival = if store.has_blob(layer) {
+                None
+            } else {
+                let (sender, receiver) = oneshot::channel();
+                // The same layer twice in an image comes once.
+                match wanted.iter_mut().find(|(known, _)| known.digest == layer.digest) {
+                    Some((_, senders)) => senders.push(sender),
+                    None => wanted.push((layer.clone(), vec![sender])),
+                }
+                Some(receiver)
+            };
+            arriving.push((layer.digest.clone(), Mutex::new(arrival)));
+        }
+        (Self { wanted }, Arc::new(Arriving { store: store.clone(), layers: arriving }))
+    }
+
+    /// Fetches them all.
+    pub(super) async fn run(
+        self,
+        remote: &Remote,
+        store: &Store,
+        progress: &dyn Progress,
+    ) -> Result<(), Reason> {
+        let bytes = self.wanted.iter().map(|(layer, _)| layer.size).sum();
+        progress.event(Event::Layers { count: self.wanted.len(), bytes });
+        let mut left = self.wanted.into_iter().map(|(layer, news)| async move {
+            receive(remote, store, &layer, progress).await?;
+            for arrival in news {
+                // Nobody may wait for it.
+                let _ = arrival.send(());
+            }
+            Ok::<_, Reason>(())
+        });
+        let mut running: FuturesUnordered<_> = left.by_ref().take(AT_ONCE).collect();
+        while running.try_next().await?.is_some() {
+            running.extend(left.next());
+        }
+        Ok(())
+    }
+}
+
+/// Fetches one layer, whatever it takes within reason.
+async fn receive(
+    remote: &Remote,
+    store: &Store,
+    layer: &Descriptor,
+    progress: &dyn Progress,
+) -> Result<(), Reason> {
+    let mut waiting = Some(Event::Waiting);
+    let mut receiving = loop {
+        if store.has_blob(layer) {
+            return Ok(());
+        }
+        match store.try_receive(layer)? {
+            // Between the two looks another may have finished it.
+            Some(receiving) if store.has_blob(layer) => return Ok(receiving.discard()?),
+            Some(receiving) => break receiving,
+            None => {
+                waiting.take().into_iter().for_each(|event| progress.event(event));
+                pause().await;
+            }
+        }
+    };
+    let mut taken_up = receiving.received() > 0;
+    let (mut attempts, mut fruitless) = (0, 0);
+    loop {
+        if receiving.is_complete() {
+            match receiving.finish() {
+                Ok(()) => return Ok(()),
+                // What an earlier attempt had left may have been wrong, and not what came now.
+                Err(StoreError::WrongDigest { .. }) if taken_up => {
+                    taken_up = false;
+                    receiving = match store.try_receive(layer)? {
+                        Some(receiving) => receiving,
+                        None => {
+                            return Err(Reason::Unreachable("another process fetches the same layer".into()));
+                        }
+                    };
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let before = receiving.received();
+        let Err(why) = receive_some(remote, &mut receiving, layer, progress).await else { continue };
+        attempts += 1;
+        fruitless = if receiving.received() > before { 0 } else { fruitless + 1 };
+        if let Reason::Store(error) = &why
+            && error.is_out_of_space()
+        {
+            // What there is of it is in nobody's interest now.
+            receiving.discard()?;
+        }
+        if !why.may_pass() || fruitless >= FRUITLESS_LIMIT || attempts >= ATTEMPT_LIMIT {
+            return Err(why);
+        }
+        progress.event(Event::Retrying { layer: layer.digest.clone(), why: why.to_string() });
+        if fruitless > 0 {
+            tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(fruitless - 1)).await;
+        }
+    }
+}
+
+/// One connection's worth of a layer.
+async fn receive_some(
+    remote: &Remote,
+    receiving: &mut Receiving,
+    layer: &Descriptor,
+    progress: &dyn Progress,
+) -> Result<(), Reason> {
+    let (mut bytes, partial) = remote.blob(layer, receiving.received()).await?;
+    if !partial && receiving.received() > 0 {
+        // Registries need not know ranges.
+        receiving.start_over()?;
+    }
+    while let Some(piece) = bytes.next().await {
+        match piece {
+            Ok(piece) => receiving.write(&piece)?,
+            // The library has its own opinion on the digest of a whole blob; ours comes next.
+            Err(_) if receiving.is_complete() => return Ok(()),
+            Err(error) => return Err(Reason::Unreachable(chain(&error))),
+        }
+        let (layer, received, size) = (layer.digest.clone(), receiving.received(), layer.size);
+        progress.event(Event::Received { layer, received, size });
+    }
+    if receiving.is_complete() {
+        return Ok(());
+    }
+    Err(Reason::Unreachable(format!("it ended after {} of {} bytes", receiving.received(), layer.size)))
+}

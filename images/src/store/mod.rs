@@ -1,0 +1,59 @@
+//! The images that are kept on this machine, shared by every bridge of this user.
+//!
+//! `folders` says where everything is; `blobs` keeps content by digest, `names` what names stand for, `roots` what was
+//! unpacked; `upkeep` lists and removes. `lock` keeps them apart.
+
+mod blobs;
+mod error;
+mod folders;
+mod lock;
+mod names;
+mod roots;
+mod upkeep;
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use folders::Folders;
+use lock::{Kind, Lock};
+
+pub(crate) use blobs::Receiving;
+pub use error::StoreError;
+pub use folders::ImageId;
+pub(crate) use lock::pause;
+pub use roots::Root;
+pub(crate) use roots::{Claim, NewRoot};
+pub use upkeep::{Listed, Prune, Pruned, Usage};
+
+/// The images kept in one folder.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folders: Folders,
+}
+
+impl Store {
+    /// The store in this folder, which need not exist yet.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self { folders: Folders::at(dir.into()) }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        self.folders.dir()
+    }
+
+    /// Held while something is added that nothing refers to yet, so that it is not taken for left over.
+    pub(crate) async fn adding(&self) -> Result<Lock, StoreError> {
+        self.folders.make()?;
+        let path = self.folders.lock();
+        Lock::take(&path, Kind::Shared, || ()).await.map_err(StoreError::io("lock", &path))
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! What is in the store, and removing it. What somebody uses stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::folders::{ImageId, entries, remove};
+use super::lock::{Kind, Lock};
+use super::{Store, StoreError};
+use crate::digest::Digest;
+use crate::manifest::{CONFIG_LIMIT, Document, MANIFEST_LIMIT, RunConfig, parse_document};
+
+/// One image of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// Its id.
+    pub id: String,
+    /// Its names, in full.
+    pub names: Vec<String>,
+    /// The digest of its manifest, where it has one.
+    pub manifest: Option<Digest>,
+    /// Seconds since 1970 when it was fetched or unpacked last.
+    pub created: u64,
+    /// Whether it is unpacked, and so ready to run.
+    pub unpacked: bool,
+    /// Bytes of its unpacked files.
+    pub unpacked_bytes: u64,
+    /// Files, folders and links in it.
+    pub entries: u64,
+    /// Bytes of its compressed layers that are kept; shared layers count for each image.
+    pub compressed_bytes: u64,
+    /// Whether a bridge uses it at this moment.
+    pub in_use: bool,
+    /// How it wants to be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunConfig>,
+}
+
+/// What the store takes on disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Unpacked images.
+    pub roots: u64,
+    /// Manifests, configurations and compressed layers.
+    pub blobs: u64,
+    /// Downloads and unpacked images that are not whole.
+    pub partial: u64,
+}
+
+impl Usage {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.roots + self.blobs + self.partial
+    }
+}
+
+/// What was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Pruned {
+    /// Ids of images.
+    pub images: Vec<String>,
+    /// Names that stand for nothing any more.
+    pub names: Vec<String>,
+    /// Ids of images that would have been removed, had nobody used them.
+    pub in_use: Vec<String>,
+    /// Bytes on disk that are free now.
+    pub bytes: u64,
+    /// Whether downloads were under way, for whose sake unused layers were left alone.
+    pub busy: bool,
+}
+
+/// How far a removal goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Prune {
+    /// Also images that have a name.
+    pub all: bool,
+    /// Also the compressed layers of images that are unpacked.
+    pub layers: bool,
+}
+
+impl Store {
+    /// Every image, by name.
+    pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
+        let mut images: BTreeMap<ImageId, Listed> = BTreeMap::new();
+        for named in self.all_names()? {
+            let Ok(id) = named.id.parse::<ImageId>() else { continue };
+            let image = images.entry(id.clone()).or_insert_with(|| self.listed(&id));
+            image.names.push(named.name);
+            image.manifest = image.manifest.take().or(named.manifest);
+            image.created = image.created.max(named.fetched);
+        }
+        for id in self.root_ids()? {
+            images.entry(id.clone()).or_insert_with(|| self.listed(&id));
+        }
+        let mut images: Vec<_> = images.into_values().collect();
+        for image in &mut images {
+            let blobs = image.manifest.as_ref().map(|manifest| self.blobs_of(manifest)).unwrap_or_default();
+            image.compressed_bytes = blobs.iter().map(|blob| size_of(&self.folders.blob(blob))).sum();
+        }
+        images.sort_by(|a, b| {
+            (a.names.is_empty(), &a.names, &a.id).cmp(&(b.names.is_empty(), &b.names, &b.id))
+        });
+        Ok(images)
+    }
+
+    fn listed(&self, id: &ImageId) -> Listed {
+        let record = self.record(id);
+        let in_use =
+            self.folders.root(id).exists() && matches!(self.lock_root(id, Kind::Exclusive), Ok(None));
+        Listed {
+            id: id.to_string(),
+            names: Vec::new(),
+            created: record.as_ref().map_or(0, |record| record.unpacked),
+            unpacked: record.is_some(),
+            unpacked_bytes: record.as_ref().map_or(0, |record| record.bytes),
+            entries: record.as_ref().map_or(0, |record| record.entries),
+            compressed_bytes: 0,
+            in_use,
+            manifest: record.as_ref().and_then(|record| record.manifest.clone()),
+            run: record.map(|record| record.run),
+        }
+    }
+
+    /// The image that a full name or the beginning of an id stands for.
+    pub fn find(&self, name: &str) -> Result<Listed, StoreError> {
+        let images = self.list()?;
+        if let Some(image) = images.iter().find(|image| image.names.iter().any(|known| known == name)) {
+            return Ok(image.clone());
+        }
+        let digits = name.strip_prefix("sha256:").unwrap_or(name);
+        let unknown = || StoreError::Unknown(name.into());
+        if digits.len() < 4 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(unknown());
+        }
+        let mut found = images.into_iter().filter(|image| {
+            image.id.starts_with(digits)
+                || image.manifest.as_ref().is_some_and(|manifest| manifest.hex().starts_with(digits))
+        });
+        let image = found.next().ok_or_else(unknown)?;
+        if found.next().is_some() { Err(StoreError::NotUnique(name.into())) } else { Ok(image) }
+    }
+
+    /// Removes a name, and its image with the last one; an id removes the image with all names.
+    pub fn remove(&self, name: &str) -> Result<Pruned, StoreError> {
+        let image = self.find(name)?;
+        let id: ImageId = image.id.parse()?;
+        let mut pruned = Pruned::default();
+        let by_name = image.names.iter().any(|known| known == name);
+        if by_name && image.names.len() > 1 {
+            pruned.names.push(name.into());
+            remove(&self.folders.name(name, "json"))?;
+            return Ok(pruned);
+        }
+        let before = self.usage()?;
+        if !self.remove_root(&id)? {
+            return Err(StoreError::InUse(id.short().into()));
+        }
+        for name in image.names {
+            remove(&self.folders.name(&name, "json"))?;
+            pruned.names.push(name);
+        }
+        pruned.images.push(image.id);
+        self.sweep(Prune::default(), &mut pruned)?;
+        pruned.bytes = before.total().saturating_sub(self.usage()?.total());
+        Ok(pruned)
+    }
+
+    /// Removes images without a name, and what nothing refers to.
+    pub fn prune(&self, how: Prune) -> Result<Pruned, StoreError> {
+        let before = self.usage()?;
+        let mut pruned = Pruned::default();
+        for image in self.list()? {
+            if !image.names.is_empty() && !how.all {
+                continue;
+            }
+            if !self.remove_root(&image.id.parse()?)? {
+                pruned.in_use.push(image.id);
+                continue;
+            }
+            for name in image.names {
+                remove(&self.folders.name(&name, "json"))?;
+                pruned.names.push(name);
+            }
+            pruned.images.push(image.id);
+        }
+        self.sweep(how, &mut pruned)?;
+        pruned.bytes = before.total().saturating_sub(self.usage()?.total());
+        Ok(pruned)
+    }
+
+    /// What all of it takes on disk.
+    pub fn usage(&self) -> Result<Usage, StoreError> {
+        let mut usage = Usage { blobs: disk_usage(&self.folders.blobs()), ..Usage::default() };
+        usage.partial = disk_usage(&self.folders.partial());
+        for entry in entries(&self.folders.roots())? {
+            let bytes = disk_usage(&entry.path());
+            match entry.file_name().to_string_lossy().starts_with('.') {
+                true => usage.partial += bytes,
+                false => usage.roots += bytes,
+            }
+        }
+        Ok(usage)
+    }
+
+    fn root_ids(&self) -> Result<Vec<ImageId>, StoreError> {
+        let folders = entries(&self.folders.roots())?;
+        let names = folders.iter().filter(|entry| entry.path().is_dir());
+        Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    /// Removes an unpacked image unless somebody uses it; true when it is gone.
+    fn remove_root(&self, id: &ImageId) -> Result<bool, StoreError> {
+        if !self.folders.roots().exists() {
+            return Ok(true);
+        }
+        let Some(lock) = self.lock_root(id, Kind::Exclusive)? else { return Ok(false) };
+        let (place, away) = (self.folders.root(id), self.folders.new_root(id));
+        remove(&away)?;
+        // Half removed it must not be found in its place.
+        if place.exists() {
+            fs::rename(&place, &away).map_err(StoreError::io("rename a folder to", &away))?;
+            remove(&away)?;
+        }
+        lock.remove().map_err(StoreError::io("remove", &self.folders.root_lock(id)))?;
+        Ok(true)
+    }
+
+    /// Removes what nothing refers to, and what was left half done.
+    fn sweep(&self, how: Prune, pruned: &mut Pruned) -> Result<(), StoreError> {
+        for entry in entries(&self.folders.roots())? {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let id = name.strip_prefix(".new-").or_else(|| name.strip_suffix(".lock"));
+            let Some(id) = id.and_then(|id| id.parse::<ImageId>().ok()) else { continue };
+            let Some(lock) = self.lock_root(&id, Kind::Exclusive)? else { continue };
+            remove(&self.folders.new_root(&id))?;
+            if !self.folders.root(&id).exists() {
+                lock.remove().map_err(StoreError::io("remove", &entry.path()))?;
+            }
+        }
+        if !self.dir().exists() {
+            return Ok(());
+        }
+        let path = self.folders.lock();
+        let alone = Lock::try_take(&path, Kind::Exclusive).map_err(StoreError::io("lock", &path))?;
+        let Some(_alone) = alone else {
+            pruned.busy = true;
+            return Ok(());
+        };
+        for folder in [self.folders.partial(), self.folders.names()] {
+            for entry in entries(&folder)? {
+                // Alone with the store, nobody holds these.
+                if entry.path().extension().is_none_or(|ending| ending != "json") {
+                    remove(&entry.path())?;
+                }
+            }
+        }
+        let wanted = self.wanted_blobs(how)?;
+        for algorithm in entries(&self.folders.blobs())? {
+            for entry in entries(&algorithm.path())? {
+                let name = format!("{}:{}", algorithm.file_name().display(), entry.file_name().display());
+                if name.parse::<Digest>().is_ok_and(|digest| wanted.contains(&digest)) {
+                    continue;
+                }
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Content of the images that are left.
+    fn wanted_blobs(&self, how: Prune) -> Result<BTreeSet<Digest>, StoreError> {
+        let mut wanted = BTreeSet::new();
+        for image in self.list()? {
+            let Some(manifest) = &image.manifest else { continue };
+            let blobs = self.blobs_of(manifest);
+            let layers = if how.layers && image.unpacked { 2 } else { usize::MAX };
+            wanted.extend(blobs.into_iter().take(layers));
+        }
+        Ok(wanted)
+    }
+
+    /// A manifest and what it refers to: itself, the configuration, the layers.
+    fn blobs_of(&self, manifest: &Digest) -> Vec<Digest> {
+        let mut blobs = vec![manifest.clone()];
+        if let Ok(Some(text)) = self.read_blob(manifest, MANIFEST_LIMIT.max(CONFIG_LIMIT))
+            && let Ok(Document::Image(image)) = parse_document(&text)
+        {
+            blobs.push(image.config.digest);
+            blobs.extend(image.layers.into_iter().map(|layer| layer.digest));
+            let mut seen = BTreeSet::new();
+            blobs.retain(|blob| seen.insert(blob.clone()));
+        }
+        blobs
+    }
+}
+
+fn size_of(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
+/// Bytes on disk; what vanishes meanwhile counts nothing, and of several names for one file each its share.
+fn disk_usage(path: &Path) -> u64 {
+    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
+    let own = meta.blocks() * 512 / meta.nlink().max(1);
+    if !meta.is_dir() {
+        return own;
+    }
+    let inner = fs::read_dir(path)
+        .map_or(0, |entries| entries.flatten().map(|entry| disk_usage(&entry.path())).sum());
+    meta.blocks() * 512 + inner
+}

@@ -1,0 +1,339 @@
+//! Archives that mean harm. Each is refused, and nothing outside the folder is touched.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use tar::EntryType;
+
+use super::UnpackError;
+use super::archive::Archive;
+use super::layer::{Limits, Unpacker};
+use crate::digest::Digest;
+
+const LIMITS: Limits = Limits { bytes: 64 << 20, entries: 10_000 };
+
+/// A root between things that must stay as they are.
+struct Yard {
+    dir: tempfile::TempDir,
+    before: Vec<(PathBuf, u64, i64, i64, u32, Vec<u8>)>,
+}
+
+impl Yard {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["root", "beside", "beside/inner"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        fs::write(dir.path().join("beside/file"), "untouched").unwrap();
+        let mut yard = Self { dir, before: Vec::new() };
+        yard.before = yard.outside();
+        yard
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    fn beside(&self) -> String {
+        self.dir.path().join("beside").to_str().unwrap().to_string()
+    }
+
+    /// All that is not the root, with what would change if somebody touched it.
+    fn outside(&self) -> Vec<(PathBuf, u64, i64, i64, u32, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut todo = vec![self.dir.path().to_path_buf()];
+        while let Some(folder) = todo.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let meta = fs::symlink_metadata(&path).unwrap();
+                if path == self.root() {
+                    continue;
+                }
+                if meta.is_dir() {
+                    todo.push(path.clone());
+                }
+                let content = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+                found.push((path, meta.nlink(), meta.mtime(), meta.ctime(), meta.mode(), content));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn unpack(&self, layers: &[&[u8]], diff_id: Option<&Digest>) -> Result<(), UnpackError> {
+        let mut unpacker = Unpacker::new(&self.root(), LIMITS)?;
+        for layer in layers {
+            unpacker.apply(*layer, diff_id, &AtomicBool::new(false))?;
+        }
+        unpacker.finish().map(drop)
+    }
+
+    #[track_caller]
+    fn assert_untouched(&self) {
+        assert_eq!(self.outside(), self.before, "something outside was touched");
+    }
+}
+
+#[track_caller]
+fn refused(archive: impl FnOnce(&Yard) -> Vec<u8>) -> UnpackError {
+    let yard = Yard::new();
+    let archive = archive(&yard);
+    let error = yard.unpack(&[&archive], None).unwrap_err();
+    yard.assert_untouched();
+    error
+}
+
+#[track_caller]
+fn escapes(archive: impl FnOnce(&Yard) -> Vec<u8>) {
+    let error = refused(archive);
+    assert!(matches!(error, UnpackError::Escape { .. }), "{error}");
+}
+
+#[test]
+fn names_that_go_up() {
+    for name in ["../evil", "a/../../evil", "a/..", "..", "./../beside/file", "a/b/../../../beside/file"] {
+        for kind in [EntryType::Regular, EntryType::Directory, EntryType::Symlink, EntryType::Char] {
+            escapes(|_| Archive::new().entry(name, kind, 0o644, "x", b"").done());
+        }
+    }
+}
+
+#[test]
+fn names_that_are_absolute() {
+    escapes(|yard| Archive::new().file(&format!("{}/evil", yard.beside()), b"x").done());
+    escapes(|_| Archive::new().file("//etc/passwd", b"x").done());
+    escapes(|yard| {
+        Archive::new().file(".wh.x", b"").file(&format!("{}/.wh.file", yard.beside()), b"").done()
+    });
+}
+
+#[test]
+fn files_through_links_that_lead_out() {
+    escapes(|yard| Archive::new().symlink("l", &yard.beside()).file("l/evil", b"x").done());
+    escapes(|yard| Archive::new().symlink("l", &yard.beside()).folder("l/evil").done());
+    escapes(|yard| Archive::new().symlink("l", &yard.beside()).symlink("l/inner/evil", "x").done());
+    escapes(|_| Archive::new().symlink("l", "../beside").file("l/evil", b"x").done());
+    escapes(|_| Archive::new().folder("d").symlink("d/l", "../../beside").file("d/l/evil", b"x").done());
+    escapes(|_| Archive::new().symlink("a", "..").symlink("b", "a/beside").file("b/evil", b"x").done());
+    escapes(|yard| Archive::new().symlink("l", &yard.beside()).file("l/.wh..wh..opq", b"").done());
+}
+
+#[test]
+fn links_that_are_replaced_are_not_followed() {
+    let yard = Yard::new();
+    let target = format!("{}/file", yard.beside());
+    let links = Archive::new().symlink("l", &target).symlink("d", &yard.beside()).done();
+    let files = Archive::new().file("l", b"new").folder("d").file("d/file", b"new").done();
+    yard.unpack(&[&links, &files], None).unwrap();
+    yard.assert_untouched();
+    assert_eq!(fs::read_to_string(yard.root().join("l")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(yard.root().join("d/file")).unwrap(), "new");
+}
+
+#[test]
+fn removing_through_links_removes_nothing_outside() {
+    let yard = Yard::new();
+    let links = Archive::new().symlink("l", &yard.beside()).done();
+    let whiteouts = Archive::new().file("l/.wh.file", b"").file("l/.wh.inner", b"").done();
+    yard.unpack(&[&links, &whiteouts], None).unwrap();
+    yard.assert_untouched();
+}
+
+#[test]
+fn hard_links_to_what_is_outside() {
+    escapes(|yard| Archive::new().hard_link("l", &format!("{}/file", yard.beside())).done());
+    escapes(|_| Archive::new().hard_link("l", "../beside/file").done());
+    escapes(|_| Archive::new().symlink("up", "..").hard_link("l", "up/beside/file").done());
+    let error = refused(|yard| Archive::new().symlink("d", &yard.beside()).hard_link("l", "d/file").done());
+    assert!(matches!(error, UnpackError::Entry { .. }), "{error}");
+    let error = refused(|_| Archive::new().folder("d").hard_link("l", "d").done());
+    assert!(error.to_string().contains("no file"), "{error}");
+    // A hard link to a symbolic link, and a file written to that name, is the name's own.
+    let yard = Yard::new();
+    let target = format!("{}/file", yard.beside());
+    let first = Archive::new().symlink("s", &target).hard_link("l", "s").done();
+    yard.unpack(&[&first, &Archive::new().file("l", b"new").done()], None).unwrap();
+    yard.assert_untouched();
+}
+
+#[test]
+fn whiteouts_of_the_parent() {
+    for name in [".wh..", ".wh...", ".wh.", "a/.wh..", "a/.wh..."] {
+        let error = refused(|_| Archive::new().folder("a").file(name, b"").done());
+        assert!(matches!(error, UnpackError::Entry { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn entries_that_come_twice() {
+    let twice = |archive: Archive| {
+        let error = refused(|_| archive.done());
+        assert!(error.to_string().contains("twice"), "{error}");
+    };
+    twice(Archive::new().file("a", b"1").file("a", b"2"));
+    twice(Archive::new().file("d/a", b"1").file("./d//a", b"2"));
+    twice(Archive::new().symlink("a", "b").file("a", b"2"));
+    twice(Archive::new().folder("d").symlink("l", "d").file("d/a", b"1").file("l/a", b"2"));
+    twice(Archive::new().folder("d").file("d", b""));
+    // A folder said twice is one folder.
+    let yard = Yard::new();
+    yard.unpack(&[&Archive::new().folder("d").file("d/a", b"").folder("d/").done()], None).unwrap();
+}
+
+#[test]
+fn ten_gigabytes_of_zeros_in_ten_kilobytes() {
+    const SIZE: u64 = 10 << 30;
+    // As a file of which the archive has the beginning, as one with holes only, and as zeros behind the archive.
+    let started = Instant::now();
+    let huge = |_: &Yard| Archive::new().raw("zeros", EntryType::Regular, 0o644, "", &[0; 4096], SIZE).done();
+    let sparse = |_: &Yard| {
+        let size = SIZE.to_string();
+        Archive::new()
+            .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.numblocks", b"0")])
+            .file("zeros", b"")
+            .done()
+    };
+    let twice_compressed = |_: &Yard| {
+        let mut zstd = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..200 {
+            zstd.write_all(&zeros).unwrap();
+        }
+        let bomb = zstd.finish().unwrap();
+        assert!(bomb.len() < 30_000, "{}", bomb.len());
+        [zstd::encode_all(Archive::new().file("a", b"").done().as_slice(), 1).unwrap(), bomb].concat()
+    };
+    for error in [refused(huge), refused(sparse), refused(twice_compressed)] {
+        assert!(matches!(error, UnpackError::TooBig { what: "bytes", .. }), "{error}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let limits = Limits::of_compressed(10_000);
+    assert!(limits.bytes < SIZE / 10, "{limits:?}");
+}
+
+#[test]
+fn ten_million_entries() {
+    struct Endless {
+        block: Vec<u8>,
+        at: usize,
+        left: u64,
+    }
+    impl std::io::Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            if self.at == self.block.len() {
+                if self.left == 0 {
+                    return Ok(0);
+                }
+                self.left -= 1;
+                self.block = Archive::new().symlink(&format!("{}", self.left), "x").0;
+                self.at = 0;
+            }
+            let count = buffer.len().min(self.block.len() - self.at);
+            buffer[..count].copy_from_slice(&self.block[self.at..self.at + count]);
+            self.at += count;
+            Ok(count)
+        }
+    }
+    let yard = Yard::new();
+    let mut unpacker = Unpacker::new(&yard.root(), LIMITS).unwrap();
+    let archive = Endless { block: Vec::new(), at: 0, left: 10_000_000 };
+    let error = unpacker.apply(archive, None, &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, UnpackError::TooBig { what: "files", limit: 10_000 }), "{error}");
+    assert_eq!(fs::read_dir(yard.root()).unwrap().count(), 10_000);
+    yard.assert_untouched();
+}
+
+#[test]
+fn content_that_is_not_what_was_promised() {
+    let yard = Yard::new();
+    let layer = Archive::new().file("a", b"1").done();
+    let error = yard.unpack(&[&layer], Some(&Digest::of(b"other"))).unwrap_err();
+    assert!(matches!(error, UnpackError::WrongContent { .. }), "{error}");
+    // What is hidden behind the end of the archive is content too.
+    let more = [layer.clone(), vec![1; 512]].concat();
+    assert!(yard.unpack(&[&more], Some(&Digest::of(&layer))).is_err());
+    yard.assert_untouched();
+}
+
+#[test]
+fn archives_that_end_too_early() {
+    let whole = Archive::new().file("a", &[7; 5000]).file("b", b"x").done();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(&whole).unwrap();
+    let gzip = encoder.finish().unwrap();
+    for cut in [1, 100, 512, 600, 5632, 6000, whole.len() - 1100] {
+        refused(|_| whole[..cut].to_vec());
+    }
+    for cut in [3, 12, gzip.len() / 2, gzip.len() - 1] {
+        refused(|_| gzip[..cut].to_vec());
+    }
+    let yard = Yard::new();
+    yard.unpack(&[&gzip], None).unwrap();
+}
+
+#[test]
+fn headers_that_lie() {
+    for archive in [
+        // Noise, a wrong checksum, numbers that are none, maps that contradict themselves.
+        vec![b'x'; 2048],
+        {
+            let mut bytes = Archive::new().file("a", b"").done();
+            bytes[0] = b'b';
+            bytes
+        },
+        Archive::new().pax(&[("size", b"-1")]).file("a", b"").done(),
+        Archive::new().pax(&[("mtime", b"soon")]).file("a", b"").done(),
+        Archive::new().entry("pax", EntryType::XHeader, 0, "", b"999 path=x\n").done(),
+        Archive::new().entry("pax", EntryType::XHeader, 0, "", b"0 \n").done(),
+        Archive::new().pax(&[("path", b"a\0b")]).file("a", b"").done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"0,1,0,1"), ("GNU.sparse.size", b"9")])
+            .file("a", b"xy")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"8,8"), ("GNU.sparse.size", b"9")])
+            .file("a", b"01234567")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"0,18446744073709551615"), ("GNU.sparse.size", b"9")])
+            .file("a", b"")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.map", b"0,1"), ("GNU.sparse.size", b"9")])
+            .file("a", b"12345")
+            .done(),
+        Archive::new()
+            .pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"9")])
+            .file("a", b"999999999999999999999\n")
+            .done(),
+        Archive::new().pax(&[("GNU.sparse.major", b"1")]).file("a", b"0\n").done(),
+        Archive::new().raw("long", EntryType::GNULongName, 0, "", b"x", 1 << 40).done(),
+        Archive::new().file("", b"x").done(),
+        Archive::new().file(".", b"x").done(),
+        Archive::new().entry("l", EntryType::Symlink, 0, "", b"").done(),
+        Archive::new().hard_link("l", "l").done(),
+        Archive::new().file("f", b"").file("f/below", b"").done(),
+        Archive::new().symlink("a", "b").symlink("b", "a").file("a/x", b"").done(),
+    ] {
+        refused(|_| archive);
+    }
+}
+
+#[test]
+fn folders_too_deep_to_be_removed_again() {
+    let deep = |depth: usize| vec!["d"; depth].join("/");
+    let error = refused(|_| Archive::new().folder(&deep(2000)).done());
+    assert!(error.to_string().contains("too deep"), "{error}");
+    let error = refused(|_| {
+        let archive = Archive::new().folder(&deep(100)).symlink("l", &deep(100));
+        archive.folder("l/d").file(&format!("l/d/{}/f", deep(60)), b"").done()
+    });
+    assert!(matches!(error, UnpackError::Escape { .. } | UnpackError::Entry { .. }), "{error}");
+    let yard = Yard::new();
+    let limit = Path::new(&deep(120)).join("f");
+    yard.unpack(&[&Archive::new().file(limit.to_str().unwrap(), b"").done()], None).unwrap();
+}

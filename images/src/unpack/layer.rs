@@ -1,0 +1,330 @@
+//! What the entries of a layer mean (<https://github.com/opencontainers/image-spec/blob/main/layer.md>).
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{FileType, XattrFlags};
+
+use super::decode::with_decoded;
+use super::error::{UnpackError, shown};
+use super::tar::{Entry, Kind, Source, TarStream};
+use super::tree::{Key, Missing, Tree, times};
+use crate::digest::Digest;
+
+const WHITEOUT: &[u8] = b".wh.";
+/// Everything else of this prefix is a note of AUFS to itself.
+const WHITEOUT_NOTE: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// The sandbox's user: what belongs to it in an image is readable by it there, so it has to be here.
+const NOBODY: u64 = 65534;
+/// Extended attributes of one file that are worth the calls.
+const XATTR_LIMIT: usize = 64;
+
+/// How much an image may hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of its archives, and bytes of its files, holes included.
+    pub(crate) bytes: u64,
+    /// Files, folders and links.
+    pub(crate) entries: u64,
+}
+
+impl Limits {
+    /// More than the largest images of machine learning have.
+    const ENTRIES: u64 = 2_000_000;
+    /// What any image may hold, however small it is compressed.
+    const BASE: u64 = 512 << 20;
+    /// Real layers are a half to a tenth of their content; some of nothing but logs a fiftieth.
+    const RATIO: u64 = 100;
+    const MOST: u64 = 64 << 30;
+
+    /// For an image whose compressed layers have so many bytes.
+    pub(crate) fn of_compressed(bytes: u64) -> Self {
+        let bytes = bytes.saturating_mul(Self::RATIO).saturating_add(Self::BASE).min(Self::MOST);
+        Self { bytes, entries: Self::ENTRIES }
+    }
+
+    /// For an image whose size nobody knows before.
+    pub(crate) fn of_unknown() -> Self {
+        Self { bytes: Self::MOST, entries: Self::ENTRIES }
+    }
+}
+
+/// What was unpacked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Unpacked {
+    /// Bytes of files.
+    pub(crate) bytes: u64,
+    /// Files, folders and links.
+    pub(crate) entries: u64,
+}
+
+/// Unpacks layers into a folder, in order.
+pub(crate) struct Unpacker {
+    tree: Tree,
+    limits: Limits,
+    /// Bytes of archives so far.
+    read: u64,
+    done: Unpacked,
+    /// What the layer at hand put where; what it only passed through is below.
+    written: HashSet<Key>,
+    passed: HashSet<Key>,
+    /// Folders and their times of change, which change with everything that is put into them.
+    times: Vec<(Vec<u8>, i64)>,
+}
+
+impl Unpacker {
+    /// Unpacks into this folder, which has to be empty and nobody else's.
+    pub(crate) fn new(folder: &Path, limits: Limits) -> Result<Self, UnpackError> {
+        let tree = Tree::open(folder).map_err(|source| UnpackError::Write { entry: "/".into(), source })?;
+        Ok(Self {
+            tree,
+            limits,
+            read: 0,
+            done: Unpacked::default(),
+            written: HashSet::new(),
+            passed: HashSet::new(),
+            times: Vec::new(),
+        })
+    }
+
+    /// Unpacks one layer over those before.
+    ///
+    /// With a digest, the layer's uncompressed content has to have it; without one the archive has to have its end
+    /// mark, so that half of it is not taken for all.
+    pub(crate) fn apply(
+        &mut self,
+        layer: impl Read + Send,
+        diff_id: Option<&Digest>,
+        cancelled: &AtomicBool,
+    ) -> Result<(), UnpackError> {
+        self.written.clear();
+        self.passed.clear();
+        let left = self.limits.bytes.saturating_sub(self.read);
+        let read = with_decoded(layer, diff_id, left, cancelled, |pipe| {
+            let mut stream = TarStream::new(&mut *pipe);
+            while let Some(entry) = stream.next()? {
+                self.entry(&entry, &mut stream)?;
+            }
+            if diff_id.is_none() && !stream.complete {
+                return Err(UnpackError::Malformed(
+                    "it has no end mark, so that some of it may be missing".into(),
+                ));
+            }
+            stream.drain()?;
+            Ok(pipe.passed())
+        })?;
+        self.read += read;
+        Ok(())
+    }
+
+    /// Sets what had to wait for the last entry.
+    pub(crate) fn finish(mut self) -> Result<Unpacked, UnpackError> {
+        // In order, so that neighbours share the way to them; the last word on a folder counts.
+        let mut folders = std::mem::take(&mut self.times);
+        folders.sort_by(|a, b| a.0.cmp(&b.0));
+        for (path, seconds) in folders {
+            // By the way it was made: a later layer may have put a link where a folder was.
+            if self.tree.locate_again(&path)? {
+                self.tree.set_time(b".", seconds);
+            }
+        }
+        Ok(self.done)
+    }
+
+    fn entry<R: Source>(&mut self, entry: &Entry, stream: &mut TarStream<R>) -> Result<(), UnpackError> {
+        self.count(entry)?;
+        let path = entry.path.as_slice();
+        let base = base_name(path);
+        if base.starts_with(WHITEOUT) && !matches!(entry.kind, Kind::Folder) {
+            return self.whiteout(path, base);
+        }
+        if entry.kind == Kind::Other {
+            // Still looked at: an archive whose devices would lead out is no better than others.
+            return self.tree.locate(path, Missing::Tell).map(drop);
+        }
+        if entry.kind == Kind::HardLink {
+            let place = self.tree.make_hard_link(path, &entry.link)?;
+            return self.note(place.key, path);
+        }
+        let Some(place) = self.tree.locate(path, Missing::Make)? else {
+            // The root itself: it is ours, and stays searchable.
+            return match entry.kind {
+                Kind::Folder => {
+                    self.times.push((Vec::new(), entry.mtime));
+                    Ok(())
+                }
+                _ => Err(UnpackError::Entry { entry: shown(path), why: "it has no name" }),
+            };
+        };
+        match entry.kind {
+            Kind::Folder => {
+                self.tree.make_folder(&place.name, permissions(entry) | 0o700, path)?;
+                self.times.push((self.tree.path_of(&place.name), entry.mtime));
+                self.pass_open();
+                // Said twice it is still one folder.
+                self.written.insert(place.key);
+                return Ok(());
+            }
+            Kind::SymbolicLink => {
+                if entry.link.is_empty() {
+                    return Err(UnpackError::Entry { entry: shown(path), why: "it is a link to nothing" });
+                }
+                self.tree.make_symlink(&place.name, &entry.link, path)?;
+                self.tree.set_time(&place.name, entry.mtime);
+            }
+            Kind::File | Kind::HardLink | Kind::Other => self.file(entry, &place.name, stream)?,
+        }
+        self.note(place.key, path)
+    }
+
+    fn count(&mut self, entry: &Entry) -> Result<(), UnpackError> {
+        self.done.entries += 1;
+        if self.done.entries > self.limits.entries {
+            return Err(UnpackError::TooBig { what: "files", limit: self.limits.entries });
+        }
+        // Before anything is written of it.
+        if entry.kind == Kind::File {
+            self.done.bytes = self.done.bytes.saturating_add(entry.size());
+            if self.done.bytes > self.limits.bytes {
+                return Err(UnpackError::TooBig { what: "bytes", limit: self.limits.bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a name holds must not depend on who reads the archive.
+    fn note(&mut self, key: Key, path: &[u8]) -> Result<(), UnpackError> {
+        self.pass_open();
+        if self.written.insert(key) {
+            return Ok(());
+        }
+        Err(UnpackError::Entry { entry: shown(path), why: "the layer has it twice" })
+    }
+
+    fn pass_open(&mut self) {
+        // Innermost last; once it is known, so are those above.
+        if let Some(last) = self.tree.keys_of_open().last()
+            && self.passed.insert(last)
+        {
+            self.passed.extend(self.tree.keys_of_open());
+        }
+    }
+
+    fn file<R: Source>(
+        &mut self,
+        entry: &Entry,
+        name: &[u8],
+        stream: &mut TarStream<R>,
+    ) -> Result<(), UnpackError> {
+        let error = |source| UnpackError::Write { entry: shown(&entry.path), source };
+        let mut file = self.tree.make_file(name, permissions(entry), &entry.path)?;
+        match &entry.sparse {
+            None => copy(stream, &mut file, entry.stored, entry)?,
+            Some(sparse) => {
+                for segment in &sparse.segments {
+                    file.seek(SeekFrom::Start(segment.start)).map_err(error)?;
+                    copy(stream, &mut file, segment.length, entry)?;
+                }
+                file.set_len(sparse.size).map_err(error)?;
+            }
+        }
+        for (name, value) in
+            entry.xattrs.iter().take(XATTR_LIMIT).filter(|(name, _)| name.starts_with(b"user."))
+        {
+            // Not every file system has them.
+            let _ = rustix::fs::fsetxattr(&file, name.as_slice(), value, XattrFlags::empty());
+        }
+        // Byte-compiled modules are only good for sources of the right time.
+        rustix::fs::futimens(&file, &times(entry.mtime)).map_err(|errno| error(errno.into()))
+    }
+
+    fn whiteout(&mut self, path: &[u8], base: &[u8]) -> Result<(), UnpackError> {
+        let error = |why| UnpackError::Entry { entry: shown(path), why };
+        let hidden = &base[WHITEOUT.len()..];
+        if base == OPAQUE {
+            // The folder itself may be in this layer alone.
+            if self.tree.locate(path, Missing::Make)?.is_some() {
+                self.pass_open();
+                self.clear_open(path)?;
+            }
+            return Ok(());
+        }
+        if base.starts_with(WHITEOUT_NOTE) {
+            return self.tree.locate(path, Missing::Tell).map(drop);
+        }
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err(error("it would remove the folder that it is in, or the one above"));
+        }
+        let target = [&path[..path.len() - base.len()], hidden].concat();
+        match self.tree.locate(&target, Missing::Tell)? {
+            Some(place) => self.hide(&place.name, place.key, path),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what earlier layers have under this name in the open folder, and keeps what this one put there.
+    fn hide(&mut self, name: &[u8], key: Key, path: &[u8]) -> Result<(), UnpackError> {
+        let (ours, through) = (self.written.contains(&key), self.passed.contains(&key));
+        match self.tree.kind(name, path)? {
+            Some(FileType::Directory) if ours || through => {
+                if self.tree.descend(name, path)? {
+                    self.clear_open(path)?;
+                    self.tree.ascend();
+                }
+                Ok(())
+            }
+            Some(_) if ours => Ok(()),
+            Some(_) => self.tree.remove(name, path),
+            None => Ok(()),
+        }
+    }
+
+    fn clear_open(&mut self, path: &[u8]) -> Result<(), UnpackError> {
+        for name in self.tree.names_in(b"", path)? {
+            let key = self.tree.key_in_open(&name);
+            self.hide(&name, key, path)?;
+        }
+        Ok(())
+    }
+}
+
+fn base_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Readable by whom the image lets, writable by the owner alone, without set-id and sticky bits.
+fn permissions(entry: &Entry) -> u32 {
+    let mut mode = entry.mode & 0o777;
+    // The owner is another one here, and the sandbox's user one of the others.
+    if entry.uid == NOBODY {
+        mode |= mode >> 6 & 0o5;
+    }
+    if entry.gid == NOBODY {
+        mode |= mode >> 3 & 0o5;
+    }
+    mode & 0o755
+}
+
+fn copy<R: Source>(
+    stream: &mut TarStream<R>,
+    file: &mut File,
+    mut count: u64,
+    entry: &Entry,
+) -> Result<(), UnpackError> {
+    while count > 0 {
+        let data = stream.data(count)?;
+        if data.is_empty() {
+            return Err(UnpackError::Malformed("it ends in the middle of a file".into()));
+        }
+        file.write_all(data).map_err(|source| UnpackError::Write { entry: shown(&entry.path), source })?;
+        let written = data.len();
+        stream.consume(written);
+        count -= written as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! The images of this user, for sessions and for `codebridge image`: where the store is, and what the image crate cannot
+//! do by itself because it takes another program.
+
+mod engines;
+mod helper;
+mod report;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use codebridge_images::{Images, Store};
+
+pub use engines::{EngineImageError, from_engine, from_engine_now};
+pub use report::{ImageList, pruned_text};
+pub use watch::{Watch, bytes_text};
+
+/// The images of this user. `plain_http`: registries may be asked without TLS.
+pub fn images(plain_http: bool) -> Images {
+    Images::new(Store::at(store_dir()), Arc::new(helper::Programs), plain_http)
+}
+
+/// `$XDG_DATA_HOME/codebridge`; without that variable its usual place, and for root `/var/lib/codebridge`, because the
+/// ids of its sandboxes must be able to pass through all folders above an image.
+fn store_dir() -> PathBuf {
+    use etcetera::BaseStrategy;
+    let said = std::env::var_os("XDG_DATA_HOME").is_some_and(|dir| PathBuf::from(dir).is_absolute());
+    if rustix::process::getuid().is_root() && !said {
+        return PathBuf::from("/var/lib/codebridge");
+    }
+    match etcetera::choose_base_strategy() {
+        Ok(base) => base.data_dir().join("codebridge"),
+        Err(_) => std::env::temp_dir().join("codebridge-images"),
+    }
+}

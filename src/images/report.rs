@@ -1,0 +1,135 @@
+//! What `codebridge image` prints.
+
+use codebridge_images::{Listed, Pruned, Usage};
+use serde::Serialize;
+
+use super::watch::bytes_text;
+
+/// The images of the store and what it takes on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ImageList {
+    /// By name.
+    pub images: Vec<Listed>,
+    /// On disk.
+    pub usage: Usage,
+}
+
+impl ImageList {
+    /// As a table for people.
+    pub fn text(&self) -> String {
+        if self.images.is_empty() {
+            return "no images\n".into();
+        }
+        let mut rows = vec![["IMAGE ID", "UNPACKED", "COMPRESSED", "STATE", "NAME"].map(String::from)];
+        for image in &self.images {
+            let state = match (image.in_use, image.unpacked) {
+                (true, _) => "in use",
+                (false, true) => "ready",
+                (false, false) => "not unpacked",
+            };
+            let names = if image.names.is_empty() {
+                vec!["<none>"]
+            } else {
+                image.names.iter().map(String::as_str).collect()
+            };
+            for name in names {
+                rows.push([
+                    image.id.chars().take(12).collect(),
+                    bytes_text(image.unpacked_bytes),
+                    bytes_text(image.compressed_bytes),
+                    state.into(),
+                    name.into(),
+                ]);
+            }
+        }
+        let mut text = table(&rows);
+        let Usage { roots, blobs, partial } = self.usage;
+        text.push_str(&format!(
+            "on disk: {} (unpacked {}, compressed {}, unfinished {})\n",
+            bytes_text(roots + blobs + partial),
+            bytes_text(roots),
+            bytes_text(blobs),
+            bytes_text(partial)
+        ));
+        text
+    }
+}
+
+/// Columns as wide as what is in them.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<_> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// What a removal did, for people.
+pub fn pruned_text(pruned: &Pruned) -> String {
+    let mut text = String::new();
+    for name in &pruned.names {
+        text.push_str(&format!("removed the name {name}\n"));
+    }
+    for id in &pruned.images {
+        text.push_str(&format!("removed image {}\n", &id[..id.len().min(12)]));
+    }
+    for id in &pruned.in_use {
+        text.push_str(&format!("kept image {}, which is in use\n", &id[..id.len().min(12)]));
+    }
+    if pruned.busy {
+        text.push_str("unused layers were left alone: an image is being fetched\n");
+    }
+    text.push_str(&format!("{} freed\n", bytes_text(pruned.bytes)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_a_table_with_a_sum() {
+        let image = |id: &str, names: &[&str], in_use| Listed {
+            id: id.repeat(32),
+            names: names.iter().map(ToString::to_string).collect(),
+            manifest: None,
+            created: 0,
+            unpacked: true,
+            unpacked_bytes: 130 << 20,
+            entries: 9,
+            compressed_bytes: 45 << 20,
+            in_use,
+            run: None,
+        };
+        let images =
+            vec![image("ab", &["docker.io/library/python:3", "quay.io/x:1"], true), image("cd", &[], false)];
+        let list = ImageList { images, usage: Usage { roots: 2 << 20, blobs: 1 << 20, partial: 0 } };
+        let expected = "\
+IMAGE ID      UNPACKED  COMPRESSED  STATE   NAME
+abababababab  130.0 MB  45.0 MB     in use  docker.io/library/python:3
+abababababab  130.0 MB  45.0 MB     in use  quay.io/x:1
+cdcdcdcdcdcd  130.0 MB  45.0 MB     ready   <none>
+on disk: 3.0 MB (unpacked 2.0 MB, compressed 1.0 MB, unfinished 0 B)
+";
+        assert_eq!(list.text(), expected);
+        assert_eq!(ImageList { images: Vec::new(), usage: Usage::default() }.text(), "no images\n");
+    }
+
+    #[test]
+    fn a_removal_says_what_is_gone_and_what_stays() {
+        let pruned = Pruned {
+            images: vec!["ab".repeat(32)],
+            names: vec!["x".into()],
+            in_use: vec!["cd".repeat(32)],
+            bytes: 3 << 20,
+            busy: false,
+        };
+        let expected = "removed the name x\nremoved image abababababab\nkept image cdcdcdcdcdcd, which is in use\n\
+                        3.0 MB freed\n";
+        assert_eq!(pruned_text(&pruned), expected);
+    }
+}

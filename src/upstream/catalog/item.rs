@@ -1,0 +1,168 @@
+//! A tool as helpers and commands show it.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::server_docs::ServerDocs;
+use super::signature::whole_signature;
+
+/// How much is told of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// A signature and one line.
+    #[default]
+    Summary,
+    /// All of the description, and the schemas.
+    Full,
+}
+
+impl Detail {
+    /// The detail of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "summary" => Some(Self::Summary),
+            "full" => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+/// A tool as it is shown.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolItem {
+    /// The server's name in the configuration.
+    pub server: String,
+    /// The server's name in Python.
+    pub server_alias: String,
+    /// The name that calls go by.
+    pub tool: String,
+    /// The tool's name in Python.
+    pub tool_alias: String,
+    /// The same as `tool`.
+    pub name: String,
+    /// How it is called.
+    pub signature: String,
+    /// What it does: one line, or all of it.
+    pub description: String,
+    /// JSON Schema of the arguments, in full detail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Value>,
+    /// JSON Schema of structured results, in full detail and when there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+}
+
+impl ToolItem {
+    /// Tool number `tool` of a server; none when there is no such tool, or what the disk had of it is damaged.
+    pub fn new(
+        server: &str,
+        server_alias: &str,
+        docs: &ServerDocs,
+        tool: usize,
+        detail: Detail,
+    ) -> Option<Self> {
+        let summary = docs.tools().get(tool)?;
+        let mut item = Self {
+            server: server.to_owned(),
+            server_alias: server_alias.to_owned(),
+            tool: summary.name.to_string(),
+            tool_alias: summary.alias.to_string(),
+            name: summary.name.to_string(),
+            signature: summary.signature.to_string(),
+            description: summary.description.to_string(),
+            input_schema: None,
+            output_schema: None,
+        };
+        if detail == Detail::Full {
+            let doc = docs.doc(tool)?;
+            item.signature = whole_signature(&summary.alias, &doc);
+            item.description = doc.description;
+            item.input_schema = Some(doc.input_schema);
+            item.output_schema = doc.output_schema;
+        }
+        Some(item)
+    }
+
+    /// Without what can be told from the rest: `name` is `tool`, and an alias that is missing is the name itself.
+    pub fn brief(&self) -> Value {
+        let mut fields = Map::new();
+        let mut text = |key: &str, value: &str| fields.insert(key.to_owned(), value.into());
+        text("server", &self.server);
+        if self.server_alias != self.server {
+            text("serverAlias", &self.server_alias);
+        }
+        text("tool", &self.tool);
+        if self.tool_alias != self.tool {
+            text("toolAlias", &self.tool_alias);
+        }
+        text("signature", &self.signature);
+        text("description", &self.description);
+        for (key, schema) in [("inputSchema", &self.input_schema), ("outputSchema", &self.output_schema)] {
+            if let Some(schema) = schema {
+                fields.insert(key.to_owned(), schema.clone());
+            }
+        }
+        Value::Object(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::upstream::ToolDoc;
+    use crate::upstream::catalog::About;
+
+    fn docs() -> ServerDocs {
+        let doc = ToolDoc {
+            name: "paint-wall".into(),
+            title: None,
+            description: "Paints a wall. Dries in an hour.".into(),
+            input_schema: json!({ "properties": { "wall": { "type": "integer" } } }),
+            output_schema: Some(json!({ "title": "Wall" })),
+        };
+        ServerDocs::new(About::default(), vec![doc])
+    }
+
+    #[test]
+    fn a_summary_is_a_signature_and_a_line() {
+        let item = ToolItem::new("My Walls", "my_walls", &docs(), 0, Detail::Summary).unwrap();
+        assert_eq!(
+            serde_json::to_value(&item).unwrap(),
+            json!({
+                "server": "My Walls", "serverAlias": "my_walls", "tool": "paint-wall", "toolAlias": "paint_wall",
+                "name": "paint-wall", "signature": "paint_wall(wall?: int) -> Wall", "description": "Paints a wall",
+            })
+        );
+        assert_eq!(ToolItem::new("s", "s", &docs(), 1, Detail::Summary), None);
+    }
+
+    #[test]
+    fn full_detail_has_everything() {
+        let item = ToolItem::new("walls", "walls", &docs(), 0, Detail::Full).unwrap();
+        assert_eq!(item.description, "Paints a wall. Dries in an hour.");
+        assert_eq!(item.input_schema, Some(json!({ "properties": { "wall": { "type": "integer" } } })));
+        assert_eq!(item.output_schema, Some(json!({ "title": "Wall" })));
+    }
+
+    #[test]
+    fn brief_leaves_out_what_can_be_told_from_the_rest() {
+        let item = ToolItem::new("walls", "walls", &docs(), 0, Detail::Summary).unwrap();
+        assert_eq!(
+            item.brief(),
+            json!({
+                "server": "walls", "tool": "paint-wall", "toolAlias": "paint_wall",
+                "signature": "paint_wall(wall?: int) -> Wall", "description": "Paints a wall",
+            })
+        );
+    }
+
+    #[test]
+    fn details_have_names() {
+        assert_eq!(Detail::parse("summary"), Some(Detail::Summary));
+        assert_eq!(Detail::parse("full"), Some(Detail::Full));
+        assert_eq!(Detail::parse("Full"), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! A tool as one line that reads like a Python function: `create_issue(owner, repo, labels?: list[str]) -> Issue`.
+//!
+//! What is a string goes without a type; `?` says that an argument can be left out.
+
+use serde_json::Value;
+
+use super::types::{ANY, Types};
+use crate::upstream::ToolDoc;
+
+/// Bytes up to which arguments that can be left out are shown.
+const ROOM: usize = 110;
+/// Bytes of any signature.
+const MOST: usize = 400;
+/// The same where everything is told.
+const MOST_WHOLE: usize = 4000;
+/// Bytes of the type of the result.
+const LONGEST_RESULT: usize = 60;
+
+/// The signature of a tool; one that would get too long ends in `…`.
+pub(super) fn signature(alias: &str, doc: &ToolDoc) -> String {
+    render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST, ROOM)
+}
+
+/// The signature with all that can be left out.
+pub(super) fn whole_signature(alias: &str, doc: &ToolDoc) -> String {
+    render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST_WHOLE, MOST_WHOLE)
+}
+
+fn render(alias: &str, input: &Value, output: Option<&Value>, most: usize, room: usize) -> String {
+    let mut text = format!("{alias}(");
+    for (at, parameter) in Types::of(input).parameters().iter().enumerate() {
+        let rendered = parameter.render();
+        if at > 0 {
+            text.push_str(", ");
+        }
+        if text.len() + rendered.len() > if parameter.required { most } else { room } {
+            text.push('…');
+            break;
+        }
+        text.push_str(&rendered);
+    }
+    text.push(')');
+    if let Some(result) = output.and_then(result) {
+        text.push_str(" -> ");
+        text.push_str(&result);
+    }
+    text
+}
+
+/// A schema's title when it is a name, else its type.
+fn result(schema: &Value) -> Option<String> {
+    let title = schema.get("title").and_then(Value::as_str).filter(|title| is_name(title));
+    let name = title.map_or_else(|| Types::of(schema).whole(), str::to_owned);
+    let short = if name.len() <= LONGEST_RESULT { name } else { shortened(&name) };
+    Some(short).filter(|name| name != ANY)
+}
+
+fn is_name(title: &str) -> bool {
+    // Such titles are made from the tool's own name.
+    !["Output", "Result", "Response", "Return"].iter().any(|end| title.ends_with(end))
+        && title.len() <= LONGEST_RESULT
+        && title.starts_with(|c: char| c.is_ascii_uppercase())
+        && title.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The type without what is inside.
+fn shortened(name: &str) -> String {
+    let end = name.find(['[', '{', '|']).unwrap_or(0);
+    match &name[..end] {
+        "" if name.starts_with('{') => "dict".into(),
+        kind @ ("list" | "dict") => kind.into(),
+        _ => ANY.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn signature(alias: &str, input: &Value, output: Option<&Value>) -> String {
+        let doc =
+            ToolDoc { input_schema: input.clone(), output_schema: output.cloned(), ..ToolDoc::default() };
+        super::signature(alias, &doc)
+    }
+
+    #[test]
+    fn a_tool_reads_like_a_function() {
+        let input = json!({
+            "type": "object",
+            "properties": {
+                "labels": { "type": "array", "items": { "type": "string" } },
+                "owner": { "type": "string" },
+                "repo": { "type": "string" },
+                "title": { "type": "string" },
+                "body": { "type": "string" },
+            },
+            "required": ["owner", "repo", "title"],
+        });
+        let output = json!({ "title": "Issue", "type": "object", "properties": { "id": {} } });
+        assert_eq!(
+            signature("create_issue", &input, Some(&output)),
+            "create_issue(owner, repo, title, labels?: list[str], body?) -> Issue"
+        );
+        assert_eq!(signature("ping", &json!({ "type": "object" }), None), "ping()");
+        assert_eq!(signature("odd", &json!("no schema"), Some(&json!(7))), "odd()");
+    }
+
+    #[test]
+    fn results_without_a_name_show_what_they_have() {
+        for (output, expected) in [
+            (
+                json!({ "properties": { "result": { "type": "string" } }, "required": ["result"] }),
+                " -> {result}",
+            ),
+            (
+                json!({ "title": "fooOutput", "type": "array", "items": { "type": "integer" } }),
+                " -> list[int]",
+            ),
+            (
+                json!({ "required": ["id", "ok"], "properties": {
+                    "id": { "type": "integer" }, "ok": { "type": "boolean" }, "description": { "type": "string" },
+                    "more": { "type": "string" } } }),
+                " -> {id: int, ok: bool, description?, more?}",
+            ),
+            (
+                json!({ "items": { "properties": { "a": { "enum": ["x".repeat(20), "y".repeat(20)] },
+                    "b": { "type": "string" } } } }),
+                " -> list[dict]",
+            ),
+            (
+                json!({ "items": { "anyOf": [
+                    { "properties": { "a_long_name_of_a_field": {}, "another_name": {} } },
+                    { "properties": { "one_more_long_name_of_a_field": {} } }] } }),
+                " -> list",
+            ),
+            (json!({}), ""),
+        ] {
+            assert_eq!(signature("f", &json!({}), Some(&output)), format!("f(){expected}"));
+        }
+    }
+
+    #[test]
+    fn many_optional_arguments_are_cut_but_required_ones_are_not() {
+        let names: Vec<String> = (0..60).map(|i| format!("argument_{i:02}")).collect();
+        let properties: serde_json::Map<_, _> =
+            names.iter().map(|name| (name.clone(), json!({ "type": "string" }))).collect();
+        let optional = signature("f", &json!({ "properties": properties }), None);
+        assert!(optional.len() <= ROOM + 8 && optional.ends_with("?, …)"), "{optional}");
+        let doc = ToolDoc { input_schema: json!({ "properties": properties }), ..ToolDoc::default() };
+        assert!(whole_signature("f", &doc).ends_with("argument_59?)"));
+        let required = signature("f", &json!({ "properties": properties, "required": names[..20] }), None);
+        assert!(required.contains("argument_19, …)"), "{required}");
+        let all = signature("f", &json!({ "properties": properties, "required": names }), None);
+        assert!(all.len() <= MOST + 8, "{all}");
+    }
+}

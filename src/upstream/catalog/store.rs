@@ -1,0 +1,238 @@
+//! The folder of the files: one for each definition, shared by all bridges of a user.
+//!
+//! Files are written beside and then renamed, so a reader sees an old one or a new one. Nobody waits for anybody: the
+//! last writer wins, and all write the same.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::file;
+use super::server_docs::ServerDocs;
+
+/// What follows the key in a file's name.
+const SUFFIX: &str = ".docs";
+/// What a file is called that is not yet complete.
+const UNFINISHED: &str = ".unfinished-";
+/// A file that is still not complete after this is of a bridge that died.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// Longer keys have no file.
+const LONGEST_NAME: usize = 200;
+
+/// What tells one content of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        let changed = (metadata.mtime(), metadata.mtime_nsec());
+        Self { inode: metadata.ino(), size: metadata.size(), changed }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    pub(super) fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the documentation of a definition is, or would be.
+    pub(super) fn path(&self, key: &str) -> Option<PathBuf> {
+        let mut name = String::new();
+        for byte in key.bytes() {
+            match byte {
+                b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' => name.push(char::from(byte)),
+                other => name.push_str(&format!("%{other:02x}")),
+            }
+        }
+        (!name.is_empty() && name.len() <= LONGEST_NAME).then(|| self.folder.join(name + SUFFIX))
+    }
+
+    /// None when there is no file.
+    pub(super) fn stamp(&self, key: &str) -> Option<Stamp> {
+        let metadata = fs::symlink_metadata(self.path(key)?).ok()?;
+        metadata.is_file().then(|| Stamp::of(&metadata))
+    }
+
+    /// None when there is no file, or none that can be read.
+    pub(super) fn read(&self, key: &str) -> Option<(Stamp, Option<ServerDocs>)> {
+        let path = self.path(key)?;
+        let read = || -> io::Result<(Stamp, Vec<u8>)> {
+            let file = File::open(&path)?;
+            let stamp = Stamp::of(&file.metadata()?);
+            let mut bytes = Vec::with_capacity(stamp.size.min(file::LARGEST) as usize);
+            file.take(file::LARGEST + 1).read_to_end(&mut bytes)?;
+            Ok((stamp, bytes))
+        };
+        match read() {
+            Ok((stamp, bytes)) => {
+                let docs = file::decode(key, &bytes);
+                if docs.is_none() {
+                    tracing::warn!(path = %path.display(), "the documentation kept here is damaged or of another version; it is asked for again");
+                }
+                Some((stamp, docs))
+            }
+            Err(error) => {
+                if error.kind() != ErrorKind::NotFound {
+                    tracing::warn!(path = %path.display(), %error, "the documentation kept here cannot be read");
+                }
+                None
+            }
+        }
+    }
+
+    /// Writes documentation, unless the file has it already.
+    pub(super) fn write(&self, key: &str, docs: &ServerDocs) -> io::Result<Stamp> {
+        let path = self.path(key).ok_or_else(|| io::Error::other("the key is too long for a file name"))?;
+        let bytes = file::encode(key, docs);
+        if let Ok(old) = fs::read(&path)
+            && old == bytes
+        {
+            return fs::metadata(&path).map(|metadata| Stamp::of(&metadata));
+        }
+        fs::create_dir_all(&self.folder)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
+        file.write_all(&bytes)?;
+        let file = file.persist(&path).map_err(|refused| refused.error)?;
+        file.metadata().map(|metadata| Stamp::of(&metadata))
+    }
+
+    /// Removes the oldest files beyond `most`, but none of `keep`, and what dead bridges left unfinished.
+    pub(super) fn prune(&self, keep: &[PathBuf], most: usize) -> io::Result<usize> {
+        let mut removed = 0;
+        let mut spare: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let (path, metadata) = match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
+                Ok((path, metadata)) if metadata.is_file() => (path, metadata),
+                // It went away, or is no file of ours.
+                _ => continue,
+            };
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let changed = metadata.modified()?;
+            if name.starts_with(UNFINISHED) {
+                if changed.elapsed().is_ok_and(|age| age > FORGOTTEN) && fs::remove_file(&path).is_ok() {
+                    removed += 1;
+                }
+            } else if name.ends_with(SUFFIX) && !keep.contains(&path) {
+                spare.push((changed, path));
+            }
+        }
+        spare.sort();
+        let surplus = (spare.len() + keep.len()).saturating_sub(most);
+        for (_, path) in spare.into_iter().take(surplus) {
+            removed += usize::from(fs::remove_file(path).is_ok());
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::ToolDoc;
+    use crate::upstream::catalog::About;
+
+    fn docs(name: &str) -> ServerDocs {
+        ServerDocs::new(About::default(), vec![ToolDoc { name: name.into(), ..ToolDoc::default() }])
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path().join("catalog"));
+        (folder, store)
+    }
+
+    fn files(store: &Store) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(store.folder())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (_folder, store) = store();
+        assert!(store.read("k").is_none() && store.stamp("k").is_none());
+        let stamp = store.write("k", &docs("a")).unwrap();
+        assert_eq!(store.stamp("k"), Some(stamp));
+        let (read_stamp, read) = store.read("k").unwrap();
+        assert_eq!(read_stamp, stamp);
+        assert_eq!(read.unwrap().tools(), docs("a").tools());
+        assert_eq!(files(&store), ["k.docs"]);
+    }
+
+    #[test]
+    fn the_same_content_is_not_written_again() {
+        let (_folder, store) = store();
+        let first = store.write("k", &docs("a")).unwrap();
+        assert_eq!(store.write("k", &docs("a")).unwrap(), first);
+        assert_ne!(store.write("k", &docs("b")).unwrap(), first);
+    }
+
+    #[test]
+    fn any_text_is_a_key() {
+        let (_folder, store) = store();
+        for key in ["../../x", "a/b", ".", "ß", "a%2fb", "\0"] {
+            store.write(key, &docs("a")).unwrap();
+            assert!(store.read(key).is_some_and(|(_, docs)| docs.is_some()), "{key}");
+        }
+        assert_eq!(files(&store).len(), 6);
+        assert!(store.path("").is_none() && store.path(&"k".repeat(300)).is_none());
+        assert!(store.write(&"k".repeat(300), &docs("a")).is_err());
+    }
+
+    #[test]
+    fn a_damaged_file_is_no_documentation_until_it_is_written_again() {
+        let (_folder, store) = store();
+        store.write("k", &docs("a")).unwrap();
+        let path = store.path("k").unwrap();
+        for content in [&b""[..], b"cbdocs", b"{}", &[0xff; 5000]] {
+            fs::write(&path, content).unwrap();
+            assert!(store.read("k").is_some_and(|(_, docs)| docs.is_none()));
+        }
+        store.write("k", &docs("a")).unwrap();
+        assert!(store.read("k").is_some_and(|(_, docs)| docs.is_some()));
+    }
+
+    #[test]
+    fn a_folder_in_place_of_a_file_is_no_documentation() {
+        let (_folder, store) = store();
+        fs::create_dir_all(store.path("k").unwrap()).unwrap();
+        assert!(store.stamp("k").is_none() && store.read("k").is_none());
+        assert!(store.write("k", &docs("a")).is_err());
+        assert_eq!(files(&store), ["k.docs"], "nothing unfinished is left");
+    }
+
+    #[test]
+    fn the_oldest_files_go_but_none_that_is_used() {
+        let (_folder, store) = store();
+        for (age, key) in (0..).zip(["e", "d", "c", "b", "a"]) {
+            store.write(key, &docs(key)).unwrap();
+            let file = File::options().write(true).open(store.path(key).unwrap()).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age * 1000)).unwrap();
+        }
+        fs::write(store.folder().join("of-somebody-else"), "x").unwrap();
+        let left_behind = File::create(store.folder().join(".unfinished-1")).unwrap();
+        left_behind.set_modified(SystemTime::now() - 2 * FORGOTTEN).unwrap();
+        fs::write(store.folder().join(".unfinished-2"), "x").unwrap();
+        let keep = [store.path("a").unwrap()];
+        assert_eq!(store.prune(&keep, 3).unwrap(), 3);
+        assert_eq!(files(&store), [".unfinished-2", "a.docs", "d.docs", "e.docs", "of-somebody-else"]);
+    }
+}

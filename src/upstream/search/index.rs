@@ -1,0 +1,274 @@
+//! The tools of all servers as one index: for every term, which tools speak of it and how much.
+//!
+//! A term is the stem of words. How much a tool speaks of it takes all fields together (BM25F): occurrences, weighted by
+//! field and its length, up to a limit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::acts::Acts;
+use super::stem::stem;
+use super::terms::{FIELDS, Field, Terms, ToolTerms};
+use super::typos::Lexicon;
+use super::weights::Weights;
+
+/// A server whose tools are searched.
+#[derive(Debug, Clone)]
+pub struct IndexedServer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The words of its tools.
+    pub terms: Arc<Terms>,
+}
+
+/// An index over the tools of many servers. Tools are numbered through, server after server.
+#[derive(Debug)]
+pub struct Index {
+    pub(super) weights: Weights,
+    pub(super) servers: Vec<NamedServer>,
+    pub(super) tools: usize,
+    /// Every word as it is written.
+    pub(super) lexicon: Lexicon,
+    /// Terms by their stem, and back.
+    pub(super) terms: HashMap<Box<str>, u32>,
+    pub(super) stems: Vec<Box<str>>,
+    /// How much it tells that a tool speaks of a term.
+    pub(super) rarity: Vec<f32>,
+    /// Who speaks of which term.
+    mentions: Lists<Mention>,
+    /// The terms of each tool's name.
+    names: Lists<u32>,
+    /// What each tool does, by its name.
+    pub(super) acts: Vec<Acts>,
+}
+
+#[derive(Debug)]
+pub(super) struct NamedServer {
+    /// The stems of its name.
+    pub(super) stems: Vec<String>,
+    /// The number of its first tool.
+    pub(super) first: usize,
+    pub(super) tools: usize,
+}
+
+impl NamedServer {
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.tools
+    }
+}
+
+/// That a tool speaks of a term.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mention {
+    pub(super) tool: u32,
+    /// How much, up to 1.
+    pub(super) impact: f32,
+}
+
+impl Index {
+    /// Indexes the tools of the servers, in their order.
+    pub fn new(servers: &[IndexedServer], weights: Weights) -> Self {
+        let mut builder = Builder::default();
+        let averages = average_lengths(servers);
+        let named = servers.iter().map(|server| builder.server(server, &weights, &averages)).collect();
+        builder.finish(named, weights)
+    }
+
+    /// How many tools it has.
+    pub fn len(&self) -> usize {
+        self.tools
+    }
+
+    /// Whether it has no tools.
+    pub fn is_empty(&self) -> bool {
+        self.tools == 0
+    }
+
+    pub(super) fn mentions(&self, term: u32) -> &[Mention] {
+        self.mentions.list(term as usize)
+    }
+
+    pub(super) fn name_terms(&self, tool: usize) -> &[u32] {
+        self.names.list(tool)
+    }
+}
+
+/// How much it tells to know something that `some` of `all` tools share.
+pub(super) fn rarity(some: f32, all: usize) -> f32 {
+    (1.0 + (all as f32 - some + 0.5) / (some + 0.5)).ln()
+}
+
+/// Collects mentions tool after tool.
+#[derive(Default)]
+struct Builder {
+    terms: HashMap<Box<str>, u32>,
+    /// Words with their term and how many tools speak of them.
+    words: HashMap<Box<str>, (u32, u32)>,
+    mentions: Vec<(u32, Mention)>,
+    names: Vec<(u32, u32)>,
+    tools: usize,
+    sums: Sums,
+}
+
+impl Builder {
+    fn server(&mut self, server: &IndexedServer, weights: &Weights, averages: &[f32; FIELDS]) -> NamedServer {
+        let first = self.tools;
+        let words = server.terms.words();
+        let terms: Vec<u32> = words.iter().map(|word| self.term(word)).collect();
+        let mut tools_with = vec![0; words.len()];
+        server.terms.for_each_tool(|tool| {
+            self.tool(tool, &terms, weights, averages);
+            tool.counts.iter().for_each(|(word, _)| tools_with[*word as usize] += 1);
+        });
+        for (word, tools) in words.iter().zip(tools_with) {
+            if let Some(known) = self.words.get_mut(word) {
+                known.1 += tools;
+            }
+        }
+        let stems = super::words::words(&server.name).iter().map(|word| stem(word)).collect();
+        NamedServer { stems, first, tools: self.tools - first }
+    }
+
+    fn term(&mut self, word: &str) -> u32 {
+        if let Some((term, _)) = self.words.get(word) {
+            return *term;
+        }
+        let next = number(self.terms.len());
+        let term = *self.terms.entry(stem(word).into_boxed_str()).or_insert(next);
+        self.words.insert(word.into(), (term, 0));
+        term
+    }
+
+    fn tool(&mut self, tool: &ToolTerms, terms: &[u32], weights: &Weights, averages: &[f32; FIELDS]) {
+        let number = number(self.tools);
+        self.tools += 1;
+        let scale: [f32; FIELDS] = std::array::from_fn(|f| {
+            let b = weights.lengths[f];
+            weights.fields[f] / (1.0 - b + b * f32::from(tool.lengths[f]) / averages[f])
+        });
+        self.sums.begin(self.terms.len());
+        for (word, counts) in &tool.counts {
+            let term = terms[*word as usize];
+            if counts[Field::Name as usize] > 0 {
+                self.names.push((number, term));
+            }
+            self.sums.add(term, counts.iter().zip(&scale).map(|(n, scale)| f32::from(*n) * scale).sum());
+        }
+        for term in &self.sums.touched {
+            let sum = self.sums.values[*term as usize];
+            let impact = sum / (weights.saturation + sum);
+            self.mentions.push((*term, Mention { tool: number, impact }));
+        }
+    }
+
+    fn finish(self, servers: Vec<NamedServer>, weights: Weights) -> Index {
+        let mut stems = vec![Box::default(); self.terms.len()];
+        for (stem, term) in &self.terms {
+            stems[*term as usize] = stem.clone();
+        }
+        let mentions = Lists::new(self.terms.len(), &self.mentions);
+        let speaking = |term| -> f32 {
+            mentions.list(term).iter().map(|mention| (mention.impact / weights.speaks).min(1.0)).sum()
+        };
+        let rarity = (0..stems.len()).map(|term| rarity(speaking(term), self.tools)).collect();
+        let names = Lists::new(self.tools, &self.names);
+        let acts_of = |tool| {
+            let mut acts = Acts::default();
+            names.list(tool).iter().for_each(|term: &u32| acts.add_verb(&stems[*term as usize]));
+            acts
+        };
+        Index {
+            servers,
+            tools: self.tools,
+            lexicon: Lexicon::new(self.words),
+            acts: (0..self.tools).map(acts_of).collect(),
+            rarity,
+            mentions,
+            names,
+            terms: self.terms,
+            stems,
+            weights,
+        }
+    }
+}
+
+/// More than that many never come together.
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Sums by term that are empty again at every tool.
+#[derive(Default)]
+struct Sums {
+    values: Vec<f32>,
+    /// When a value was last begun.
+    rounds: Vec<u32>,
+    round: u32,
+    touched: Vec<u32>,
+}
+
+impl Sums {
+    fn begin(&mut self, terms: usize) {
+        self.values.resize(terms, 0.0);
+        self.rounds.resize(terms, 0);
+        self.round += 1;
+        self.touched.clear();
+    }
+
+    fn add(&mut self, term: u32, value: f32) {
+        let at = term as usize;
+        if self.rounds[at] != self.round {
+            self.rounds[at] = self.round;
+            self.values[at] = 0.0;
+            self.touched.push(term);
+        }
+        self.values[at] += value;
+    }
+}
+
+/// Many short lists in one.
+#[derive(Debug)]
+struct Lists<T> {
+    starts: Vec<u32>,
+    items: Vec<T>,
+}
+
+impl<T: Copy + Default> Lists<T> {
+    /// From items with the number of their list; within a list they keep their order.
+    fn new(lists: usize, items: &[(u32, T)]) -> Self {
+        let mut starts = vec![0; lists + 1];
+        for (list, _) in items {
+            starts[*list as usize + 1] += 1;
+        }
+        for list in 0..lists {
+            starts[list + 1] += starts[list];
+        }
+        let mut next = starts.clone();
+        let mut sorted = vec![T::default(); items.len()];
+        for (list, item) in items {
+            let place = &mut next[*list as usize];
+            sorted[*place as usize] = *item;
+            *place += 1;
+        }
+        Self { starts, items: sorted }
+    }
+
+    fn list(&self, list: usize) -> &[T] {
+        &self.items[self.starts[list] as usize..self.starts[list + 1] as usize]
+    }
+}
+
+/// Mean length of each field over the tools that have it.
+fn average_lengths(servers: &[IndexedServer]) -> [f32; FIELDS] {
+    let mut sums = [0u64; FIELDS];
+    let mut tools = [0u64; FIELDS];
+    for server in servers {
+        server.terms.for_each_tool(|tool| {
+            for (f, length) in tool.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
+                sums[f] += u64::from(*length);
+                tools[f] += 1;
+            }
+        });
+    }
+    std::array::from_fn(|f| (sums[f] as f32 / tools[f].max(1) as f32).max(1.0))
+}

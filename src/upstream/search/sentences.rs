@@ -1,0 +1,152 @@
+//! Prose cut into sentences, and the sentences that say nothing because every tool of a server has them.
+
+use std::collections::HashMap;
+
+use crate::upstream::ToolDoc;
+
+/// A sentence is a refrain when this part of a server's tools has it, and at least this many.
+const REFRAIN_PART: usize = 12;
+const REFRAIN_TOOLS: usize = 4;
+
+/// Words before a full stop that do not end a sentence.
+const ABBREVIATIONS: [&str; 10] = ["approx", "cf", "e.g", "eg", "etc", "i.e", "ie", "no", "resp", "vs"];
+
+/// Sentences that many tools of one server repeat.
+#[derive(Debug, Default)]
+pub struct Refrains {
+    tools_with: HashMap<String, usize>,
+    many: usize,
+}
+
+impl Refrains {
+    /// Counts the sentences of all tools of a server.
+    pub fn of(docs: &[ToolDoc]) -> Self {
+        let mut tools_with = HashMap::new();
+        for doc in docs {
+            let mut seen: Vec<String> = sentences(&doc.description).map(normalized).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            for sentence in seen {
+                *tools_with.entry(sentence).or_insert(0) += 1;
+            }
+        }
+        tools_with.retain(|_, count| *count >= REFRAIN_TOOLS);
+        Self { tools_with, many: (docs.len() / REFRAIN_PART).max(REFRAIN_TOOLS) }
+    }
+
+    pub(super) fn contains(&self, sentence: &str) -> bool {
+        !self.tools_with.is_empty()
+            && self.tools_with.get(&normalized(sentence)).is_some_and(|count| *count >= self.many)
+    }
+}
+
+/// The first sentence of a description that says what the tool does; none when there is no such sentence.
+pub fn first_sentence<'a>(description: &'a str, refrains: &Refrains) -> Option<&'a str> {
+    sentences(description).find(|sentence| says_something(sentence) && !refrains.contains(sentence))
+}
+
+/// Headings and numbers of lists do not.
+pub(super) fn says_something(sentence: &str) -> bool {
+    !sentence.ends_with(':') && sentence.split_whitespace().filter(|word| has_letters(word)).nth(1).is_some()
+}
+
+fn has_letters(word: &str) -> bool {
+    word.chars().any(char::is_alphabetic)
+}
+
+fn normalized(sentence: &str) -> String {
+    let mut normalized = String::with_capacity(sentence.len());
+    for word in sentence.split_whitespace() {
+        normalized.extend(word.chars().flat_map(char::to_lowercase));
+        normalized.push(' ');
+    }
+    normalized
+}
+
+/// Cuts prose at ends of sentences and lines.
+pub(super) fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let (sentence, tail) = rest.split_at(sentence_end(rest));
+            rest = tail;
+            let sentence = sentence.trim();
+            if sentence.chars().any(char::is_alphanumeric) {
+                return Some(sentence);
+            }
+        }
+        None
+    })
+}
+
+fn sentence_end(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        let ends = match byte {
+            b'\n' => true,
+            b'.' | b'!' | b'?' | b';' => {
+                bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace) && !is_inside(&text[..at])
+            }
+            _ => false,
+        };
+        if ends {
+            return at + 1;
+        }
+    }
+    text.len()
+}
+
+/// Whether a full stop behind this belongs to a number or an abbreviation.
+fn is_inside(before: &str) -> bool {
+    let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default();
+    word.bytes().all(|b| b.is_ascii_digit()) || ABBREVIATIONS.contains(&word.to_ascii_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str) -> Vec<&str> {
+        sentences(text).collect()
+    }
+
+    fn docs(descriptions: &[&str]) -> Vec<ToolDoc> {
+        let doc = |text: &&str| ToolDoc { description: (*text).into(), ..ToolDoc::default() };
+        descriptions.iter().map(doc).collect()
+    }
+
+    #[test]
+    fn sentences_end_at_stops_and_lines() {
+        assert_eq!(
+            cut("Adds a note. Fails if it exists!\n\nUse `x.y` for 1.5; then stop"),
+            ["Adds a note.", "Fails if it exists!", "Use `x.y` for 1.5;", "then stop"]
+        );
+        assert_eq!(cut(""), [""; 0]);
+        assert_eq!(cut("...\n - \n"), [""; 0]);
+    }
+
+    #[test]
+    fn abbreviations_and_numbers_of_lists_end_nothing() {
+        assert_eq!(
+            cut("Takes a unit (e.g. metres, etc. or feet). Then: 1. Measures."),
+            ["Takes a unit (e.g. metres, etc. or feet).", "Then: 1. Measures."]
+        );
+    }
+
+    #[test]
+    fn the_first_sentence_is_neither_heading_nor_refrain() {
+        let many: Vec<_> =
+            (0..6).map(|i| format!("🛡 Care:\nAsk before use.\nPurpose:\n1. Paints wall {i}.")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        let docs = docs(&many);
+        let refrains = Refrains::of(&docs);
+        assert_eq!(first_sentence(&docs[2].description, &refrains), Some("1. Paints wall 2."));
+        assert_eq!(first_sentence("Care:\n", &refrains), None);
+    }
+
+    #[test]
+    fn three_tools_have_no_refrain() {
+        let docs = docs(&["Ask first. Cuts.", "Ask first. Glues.", "Ask first. Bends."]);
+        assert_eq!(first_sentence(&docs[0].description, &Refrains::of(&docs)), Some("Ask first."));
+    }
+}
