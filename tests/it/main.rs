@@ -23,6 +23,7 @@ mod losses;
 mod mcp;
 mod output;
 mod saved_tools;
+mod servers;
 mod sessions;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     output::register,
     saved_tools::register,
+    servers::register,
     sessions::register,
 ];
 /// Most of a test's time is waiting.

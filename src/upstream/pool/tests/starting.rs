@@ -52,10 +52,12 @@ async fn a_start_that_fails_says_why() {
             &["exit status: 4", "no configuration"][..],
         ),
         (&["--refuse", "-32000"], &["it refused to begin: not me (-32000)"]),
-        (&["--mute", "--stderr", "thinking"], &["it was not ready within 1s", "thinking"]),
+        (&["--mute", "--stderr", "thinking"], &["it was not ready within 3s", "thinking"]),
         (&["--initialize", "[]"], &["its first answer cannot be read"]),
     ] {
-        let bench = Setup::args(args).limits(|limits| limits.startup = Duration::from_secs(1)).start();
+        let is_mute = args.contains(&"--mute");
+        let limit = Duration::from_secs(if is_mute { 3 } else { 60 });
+        let bench = Setup::args(args).limits(|limits| limits.startup = limit).start();
         let error = bench.tools().await.unwrap_err();
         assert!(matches!(error, UpstreamError::Start { .. }), "{error}");
         let text = error.to_string();
@@ -109,7 +111,7 @@ async fn those_who_wait_for_a_start_share_its_failure_and_rests_grow() {
 
 #[tokio::test]
 async fn a_start_goes_on_when_the_first_caller_leaves() {
-    let bench = Bench::with(&["--slow-start", "0.3", "--starts", "starts"]);
+    let bench = Bench::with(&["--slow-start", "1.5", "--starts", "starts"]);
     assert!(tokio::time::timeout(Duration::from_millis(50), bench.call("echo", json!({}))).await.is_err());
     assert_eq!(bench.state(), ServerState::Starting);
     let cancel = CancellationToken::new();
