@@ -25,7 +25,7 @@ pub(crate) struct Rlimits {
 /// and the runtime cannot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnLimits {
-    /// RLIMIT_DATA in bytes, where the runtime cannot set it: see [`Rlimits::data`].
+    /// RLIMIT_DATA in bytes, where the runtime cannot set it: see `Rlimits::data`.
     pub data: Option<u64>,
     /// RLIMIT_AS in bytes: neither engine has a flag for it, and runc does not come up within a small one.
     pub address_space: Option<u64>,

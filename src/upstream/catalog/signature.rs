@@ -8,7 +8,7 @@ use super::types::{ANY, Types};
 use crate::upstream::ToolDoc;
 
 /// Bytes up to which arguments that can be left out are shown.
-const ROOM: usize = 110;
+const ROOM: usize = 95;
 /// Bytes of any signature.
 const MOST: usize = 400;
 /// The same where everything is told.

@@ -3,7 +3,7 @@
 use crate::upstream::search::{Refrains, first_sentence};
 
 /// Bytes of a line.
-const LONGEST: usize = 110;
+const LONGEST: usize = 100;
 /// Less than this behind the last word that fits is cut off with it.
 const SHORTEST: usize = 60;
 

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 const MOST_DEPTH: usize = 6;
 /// Schemas looked at for one expression.
 const MOST_NODES: usize = 200;
+/// Parameters of a tool; nobody calls one with more.
+const MOST_PARAMETERS: usize = 256;
 /// Bytes of a list of allowed values; longer ones are shown by their type.
 const LONGEST_VALUES: usize = 48;
 /// Bytes of the fields of an object; longer ones are cut.
@@ -75,6 +77,9 @@ impl<'a> Types<'a> {
         if let Some(properties) = object.get("properties").and_then(Value::as_object) {
             let required = object.get("required").and_then(Value::as_array);
             for (name, property) in properties {
+                if found.len() == MOST_PARAMETERS {
+                    break;
+                }
                 let required = all && required.is_some_and(|list| list.iter().any(|item| item == name));
                 match found.iter_mut().find(|known| known.name == *name) {
                     Some(known) => known.required |= required,
@@ -390,6 +395,10 @@ mod tests {
             .collect();
         let fan = json!({ "$ref": "#/$defs/d0", "$defs": fan });
         let named = json!({ "properties": { "a\nb\u{1b}[0m\"".repeat(1000): { "type": "integer" } } });
+        let names: Vec<_> = (0..50_000).map(|i| format!("p{i}")).collect();
+        let many: Map<_, _> = names.iter().map(|name| (name.clone(), json!({}))).collect();
+        let many = json!({ "properties": many, "required": names });
+        assert_eq!(Types::of(&many).parameters().len(), MOST_PARAMETERS);
         for schema in [deep, fan, named] {
             let text = type_of(schema);
             assert!(text.len() < 500 && !text.contains(char::is_control), "{text}");

@@ -19,6 +19,8 @@ mod stem;
 mod stop;
 mod synonyms;
 mod terms;
+#[cfg(test)]
+mod tests;
 mod typos;
 mod weights;
 mod words;

@@ -32,6 +32,8 @@ pub const FIELDS: usize = 6;
 
 /// Words of each field that count: what comes later is examples.
 const MOST_WORDS: [u16; FIELDS] = [48, 48, 64, 400, 160, 500];
+/// Words of all tools of a server; those that come later count by their names and first sentences.
+const MOST_WORDS_OF_A_SERVER: usize = 1_000_000;
 /// How deep and how wide a schema is looked through.
 const MOST_DEPTH: usize = 6;
 const MOST_NODES: usize = 600;
@@ -65,7 +67,15 @@ impl Terms {
     /// Takes the documentation of all tools of a server apart.
     pub fn of(docs: &[ToolDoc], refrains: &Refrains) -> Self {
         let mut ids = HashMap::new();
-        let tools: Vec<_> = docs.iter().map(|doc| Tally::of(doc, refrains, &mut ids)).collect();
+        let mut room = MOST_WORDS_OF_A_SERVER;
+        let tools: Vec<_> = docs
+            .iter()
+            .map(|doc| {
+                let tool = Tally::of(doc, refrains, &mut ids, room > 0);
+                room = room.saturating_sub(tool.lengths.iter().map(|length| usize::from(*length)).sum());
+                tool
+            })
+            .collect();
         let mut words: Vec<(String, u32)> = ids.into_iter().collect();
         words.sort_unstable();
         let mut places = vec![0; words.len()];
@@ -182,7 +192,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn of(doc: &ToolDoc, refrains: &Refrains, ids: &'a mut HashMap<String, u32>) -> ToolTerms {
+    fn of(doc: &ToolDoc, refrains: &Refrains, ids: &'a mut HashMap<String, u32>, whole: bool) -> ToolTerms {
         let mut tally = Self { ids, counts: HashMap::new(), lengths: [0; FIELDS], nodes: MOST_NODES };
         tally.add(Field::Name, &doc.name);
         if let Some(title) = &doc.title {
@@ -194,27 +204,26 @@ impl<'a> Tally<'a> {
                 tally.add(Field::Lead, sentence);
                 tally.add_glued(&doc.name, sentence);
                 field = Field::Text;
-            } else {
+            } else if whole {
                 tally.add(Field::Text, sentence);
             }
         }
-        tally.schema(&doc.input_schema, MOST_DEPTH);
+        if whole {
+            tally.schema(&doc.input_schema, MOST_DEPTH);
+        }
         ToolTerms { lengths: tally.lengths, counts: tally.counts.into_iter().collect() }
     }
 
     /// Names like `xreadgroup` hold words that the first sentence has.
     fn add_glued(&mut self, name: &str, lead: &str) {
-        let mut names = Vec::new();
-        for_each_word(name, |word| names.push(word.to_owned()));
-        let mut glued: Vec<String> = Vec::new();
-        for_each_word(lead, |word| {
-            let is_inside = |name: &String| {
+        let names = first_words(name, Field::Name);
+        let is_inside = |word: &String| {
+            let in_name = |name: &String| {
                 name.contains(word) && (!name.starts_with(word) || name.len() > word.len() + LONGEST_ENDING)
             };
-            if word.len() >= SHORTEST_GLUED && !is_stop_word(word) && names.iter().any(is_inside) {
-                glued.push(word.to_owned());
-            }
-        });
+            word.len() >= SHORTEST_GLUED && !is_stop_word(word) && names.iter().any(in_name)
+        };
+        let mut glued: Vec<String> = first_words(lead, Field::Lead).into_iter().filter(is_inside).collect();
         glued.sort_unstable();
         glued.dedup();
         glued.iter().for_each(|word| self.count(Field::Name as usize, word));
@@ -279,6 +288,17 @@ impl<'a> Tally<'a> {
     }
 }
 
+/// The words of a text that count in a field.
+fn first_words(text: &str, field: Field) -> Vec<String> {
+    let mut words = Vec::new();
+    for_each_word(text, |word| {
+        if words.len() < MOST_WORDS[field as usize].into() {
+            words.push(word.to_owned());
+        }
+    });
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -329,6 +349,18 @@ mod tests {
     }
 
     #[test]
+    fn run_together_names_are_looked_into() {
+        let terms = terms_of(&[ToolDoc {
+            name: "xreadgroup commits".into(),
+            description: "Read as one of a group of commit readers.".into(),
+            ..ToolDoc::default()
+        }]);
+        assert_eq!(fields_of(&terms, "group"), [1, 0, 1, 0, 0, 0]);
+        assert_eq!(fields_of(&terms, "read"), [1, 0, 1, 0, 0, 0]);
+        assert_eq!(fields_of(&terms, "commit"), [0, 0, 1, 0, 0, 0], "a form of the word itself");
+    }
+
+    #[test]
     fn they_come_back_from_the_disk() {
         let terms = terms_of(&[doc(), ToolDoc::default(), ToolDoc { name: "x".into(), ..doc() }]);
         let mut writer = Writer::default();
@@ -355,6 +387,21 @@ mod tests {
                 assert_eq!(tools, 2);
             }
         }
+    }
+
+    #[test]
+    fn a_hostile_server_has_only_so_many_words() {
+        let doc = |tool: u32| ToolDoc {
+            name: format!("tool{tool}"),
+            description: (0..500).map(|word| format!("w{tool}x{word} ")).collect(),
+            ..ToolDoc::default()
+        };
+        let docs: Vec<_> = (0..2200).map(doc).collect();
+        let terms = Terms::of(&docs, &Refrains::default());
+        assert!(terms.words.len() < MOST_WORDS_OF_A_SERVER + 100_000, "{}", terms.words.len());
+        let mut last = ToolTerms::default();
+        terms.for_each_tool(|tool| last.lengths = tool.lengths);
+        assert_eq!(last.lengths, [1, 0, 64, 0, 0, 0]);
     }
 
     #[test]

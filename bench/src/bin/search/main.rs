@@ -19,6 +19,9 @@ use serde_json::json;
 use crate::data::{Query, Server};
 use crate::metrics::{Metrics, Ranking};
 
+/// Queries and what the set is called.
+type QuerySet = (String, Vec<Query>);
+
 /// The results that a ranking is judged by.
 const DEPTH: usize = 20;
 
@@ -46,7 +49,7 @@ enum Command {
     },
     /// How fast it is, at the size of the catalogue and at 10,000 tools.
     Time {
-        /// A folder with `catalog.json`.
+        /// A folder with `catalog.json` and `queries*.json`.
         folder: Option<PathBuf>,
     },
 }
@@ -67,30 +70,28 @@ fn main() -> ExitCode {
 fn run(command: Command) -> io::Result<String> {
     match command {
         Command::Eval { folder, queries, misses, results } => {
-            let (servers, sets) = match &folder {
-                Some(folder) => (data::read_servers(folder)?, query_sets(folder, queries)?),
-                None => (own::servers(), vec![("our own".into(), own::queries())]),
-            };
+            let (servers, sets) = read_all(folder.as_deref(), queries)?;
             evaluate(&servers, &sets, misses, results.as_deref())
         }
         Command::Time { folder } => {
-            let servers = folder.as_deref().map_or_else(|| Ok(own::servers()), data::read_servers)?;
-            timing::measure(&servers)
+            let (servers, sets) = read_all(folder.as_deref(), None)?;
+            let queries: Vec<Query> = sets.into_iter().flat_map(|(_, queries)| queries).collect();
+            timing::measure(&servers, &queries)
         }
     }
 }
 
-fn query_sets(folder: &Path, file: Option<PathBuf>) -> io::Result<Vec<(String, Vec<Query>)>> {
-    let files = match file {
-        Some(file) => vec![file],
-        None => data::query_files(folder)?,
-    };
-    files.iter().map(|file| Ok((file.display().to_string(), data::read_queries(file)?))).collect()
+/// The servers of a folder and the sets of queries over them; without a folder our own.
+fn read_all(folder: Option<&Path>, queries: Option<PathBuf>) -> io::Result<(Vec<Server>, Vec<QuerySet>)> {
+    let Some(folder) = folder else { return Ok((own::servers(), vec![("our own".into(), own::queries())])) };
+    let files = queries.map_or_else(|| data::query_files(folder), |file| Ok(vec![file]))?;
+    let read = |file: &PathBuf| Ok((file.display().to_string(), data::read_queries(file)?));
+    Ok((data::read_servers(folder)?, files.iter().map(read).collect::<io::Result<_>>()?))
 }
 
 fn evaluate(
     servers: &[Server],
-    sets: &[(String, Vec<Query>)],
+    sets: &[QuerySet],
     misses: bool,
     results: Option<&Path>,
 ) -> io::Result<String> {

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use codebridge::upstream::catalog::{About, Catalog, Detail, ListedServer};
 
-use crate::data::Server;
-use crate::own;
+use crate::data::{Query, Server};
 
 /// The size that the bounds are for.
 const MANY: usize = 10_000;
@@ -23,16 +22,16 @@ impl Table {
     }
 }
 
-pub(crate) fn measure(servers: &[Server]) -> io::Result<String> {
+pub(crate) fn measure(servers: &[Server], queries: &[Query]) -> io::Result<String> {
     let mut table = Table("| figure | tools | measured | bound |\n|---|---|---|---|\n".into());
     // The larger one first: its first search is the first of the process.
     for tools in [MANY, servers.iter().map(|server| server.docs.len()).sum()] {
-        at_size(servers, tools, &mut table)?;
+        at_size(servers, queries, tools, &mut table)?;
     }
     Ok(table.0)
 }
 
-fn at_size(servers: &[Server], tools: usize, table: &mut Table) -> io::Result<()> {
+fn at_size(servers: &[Server], queries: &[Query], tools: usize, table: &mut Table) -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let started = Instant::now();
     let listed = fill(&Catalog::at(folder.path().to_owned()), servers, tools);
@@ -58,7 +57,7 @@ fn at_size(servers: &[Server], tools: usize, table: &mut Table) -> io::Result<()
     table.row("first search", tools, &milliseconds(started.elapsed()), bound);
     assert!(found.unknown.is_empty());
 
-    searches(&catalog, &listed, tools, table);
+    searches(&catalog, &listed, queries, tools, table);
     Ok(())
 }
 
@@ -80,12 +79,11 @@ fn fill(catalog: &Catalog, servers: &[Server], tools: usize) -> Vec<ListedServer
     listed
 }
 
-fn searches(catalog: &Catalog, listed: &[ListedServer], tools: usize, table: &mut Table) {
-    let queries = own::queries();
+fn searches(catalog: &Catalog, listed: &[ListedServer], queries: &[Query], tools: usize, table: &mut Table) {
     let mut times = Vec::new();
     let mut sizes = Vec::new();
     for round in 0..ROUNDS {
-        for query in &queries {
+        for query in queries {
             let started = Instant::now();
             let found = catalog.search(listed, &query.text, 5);
             let items: Vec<_> =
