@@ -34,6 +34,8 @@ pub struct Listed {
     pub server: Arc<Server>,
     /// What the server is doing.
     pub state: ServerState,
+    /// How many tools it said that it has, if it runs.
+    pub tools: Option<usize>,
 }
 
 impl Upstream {
@@ -79,12 +81,11 @@ impl Upstream {
     pub fn list(&self) -> Vec<Listed> {
         let snapshot = self.snapshot();
         let listed = |server: &Arc<Server>| {
-            let state = if server.definition.is_ok() {
-                self.0.pool.state(&server.name)
-            } else {
-                ServerState::Stopped
+            let (state, tools) = match &server.definition {
+                Ok(_) => self.0.pool.state(&server.name),
+                Err(_) => (ServerState::Stopped, None),
             };
-            Listed { server: Arc::clone(server), state }
+            Listed { server: Arc::clone(server), state, tools }
         };
         snapshot.servers.iter().chain(&snapshot.skipped).map(listed).collect()
     }

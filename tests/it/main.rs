@@ -26,6 +26,7 @@ mod losses;
 mod mcp;
 mod output;
 mod saved_tools;
+mod servers;
 mod sessions;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     output::register,
     saved_tools::register,
+    servers::register,
     sessions::register,
 ];
 /// Most of a test's time is waiting.

@@ -166,7 +166,7 @@ mod tests {
         let scope = Scope {
             environment: &environment,
             home: Some(Path::new("/home/u")),
-            cwd: Path::new("/work/dir"),
+            cwd: Path::new("/here/dir"),
             bare_braces,
         };
         scope.expand_path(text)
@@ -189,7 +189,7 @@ mod tests {
             ("~/${A}", "/home/u/1"),
             ("~other/x", "~other/x"),
             ("a~", "a~"),
-            ("${userHome}${/}${workspaceFolder}:${workspaceFolderBasename}", "/home/u//work/dir:dir"),
+            ("${userHome}${/}${workspaceFolder}:${workspaceFolderBasename}", "/home/u//here/dir:dir"),
             ("${}", "${}"),
             ("${not a name}", "${not a name}"),
             ("${A", "${A"),

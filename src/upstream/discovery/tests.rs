@@ -88,7 +88,8 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
 
 #[test]
 fn no_file_means_no_server_and_no_word() {
-    let snapshot = Home::new().snapshot();
+    let home = Home::new();
+    let snapshot = home.snapshot();
     assert!(snapshot.servers.is_empty() && snapshot.skipped.is_empty() && snapshot.warnings.is_empty());
 }
 

@@ -189,6 +189,12 @@ impl Connection {
         Ok(list)
     }
 
+    /// How many tools there are, if that was asked.
+    pub(super) fn known_tools(&self) -> Option<usize> {
+        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        tools.as_ref().map(|(_, list)| list.tools.len())
+    }
+
     async fn list_tools(
         &self,
         limits: &Limits,

@@ -122,15 +122,15 @@ impl Pool {
         lease.connection.tools(self.limits(), wanted.cancel).await
     }
 
-    /// What a server is doing.
-    pub(in crate::upstream) fn state(&self, name: &str) -> ServerState {
+    /// What a server is doing, and how many tools it has, if that was asked.
+    pub(in crate::upstream) fn state(&self, name: &str) -> (ServerState, Option<usize>) {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(entry) = entries.get(name) else { return ServerState::Stopped };
-        let Ok(state) = entry.state.try_lock() else { return ServerState::Starting };
+        let Some(entry) = entries.get(name) else { return (ServerState::Stopped, None) };
+        let Ok(state) = entry.state.try_lock() else { return (ServerState::Starting, None) };
         match &state.connection {
-            Some(connection) if !connection.has_gone() => ServerState::Running,
-            _ if state.last_failure.is_some() => ServerState::Failed,
-            _ => ServerState::Stopped,
+            Some(connection) if !connection.has_gone() => (ServerState::Running, connection.known_tools()),
+            _ if state.last_failure.is_some() => (ServerState::Failed, None),
+            _ => (ServerState::Stopped, None),
         }
     }
 

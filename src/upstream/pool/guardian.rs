@@ -41,17 +41,19 @@ impl Guardian {
         Self { program, child: Mutex::default() }
     }
 
+    /// Starts it, unless it runs: before there is anything to guard.
+    pub(super) async fn start(&self) {
+        let mut child = self.child.lock().await;
+        let Some(program) = self.program.as_ref().filter(|_| child.is_none()) else { return };
+        match spawn_guardian(&CommandLine::new(program).arg(SUBCOMMAND)) {
+            Ok(started) => *child = Some(started),
+            Err(error) => tracing::warn!(%error, "no guardian for servers"),
+        }
+    }
+
     /// Has it know a process group.
     pub(super) async fn watch(&self, group: Pid) {
-        let mut child = self.child.lock().await;
-        if child.is_none() {
-            let Some(program) = &self.program else { return };
-            match spawn_guardian(&CommandLine::new(program).arg(SUBCOMMAND)) {
-                Ok(started) => *child = Some(started),
-                Err(error) => tracing::warn!(%error, "no guardian for servers"),
-            }
-        }
-        tell(&mut child, '+', group).await;
+        tell(&mut *self.child.lock().await, '+', group).await;
     }
 
     /// Has it forget a process group.

@@ -74,6 +74,7 @@ pub(super) async fn start(
         .ok_or_else(|| SpawnError::NotFound(command.to_owned()))?;
     let line = CommandLine::new(&program).args(args);
     let run_error = |source| SpawnError::Run { program: program.clone(), source };
+    guardian.start().await;
     let mut child = spawn_in(&line, environment, Some(folder)).map_err(run_error)?;
     let stderr = StderrTail::default();
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -84,9 +85,7 @@ pub(super) async fn start(
     let stop = CancellationToken::new();
     let (tell_end, ended) = watch::channel(None);
     let life = Life { draining, stop: stop.clone(), tell_end, gone, guardian: Arc::clone(guardian) };
-    if let Some(group) = group_of(&child) {
-        guardian.watch(group).await;
-    }
+    // Nothing is awaited between its start and this: whoever gives up waiting must not leave it alone.
     tokio::spawn(life.supervise(child));
     Ok((ServerProcess { stop, ended, stderr }, stdin, stdout))
 }
@@ -116,6 +115,9 @@ impl Life {
     /// Waits for the end, or brings it about: by the end of input, then SIGTERM, then SIGKILL, for the whole group.
     async fn supervise(mut self, mut child: Child) {
         let group = group_of(&child);
+        if let Some(group) = group {
+            self.guardian.watch(group).await;
+        }
         tokio::select! {
             _ = child.wait() => {}
             () = self.stop.cancelled() => {

@@ -119,12 +119,15 @@ fn is_telling(name: &str) -> bool {
     TELLING.iter().any(|part| name.contains(part))
 }
 
-/// Long, of letters and digits, with no word of a path or a sentence in it.
+/// One long word of letters of both cases and digits, or of hexadecimal digits: no name, version or path looks so.
 fn looks_random(value: &str) -> bool {
-    value.len() >= 20
-        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+=".contains(&byte))
-        && value.bytes().filter(u8::is_ascii_digit).count() >= 4
-        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+    let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
+    let is_mixed = value.len() >= 20
+        && count(u8::is_ascii_digit) >= 3
+        && count(u8::is_ascii_uppercase) >= 3
+        && count(u8::is_ascii_lowercase) >= 3;
+    let is_hex = count(u8::is_ascii_hexdigit) >= 32;
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) && (is_mixed || is_hex)
 }
 
 #[cfg(test)]
@@ -174,6 +177,24 @@ mod tests {
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
             "[url] [key] '[Authorization]' [Authorization] [X-Id] h"
         );
+    }
+
+    #[test]
+    fn names_and_versions_do_not_look_like_credentials() {
+        for value in [
+            "mcp-server-git==2026.10.19",
+            "/home/me/Project1234/SomeWhereElse",
+            "project-1234-staging-eu-west-1",
+        ] {
+            assert!(!looks_random(value), "{value}");
+        }
+        for value in [
+            "ghp_0123456789abcdefXYZ",
+            "0123456789abcdef0123456789abcdef",
+            "2f1c9a52-0c5f-4a51-9b1c-3a8f0f6f2b10",
+        ] {
+            assert!(looks_random(value), "{value}");
+        }
     }
 
     #[test]

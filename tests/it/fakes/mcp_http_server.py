@@ -15,7 +15,9 @@ import urllib.parse
 sessions = {}
 streams = {}
 requests = []
+answers = {}
 lock = threading.Lock()
+arrived = threading.Condition()
 
 
 def result_of(method, params):
@@ -80,6 +82,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(202)
             self.answer(message, lambda text: streams[rest].put(text))
         elif message.get("id") is None or "method" not in message:
+            with arrived:
+                answers[message.get("id")] = {key: message[key] for key in ("result", "error") if key in message}
+                arrived.notify_all()
             self.reply(202)
         elif kind == "session":
             self.in_session(message)
@@ -115,6 +120,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return put(arguments["text"].replace("ID", str(id)))
             if params["name"] == "none":
                 return
+            if params["name"] == "ask":
+                put(json.dumps({"jsonrpc": "2.0", "id": f"ask-{id}", "method": arguments["method"], "params": {"a": 1}}))
+                with arrived:
+                    arrived.wait_for(lambda: f"ask-{id}" in answers, timeout=20)
+                arguments = answers.get(f"ask-{id}")
             if params["name"] == "progress":
                 token = params["_meta"]["progressToken"]
                 for step in (1, 2, 3):

@@ -29,6 +29,7 @@ options.add_argument("--cursor", choices=["good", "same", "endless"], default="g
 options.add_argument("--no-tools", action="store_true", help="does not know tools/list")
 options.add_argument("--ignore-eof", action="store_true")
 options.add_argument("--ignore-term", action="store_true")
+options.add_argument("--pids", metavar="FILE", help="writes its process id and its child's there, when it is ready")
 options.add_argument("--grandchild", action="store_true", help="has a child that ignores everything")
 options = options.parse_args()
 
@@ -198,6 +199,10 @@ grandchild = None
 if options.grandchild:
     ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     grandchild = subprocess.Popen([sys.executable, "-c", ignore])
+if options.pids:
+    with open(options.pids + ".new", "w") as pids:
+        pids.write(f"{os.getpid()} {grandchild.pid if grandchild else ''}")
+    os.rename(options.pids + ".new", options.pids)
 for line in sys.stdin:
     handle(json.loads(line))
 while options.ignore_eof:

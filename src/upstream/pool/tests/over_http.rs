@@ -126,6 +126,16 @@ async fn progress_and_changes_come_over_http() {
 }
 
 #[tokio::test]
+async fn questions_over_http_are_answered() {
+    let web = Web::with("/events", json!({})).await;
+    let answer = web.bench.call("ask", json!({ "method": "elicitation/create" })).await.unwrap();
+    let answer = &answer.value().unwrap()["structuredContent"]["arguments"];
+    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("'elicitation/create' is not supported"));
+    web.end().await;
+}
+
+#[tokio::test]
 async fn a_session_that_expired_is_begun_anew_and_ended_at_the_end() {
     let web = Web::with("/session", json!({})).await;
     web.bench.call("expire", json!({})).await.unwrap();
