@@ -156,6 +156,8 @@ pub(super) struct Interpreter {
     /// What came between runs, for the next one.
     early: Early,
     limits: HeldLimits,
+    /// What the guest offered before any user code ran.
+    offered: Option<Vec<u8>>,
 }
 
 impl Interpreter {
@@ -184,7 +186,8 @@ impl Interpreter {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
         let limits = sandbox.held();
-        let mut starting = Self { sandbox, frames, writer, events, early: Early::default(), limits };
+        let mut starting =
+            Self { sandbox, frames, writer, events, early: Early::default(), limits, offered: None };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
             () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
@@ -205,6 +208,7 @@ impl Interpreter {
             match self.events.recv().await {
                 Some(Event::Frame(FromGuest::Hello(PROTOCOL))) => return Ok(()),
                 Some(Event::Frame(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
+                Some(Event::Frame(FromGuest::Parts(parts))) => self.offered = Some(parts),
                 Some(Event::Frame(frame)) => self.early.take(frame),
                 Some(Event::Broken(FrameError::Io(_)) | Event::Closed) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
@@ -213,6 +217,11 @@ impl Interpreter {
                 Some(Event::Broken(error)) => return Err(StartError::Frame(error)),
             }
         }
+    }
+
+    /// The parts of the guest in compiled form, if it offered them when it started.
+    pub(super) fn take_offered(&mut self) -> Option<Vec<u8>> {
+        self.offered.take()
     }
 
     /// Who holds which limit of the sandbox.
@@ -367,7 +376,7 @@ impl Running {
                     )));
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
-                FromGuest::Hello(_) | FromGuest::Notice(_) | FromGuest::Query(..) => {}
+                FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) | FromGuest::Query(..) => {}
             },
             Some(Event::Broken(FrameError::Io(error))) => {
                 return lost(Loss::Vanished(format!("the sandbox went away: {error}")));

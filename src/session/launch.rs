@@ -14,6 +14,7 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::bytecode::Bytecode;
 use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
 use super::queries::Queries;
@@ -75,6 +76,7 @@ pub(super) struct Launcher {
     detector: Detector,
     state: StateDir,
     roots: Roots,
+    bytecode: Bytecode,
     home: OnceCell<Home>,
     /// Things to say once, with the first result.
     warned_of_fallback: Mutex<bool>,
@@ -117,6 +119,7 @@ impl Launcher {
             detector: Detector::new(wish, roots, cache_dir()),
             state: StateDir::usual(),
             roots: Roots::usual(),
+            bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             home: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
             swept_engine: AtomicBool::new(false),
@@ -219,12 +222,23 @@ impl Launcher {
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();
-        let blob = guest::blob(own.data, own.address_space, own.processes);
+        let blob = guest::blob(&guest::Start {
+            data: own.data,
+            address_space: own.address_space,
+            processes: own.processes,
+            wants_compiled: self.bytecode.keeps(),
+            compiled: self.bytecode.load(&choice.root),
+        });
         let tools = queries.tools().load();
         let started =
             Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;
         let (sandbox, error) = match started {
-            Ok(interpreter) => return Ok(interpreter),
+            Ok(mut interpreter) => {
+                if let Some(offered) = interpreter.take_offered() {
+                    self.bytecode.keep(&choice.root, &offered);
+                }
+                return Ok(interpreter);
+            }
             Err(failed) => failed,
         };
         let attempt = match error {

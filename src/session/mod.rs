@@ -6,6 +6,7 @@
 //! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ report
 //! ```
 
+mod bytecode;
 mod frames;
 mod guardian;
 mod interpreter;

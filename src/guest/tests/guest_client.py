@@ -45,8 +45,9 @@ BOOT = source("boot.txt").decode()
 
 
 @functools.lru_cache(maxsize=None)
-def blob(settings=""):
-    parts = [(name, source(name + ".py")) for name in PARTS]
+def blob(settings="", compiled=None):
+    parts = [("compiled", compiled)] if compiled is not None else []
+    parts += [(name, source(name + ".py")) for name in PARTS]
     contents = " ".join("%s %d" % (name, len(text)) for name, text in parts)
     body = ("%s\n%s\n" % (settings, contents)).encode() + b"".join(text for _, text in parts)
     return len(body).to_bytes(8, "big") + body
@@ -85,7 +86,7 @@ class Result:
 
 
 class Guest:
-    def __init__(self, settings="", prefix=(), python=None, stderr=None):
+    def __init__(self, settings="", prefix=(), python=None, stderr=None, compiled=None):
         self.process = subprocess.Popen(
             [*prefix, *(python or PYTHON), "-B", "-c", BOOT],
             stdin=subprocess.PIPE,
@@ -103,9 +104,9 @@ class Guest:
         self.frames = []
         self.queries = []
         self.answers = {}
-        self.hello = self.end = None
+        self.hello = self.end = self.offered = None
         self.run_number = 0
-        self.send_raw(blob(settings))
+        self.send_raw(blob(settings, compiled))
 
     def __enter__(self):
         return self
@@ -172,7 +173,7 @@ class Guest:
     def receive(self, deadline):
         ready, _, _ = select.select([self.source], [], [], max(0, deadline - time.monotonic()))
         if not ready:
-            raise AssertionError("nothing from the guest for a long time; so far: %r" % dict(self.results))
+            raise AssertionError("nothing from the guest for a long time; so far: %.4000r" % dict(self.results))
         data = os.read(self.source, 1 << 20)
         if not data:
             self.end = Ended(self.end, self.process.wait(PATIENCE))
@@ -207,6 +208,8 @@ class Guest:
             self.done.add(number)
         elif kind == b"Q":
             self.answer(number, json.loads(payload))
+        elif kind == b"P":
+            self.offered = payload
         elif kind == b"H":
             self.hello = payload.decode()
         elif kind == b"X":
