@@ -205,10 +205,10 @@ class Asker:
             self.future.set_result(None)
 
 
-async def ask(method, params):
+async def ask(method, params, **how):
     """As queries.ask, but other tasks of the running loop go on meanwhile."""
     queries = guest.part("queries")
-    payload = queries.encode(method, params)
+    payload = queries.encode(method, params, how.get("default"))
     asker = Asker()
     number = None
     try:
@@ -219,9 +219,9 @@ async def ask(method, params):
     finally:
         with interrupts:
             if number is not None:
-                channel.asked.pop(number, None)
+                queries.forget(number)
                 watch(asker.loop, -1)
-    return queries.decode(asker.answer)
+    return queries.decode(asker.answer, how["parse"]) if "parse" in how else queries.decode(asker.answer)
 
 
 # Loop -> number of queries that are awaited in it.

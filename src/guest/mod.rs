@@ -16,6 +16,8 @@ const PARTS: &[(&str, &str)] = &[
     ("queries", include_str!("queries.py")),
     ("report", include_str!("report.py")),
     ("runtime", include_str!("runtime.py")),
+    ("servers", include_str!("servers.py")),
+    ("values", include_str!("values.py")),
     ("namespace", include_str!("namespace.py")),
     ("interrupts", include_str!("interrupts.py")),
     ("channel", include_str!("channel.py")),

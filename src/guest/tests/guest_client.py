@@ -26,6 +26,8 @@ PARTS = (
     "report",
     "imports",
     "runtime",
+    "servers",
+    "values",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.
@@ -102,7 +104,7 @@ class Guest:
         self.results = collections.defaultdict(Result)
         self.done = set()
         self.frames = []
-        self.queries = []
+        self.queries, self.withdrawn = [], []
         self.answers = {}
         self.hello = self.end = self.offered = None
         self.run_number = 0
@@ -208,6 +210,8 @@ class Guest:
             self.done.add(number)
         elif kind == b"Q":
             self.answer(number, json.loads(payload))
+        elif kind == b"W":
+            self.withdrawn.append(number)
         elif kind == b"P":
             self.offered = payload
         elif kind == b"H":
@@ -224,9 +228,12 @@ class Guest:
             self.send(b"A", number, json.dumps({"error": "no such method: %s" % query["method"]}))
             return
         value = answer(query["params"]) if callable(answer) else answer
-        if value is not LATER:
+        if isinstance(value, Refusal):
+            self.send(b"A", number, json.dumps(value._asdict()))
+        elif value is not LATER:
             self.send(b"A", number, json.dumps({"ok": value}))
 
 
+Refusal = collections.namedtuple("Refusal", "error kind", defaults=[None])
 # An answer that the test sends itself.
 LATER = object()
