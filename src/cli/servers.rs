@@ -14,7 +14,7 @@ use crate::error::Exit;
 use crate::housekeeping::columns;
 use crate::settings::{Environment, Settings};
 use crate::upstream::discovery::Launch;
-use crate::upstream::{Listed, Upstream, UpstreamError};
+use crate::upstream::{Listed, Upstream};
 
 /// One definition, as it is shown. Nothing of its arguments, environment or headers: they hold credentials.
 #[derive(Debug, Serialize)]
@@ -94,7 +94,7 @@ pub(super) async fn call(settings: &Settings, environment: &Environment, args: C
     let upstream = Upstream::without_answers(settings, environment.clone());
     let stop = CancellationToken::new();
     let work = async {
-        let result = call_by_any_name(&upstream, server, tool, arguments, &stop).await;
+        let result = upstream.call(server, tool, arguments, None, &stop).await;
         upstream.shutdown().await;
         result
     };
@@ -109,17 +109,4 @@ pub(super) async fn call(settings: &Settings, environment: &Environment, args: C
         (Some(Err(error)), None) => complain(&error, None, Exit::Server),
         (_, told) => told.unwrap_or(Exit::Interrupted).into(),
     }
-}
-
-/// A tool may be named as its server names it, or as Python does.
-async fn call_by_any_name(
-    upstream: &Upstream,
-    server: &str,
-    tool: &str,
-    arguments: Map<String, Value>,
-    stop: &CancellationToken,
-) -> Result<crate::upstream::CallOutcome, UpstreamError> {
-    let tools = upstream.tools(server, stop).await?;
-    let name = tools.get(tool).map_or(tool, |known| known.name.as_str());
-    upstream.call(server, name, arguments, None, stop).await
 }
