@@ -4,6 +4,7 @@
 
 __all__ = [
     "MCPArgumentError",
+    "MCPAttributeError",
     "MCPError",
     "call_tool",
     "call_tool_sync",
@@ -37,8 +38,8 @@ class MCPArgumentError(MCPError, TypeError):
     """A tool does not take such arguments; it was not called."""
 
 
-class _MissingTool(MCPError, AttributeError):
-    pass
+class MCPAttributeError(MCPError, AttributeError):
+    """A server has no such tool."""
 
 
 def __getattr__(name):

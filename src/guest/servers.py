@@ -107,7 +107,7 @@ def tool_function(server, name):
         doc = runtime._ask("tool", {"server": server._codebridge_name, "tool": name})
     except runtime.MCPError as error:
         if getattr(error, "kind", None) == "tool":
-            raise runtime._MissingTool(str(error)) from None
+            raise runtime.MCPAttributeError(str(error)) from None
         raise
     tool, parameters = doc["tool"], doc["parameters"]
 

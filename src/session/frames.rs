@@ -89,6 +89,8 @@ pub(super) enum FromGuest {
     Done(u32, DoneStatus, i32, String),
     /// A question of the guest, as JSON.
     Query(u32, Vec<u8>),
+    /// Nobody waits for the answer to that query any more.
+    Withdraw(u32),
     /// The interpreter is gone.
     End(InterpreterEnd),
 }
@@ -137,6 +139,7 @@ fn limit_of(kind: u8) -> Option<u32> {
         b'Q' => Some(64 << 20),
         b'D' => Some(64 << 10),
         b'H' | b'X' => Some(4 << 10),
+        b'W' => Some(0),
         _ => None,
     }
 }
@@ -173,6 +176,7 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
         b'P' => FromGuest::Parts(payload),
         b'N' => FromGuest::Notice(in_our_name(&text(payload))),
         b'Q' => FromGuest::Query(id, payload),
+        b'W' => FromGuest::Withdraw(id),
         b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
         b'D' => parse_done(id, &in_our_name(&text(payload)))?,
         b'X' => FromGuest::End(parse_end(&text(payload))?),

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::bytecode::Bytecode;
 use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
+use super::lending::Lending;
 use super::queries::Queries;
 use super::roots::Roots;
 use super::{Failure, Progress};
@@ -162,10 +163,11 @@ impl Launcher {
     pub(super) async fn start(
         &self,
         queries: &Arc<Queries>,
+        lending: &Arc<Lending>,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
-        let start = self.start_quietly(queries, progress, cancel);
+        let start = self.start_quietly(queries, lending, progress, cancel);
         tokio::pin!(start);
         if let Ok(done) = tokio::time::timeout(SLOW_START, &mut start).await {
             return done;
@@ -177,6 +179,7 @@ impl Launcher {
     async fn start_quietly(
         &self,
         queries: &Arc<Queries>,
+        lending: &Arc<Lending>,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
@@ -189,7 +192,7 @@ impl Launcher {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, home, queries, cancel).await {
+            let refusal = match self.start_with(&choice, home, queries, lending, cancel).await {
                 Ok(interpreter) => {
                     if !self.swept_engine.swap(true, Ordering::Relaxed) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
@@ -212,6 +215,7 @@ impl Launcher {
         choice: &Choice,
         home: &Home,
         queries: &Arc<Queries>,
+        lending: &Arc<Lending>,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
         self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
@@ -230,8 +234,8 @@ impl Launcher {
             compiled: self.bytecode.load(&choice.root),
         });
         let tools = queries.tools().load();
-        let started =
-            Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;
+        let (queries, lending) = (Arc::clone(queries), Arc::clone(lending));
+        let started = Interpreter::start(sandbox, blob, tools, queries, lending, START_LIMIT, cancel).await;
         let (sandbox, error) = match started {
             Ok(mut interpreter) => {
                 if let Some(offered) = interpreter.take_offered() {
