@@ -72,7 +72,12 @@ def forget_boot():
 
 
 def become_interpreter(down, up, out, err):
+    import _signal
+
     os.setpgid(0, 0)
+    for number in _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTERM:
+        # Whoever started the runtime may ignore some, and child processes would go on ignoring them.
+        _signal.signal(number, _signal.SIG_DFL)
     os.dup2(out, 1)
     os.dup2(err, 2)
     descriptors = private_descriptors((down, up, out, err))

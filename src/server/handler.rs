@@ -73,7 +73,7 @@ impl<P: RunPython> Bridge<P> {
 }
 
 impl<P: RunPython> ServerHandler for Bridge<P> {
-    #[allow(deprecated, reason = "clients of the versions before 2026-07-28 hear what servers log")]
+    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 hear what servers log")]
     fn get_info(&self) -> ServerConfig {
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_resources().enable_logging().build();
@@ -95,7 +95,7 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
         Ok(result)
     }
 
-    #[allow(deprecated, reason = "clients of the versions before 2026-07-28 may ask for it")]
+    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 may ask for it")]
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
