@@ -9,7 +9,7 @@ NODE_PACKAGES_OF=2026-11-20
 
 python_packages() {
     local venv=$1 list=$2
-    python3 -m venv "$venv"
+    /usr/bin/python3 -m venv "$venv"
     "$venv/bin/python" -m pip --quiet install --no-input --no-deps --requirement "$list"
 }
 

@@ -12,8 +12,8 @@ import mcp
 from mcp.client.stdio import stdio_client
 
 
-async def call(session, code, on_progress=None, **more):
-    result = await session.call_tool("run_python", {"code": code, **more}, progress_callback=on_progress)
+async def call(client, code, on_progress=None, **more):
+    result = await client.call_tool("run_python", {"code": code, **more}, progress_callback=on_progress)
     text = "".join(block.text for block in result.content if block.type == "text")
     return {"text": text, "isError": bool(result.is_error)}
 
