@@ -19,9 +19,10 @@ use std::sync::Arc;
 use clap::Parser;
 
 use crate::error::Exit;
+use crate::server::Client;
 use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
-use crate::upstream;
+use crate::upstream::{self, Answers, Upstream};
 
 pub use args::{
     CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
@@ -60,10 +61,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         Err(error) => return complain(&error, None, Exit::Io),
     };
     // Nothing of them starts before the first code does.
-    let sessions = Arc::new(Sessions::new(&settings));
+    let client = Arc::new(Client::default());
+    let upstream = Upstream::new(&settings, environment.clone(), Arc::clone(&client) as Arc<dyn Answers>);
+    let sessions = Arc::new(Sessions::new(&settings, upstream.clone()));
     let exit = runtime.block_on(async {
         match command {
-            Command::Serve => serve::serve(sessions, &settings).await,
+            Command::Serve => serve::serve(sessions, client, &upstream, &settings).await,
             Command::Exec(args) => exec::exec(&*sessions, &settings, args).await,
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,

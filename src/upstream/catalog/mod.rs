@@ -29,6 +29,7 @@ pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use server_docs::{About, ServerDocs, ToolSummary};
 pub(super) use signature::signature;
 pub(super) use store::create_folder;
+pub use types::{Parameter, parameters};
 
 /// What the folder of the catalogue is called under the state folder.
 pub const FOLDER: &str = "catalog";
