@@ -10,6 +10,7 @@ mod serve;
 mod servers;
 mod signals;
 mod spinner;
+mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -23,7 +24,10 @@ use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
-pub use args::{CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
+pub use args::{
+    CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
+    SettingFlags, ToolsCommand,
+};
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -67,8 +71,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,
             Command::Reap => host::reap().await,
-            Command::Servers(form) => servers::servers(&settings, environment, form).await,
-            Command::Call(args) => servers::call(&settings, environment, args).await,
+            Command::Servers(args) => servers::servers(&settings, environment, args).await,
+            Command::Tools(command) => tools::tools(&settings, environment, command).await,
+            Command::Call(args) => tools::call(&settings, environment, args).await,
             Command::Image(what) => image::image(what).await,
             Command::Guardian { .. } | Command::ServerGuardian => Exit::Fine.into(),
         }

@@ -9,6 +9,7 @@
 mod harness;
 
 mod attacks;
+mod clients;
 mod command_line;
 mod detection;
 mod drift;
@@ -26,6 +27,7 @@ mod limits;
 mod losses;
 mod mcp;
 mod output;
+mod real_servers;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -39,6 +41,7 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    clients::register,
     command_line::register,
     detection::register,
     drift::register,
@@ -56,6 +59,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     losses::register,
     mcp::register,
     output::register,
+    real_servers::register,
     saved_tools::register,
     servers::register,
     sessions::register,
