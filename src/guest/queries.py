@@ -51,7 +51,9 @@ def ask(method, params, parse=json.loads, default=None):
 def encode(method, params, default=None):
     if channel.down < 0:
         raise Refused("a forked child process cannot ask the host; do it in the parent")
-    payload = json.dumps({"method": method, "params": params}, default=default, allow_nan=False).encode()
+    text = json.dumps({"method": method, "params": params}, default=default, allow_nan=False, ensure_ascii=False)
+    # Half a surrogate pair is no text to anybody else.
+    payload = text.encode("utf-8", "replace")
     if len(payload) > LARGEST:
         raise Refused("%d bytes are too much for one request to the host" % len(payload))
     return payload

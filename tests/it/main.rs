@@ -21,6 +21,7 @@ mod image_store;
 mod images;
 mod interrupts;
 mod leaks;
+mod lending;
 mod lifecycle;
 mod limits;
 mod losses;
@@ -52,6 +53,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     images::register,
     interrupts::register,
     leaks::register,
+    lending::register,
     lifecycle::register,
     limits::register,
     losses::register,

@@ -169,7 +169,7 @@ class Functions(ServerTest):
             out, "(<Signature (repo: 'str', title: 'str', body: 'str' = None, labels: 'list[str]' = None)>, True)\n"
         )
         told = self.ok("help(make)\nhelp(mcp_forge.odd)").out
-        for line in ("create_issue(repo: 'str'", "Creates an issue.", "labels (list[str], optional): the labels", "**more"):
+        for line in ("create_issue(repo: ", "Creates an issue.", "labels (list[str], optional): the labels", "**more"):
             self.assertIn(line, told)
         self.assertEqual(self.ok("make.__name__, make.__module__").out, "('create_issue', 'mcp.servers.forge')\n")
 
@@ -195,7 +195,7 @@ class Functions(ServerTest):
             """
         )
         self.assertEqual(
-            self.host.calls[0]["arguments"], {"project": "AP8=", "state": ["/a", [1], "2026-01-02", "ü\ud83d"]}
+            self.host.calls[0]["arguments"], {"project": "AP8=", "state": ["/a", [1], "2026-01-02", "ü?"]}
         )
         self.assertIn("MCPArgumentError", self.run_cell("await mcp_forge.search(state=float('nan'))").error)
 
