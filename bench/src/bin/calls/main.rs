@@ -5,6 +5,8 @@
 
 mod cold;
 mod direct;
+#[path = "../../machine.rs"]
+mod machine;
 mod server;
 mod warm;
 
@@ -26,6 +28,9 @@ struct Options {
     /// How often a tool is called each way.
     #[arg(long, default_value_t = 4_000)]
     calls: usize,
+    /// Also write the table to `bench/results/DATE-calls.md`.
+    #[arg(long)]
+    save: bool,
 }
 
 #[derive(Subcommand)]
@@ -52,7 +57,10 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.command {
         Some(Command::Server { tools, seed }) => server::serve(tools, seed),
-        None => measure(&options).and_then(|table| io::stdout().write_all(table.as_bytes())),
+        None => measure(&options).and_then(|table| {
+            io::stdout().write_all(table.as_bytes())?;
+            if options.save { machine::save("-calls", &table) } else { Ok(()) }
+        }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,7 +72,8 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: &Options) -> io::Result<String> {
-    let mut table = Table("| figure | measured | bound |\n|---|---|---|\n".into());
+    let header = machine::header(": calls of tools, and knowing many of them");
+    let mut table = Table(format!("{header}| figure | measured | bound |\n|---|---|---|\n"));
     // As many threads as the bridge has.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
