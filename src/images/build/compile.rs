@@ -36,7 +36,10 @@ pub(super) async fn compile(
         .arg("--argv0")
         .arg(&python)
         .arg(&python)
-        .args(["-I", "-S", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash"])
+        .args([
+            "-I", "-S", "-B", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash",
+        ])
+        // Nothing of what it imports itself is compiled on the way, with the names that files have here.
         // In tracebacks the modules are where the image has them.
         .arg("-s")
         .arg(root)

@@ -39,6 +39,8 @@ pub(super) async fn install(
     let target = root.join(format!("usr/local/lib/python{}/dist-packages", recipe.python));
     fs::create_dir_all(&target).map_err(BuildError::io("make the folder", &target))?;
     let install = pip.command("install").args(["--no-index", "--no-compile", "--no-warn-script-location"]);
+    // It compares what a wheel wants with the Python that it runs on, not with the one it was told of.
+    let install = install.arg("--ignore-requires-python");
     let install = install.arg("--find-links").arg(&wheels).arg("--target").arg(&target);
     work.run(install.arg("--requirement").arg(&list)).await?;
     fs::remove_dir_all(&wheels).map_err(BuildError::io("remove", &wheels))?;
