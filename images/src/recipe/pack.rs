@@ -225,6 +225,8 @@ fn header(kind: EntryType, size: u64, recipe: &Recipe) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(if kind == EntryType::Directory { 0o755 } else { 0o644 });
+    header.set_uid(0);
+    header.set_gid(0);
     header.set_mtime(recipe.created);
     header.set_size(size);
     header
