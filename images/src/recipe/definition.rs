@@ -51,11 +51,13 @@ pub struct Recipe {
     pub links: BTreeMap<String, String>,
     /// Files, and those of the image that they are copies of.
     pub copies: BTreeMap<String, String>,
+    /// Small files, and what they say.
+    pub files: BTreeMap<String, String>,
     /// Environment, that of the base included.
     pub env: BTreeMap<String, String>,
     /// The time of everything, in seconds since 1970.
     pub created: u64,
-    files: Files,
+    source: Files,
 }
 
 /// A Python package of a recipe.
@@ -110,6 +112,8 @@ struct Raw {
     links: BTreeMap<String, String>,
     #[serde(default)]
     copies: BTreeMap<String, String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
 }
@@ -169,15 +173,10 @@ impl Recipe {
         if base.is_none() && (raw.packages.is_empty() || raw.suite.is_none()) {
             return Err(malformed("it needs `suite` and `packages`, or a `base`".into()));
         }
-        for (path, what) in raw
-            .links
-            .iter()
-            .chain(&raw.copies)
-            .map(|(path, _)| (path, "a link or copy"))
-            .chain(raw.copies.values().chain(&raw.leave_out).map(|path| (path, "a file or folder")))
-        {
-            if path.is_empty() || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                return Err(malformed(format!("'{path}' is no place of {what} in an image")));
+        let made = raw.links.keys().chain(raw.copies.keys()).chain(raw.files.keys());
+        for path in made.chain(raw.copies.values()).chain(&raw.leave_out) {
+            if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                return Err(malformed(format!("'{path}' is no place in an image")));
             }
         }
         for word in raw.packages.iter().chain(raw.suite.iter()) {
@@ -219,7 +218,8 @@ impl Recipe {
             copies: raw.copies,
             env,
             created: raw.created.unwrap_or(created),
-            files,
+            files: raw.files,
+            source: files,
         })
     }
 
@@ -236,7 +236,7 @@ impl Recipe {
     /// The file cannot be read, or makes no sense.
     pub fn lock(&self, architecture: &str) -> Result<Option<Lock>, RecipeError> {
         let name = lock_name(architecture);
-        self.files.read(&name)?.map(|text| Lock::parse(&format!("{}/{name}", self.name), &text)).transpose()
+        self.source.read(&name)?.map(|text| Lock::parse(&format!("{}/{name}", self.name), &text)).transpose()
     }
 
     /// Pins this recipe to packages. False for a recipe that comes with the program.
@@ -244,7 +244,7 @@ impl Recipe {
     /// # Errors
     /// The file cannot be written.
     pub fn write_lock(&self, architecture: &str, lock: &Lock) -> Result<bool, RecipeError> {
-        let Files::Folder(folder) = &self.files else { return Ok(false) };
+        let Files::Folder(folder) = &self.source else { return Ok(false) };
         let path = folder.join(lock_name(architecture));
         std::fs::write(&path, lock.to_string()).map_err(RecipeError::io("write", &path))?;
         Ok(true)

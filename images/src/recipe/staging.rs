@@ -81,6 +81,11 @@ pub fn apply_recipe(recipe: &Recipe, folder: &Path) -> Result<(), RecipeError> {
         make_parent(&path)?;
         fs::copy(&source, &path).map_err(RecipeError::io("copy", &source))?;
     }
+    for (path, text) in &recipe.files {
+        let path = folder.join(path);
+        make_parent(&path)?;
+        fs::write(&path, text).map_err(RecipeError::io("write", &path))?;
+    }
     for (path, target) in &recipe.links {
         let path = folder.join(path);
         make_parent(&path)?;

@@ -60,6 +60,7 @@ fn a_recipe_that_makes_no_sense_is_refused() {
         ("base = \"slim\"\n", "those of its `base`"),
         ("leave_out = [\"../etc\"]\n", "'../etc' is no place"),
         ("[links]\n\"/usr/bin/awk\" = \"mawk\"\n", "'/usr/bin/awk' is no place"),
+        ("[files]\n\"etc//motd\" = \"x\"\n", "'etc//motd' is no place"),
         ("[copies]\n\"etc/passwd\" = \"../../etc/passwd\"\n", "'../../etc/passwd' is no place"),
         ("requirements = \"none.txt\"\n", "no 'none.txt' beside it"),
     ] {
@@ -115,7 +116,8 @@ fn what_is_left_out_leaves_its_licence() {
     let dir = tempfile::tempdir().unwrap();
     let text = format!(
         "{SMALL}leave_out = [\"usr/share/doc\", \"usr/share/none\"]\nleave_out_everywhere = [\"tests\"]\n\
-         [links]\n\"usr/bin/awk\" = \"mawk\"\n[copies]\n\"etc/passwd\" = \"usr/share/passwd\"\n"
+         [links]\n\"usr/bin/awk\" = \"mawk\"\n[copies]\n\"etc/passwd\" = \"usr/share/passwd\"\n\
+         [files]\n\"etc/motd\" = \"hello\"\n"
     );
     let recipe = recipe(dir.path(), &text).unwrap();
     let root = dir.path().join("root");
@@ -133,6 +135,7 @@ fn what_is_left_out_leaves_its_licence() {
         ("usr/lib/x", true),
         ("usr/lib/x/tests", false),
         ("etc/passwd", true),
+        ("etc/motd", true),
         ("var/lib/note", true),
     ] {
         assert_eq!(root.join(name).exists(), there, "{name}");
