@@ -121,7 +121,7 @@ impl Apt {
         let source = format!("deb [signed-by={}] {} {suite} main\n", self.signed_by, self.mirror);
         let list = self.write("sources.list", &source)?;
         let configuration = format!(
-            "{}Dir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"{folder}/none\";\n\
+            "{}APT::Update::Error-Mode \"any\";\nDir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"{folder}/none\";\n\
              Dir::Etc::Preferences \"{folder}/none\";\nDir::Etc::PreferencesParts \"{folder}/none\";\n",
             self.configuration(),
             list.display()
