@@ -164,7 +164,7 @@ impl Apt {
         let files: Vec<_> = files.collect();
         work.listener.step(&format!("{}: verifying packages", recipe.name), None);
         let checked = files.clone();
-        work.blocking(move |_| Ok(checked.iter().map(check).collect::<Result<(), BuildError>>())).await??;
+        work.blocking(move |_| Ok(checked.iter().try_for_each(check))).await??;
         Ok(files)
     }
 
