@@ -9,6 +9,7 @@
 mod harness;
 
 mod attacks;
+mod clients;
 mod command_line;
 mod detection;
 mod drift;
@@ -20,11 +21,13 @@ mod image_store;
 mod images;
 mod interrupts;
 mod leaks;
+mod lending;
 mod lifecycle;
 mod limits;
 mod losses;
 mod mcp;
 mod output;
+mod real_servers;
 mod recipes;
 mod saved_tools;
 mod servers;
@@ -39,6 +42,7 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    clients::register,
     command_line::register,
     detection::register,
     drift::register,
@@ -50,11 +54,13 @@ const TOPICS: &[fn(&mut Suite)] = &[
     images::register,
     interrupts::register,
     leaks::register,
+    lending::register,
     lifecycle::register,
     limits::register,
     losses::register,
     mcp::register,
     output::register,
+    real_servers::register,
     recipes::register,
     saved_tools::register,
     servers::register,
