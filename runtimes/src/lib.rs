@@ -6,6 +6,7 @@
 //! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
 //! anything; `launch` carries the plan out; `reclaim` removes what is left, as often as one likes.
 
+mod address;
 mod cli;
 mod detect;
 mod driver;
@@ -22,6 +23,7 @@ mod state;
 mod stragglers;
 mod sweep;
 
+pub use address::{Address, Target, TargetError};
 pub use cli::{Export, LocalImage, find_local_image};
 pub use detect::{
     Choice, Detector, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice, Setback,

@@ -59,6 +59,16 @@ pub enum Refusal {
         /// What was found.
         message: String,
     },
+    /// The root filesystem is on this machine and the engine on another.
+    RootElsewhere {
+        /// What was found.
+        message: String,
+    },
+    /// The client knows no engine of this name.
+    UnknownConnection {
+        /// The client's words.
+        message: String,
+    },
     /// It did not come up in time.
     TimedOut {
         /// What was waited for.
@@ -76,7 +86,13 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the image, not the runtime, is what is missing.
     pub fn is_image(&self) -> bool {
-        matches!(self, Self::ImageMissing { .. } | Self::ProgramMissing { .. } | Self::RootUnreachable { .. })
+        matches!(
+            self,
+            Self::ImageMissing { .. }
+                | Self::ProgramMissing { .. }
+                | Self::RootUnreachable { .. }
+                | Self::RootElsewhere { .. }
+        )
     }
 
     /// What to do about it: a command or one sentence.
@@ -107,6 +123,12 @@ impl Refusal {
             Self::RootUnreachable { .. } => {
                 "make the folder and all above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
             }
+            Self::RootElsewhere { .. } => {
+                "name an image that the engine can pull or has; crun and runc, or an engine of this machine, can use it as it is"
+            }
+            Self::UnknownConnection { .. } => {
+                "see `podman system connection list` and `docker context ls` for the names that there are"
+            }
             Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
             Self::Stopped => "try again",
             Self::Other { .. } => "run the command by hand, or `codebridge doctor` for all runtimes",
@@ -134,6 +156,8 @@ impl fmt::Display for Refusal {
             }
             Self::ProgramMissing { message } => ("the image has no such program", message.as_str()),
             Self::RootUnreachable { message } => ("the root filesystem cannot be reached", message.as_str()),
+            Self::RootElsewhere { message } => ("the root filesystem is out of its reach", message.as_str()),
+            Self::UnknownConnection { message } => ("there is no such engine", message.as_str()),
             Self::TimedOut { message } => ("did not come up in time", message.as_str()),
             Self::Stopped => ("stopped before it was known", ""),
             Self::Other { message } => ("failed", message.as_str()),

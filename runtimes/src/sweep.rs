@@ -35,7 +35,7 @@ pub fn installed_engines() -> Vec<RuntimeId> {
         .into_iter()
         .filter_map(|kind| {
             let program = exec::find_program(Path::new(kind.program_name()))?;
-            Some(RuntimeId { kind, program, cgroups: CgroupMode::Direct, oci_runtime: None, remote: false })
+            Some(RuntimeId::local(kind, program, CgroupMode::Direct))
         })
         .collect()
 }

@@ -49,7 +49,7 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         security_options: vec!["label=disable".into()],
     };
     let program = PathBuf::from("/usr/bin").join(kind.program_name());
-    let id = RuntimeId { kind, program, cgroups, oci_runtime: None, remote: false };
+    let id = RuntimeId::local(kind, program, cgroups);
     let plan = AnyDriver::new(id).plan(&spec, &instance).unwrap();
     Planned { plan, base }
 }

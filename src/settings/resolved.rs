@@ -8,7 +8,8 @@ use codebridge_images::ImageName;
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
-    ImageChoice, Origin, OutputMode, RawSettings, RuntimeChoice, Setting, SettingError, UserIds, parse,
+    ImageChoice, Origin, OutputMode, RawSettings, RuntimeChoice, RuntimeName, Setting, SettingError, UserIds,
+    parse,
 };
 
 /// Less memory than this does not start an interpreter; who writes `512` means megabytes.
@@ -196,15 +197,18 @@ impl Resolver<'_> {
             if text.contains('/') {
                 return self.path(text, origin).map(RuntimeChoice::Path);
             }
-            let name = text.to_ascii_lowercase();
-            if name == "auto" {
+            if text.eq_ignore_ascii_case("auto") {
                 return Ok(RuntimeChoice::Auto);
             }
-            RuntimeChoice::NAMES
-                .into_iter()
-                .find(|known| *known == name)
-                .map(RuntimeChoice::Named)
-                .ok_or_else(|| invalid(text, origin, Expected::Runtime))
+            let mut names = Vec::new();
+            for name in text.split(',') {
+                let name = RuntimeName::parse(name)
+                    .ok_or_else(|| invalid(name.trim(), origin, Expected::Runtime))?;
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            Ok(RuntimeChoice::Named(names))
         })
     }
 

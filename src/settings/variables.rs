@@ -29,7 +29,7 @@ pub static RUNTIME: Variable = Variable {
     flag: "runtime",
     placeholder: "RUNTIME",
     default: "auto",
-    meaning: "`podman`, `docker`, `crun`, `runc`, or a path to one of them; auto = the first of that order that really works",
+    meaning: "`podman`, `docker`, `crun`, `runc`, or a path to one of them; auto = the first of that order that really works; `podman:CONNECTION` and `docker:CONTEXT` for engines elsewhere; several with commas share the sessions",
 };
 
 /// Which root filesystem the code sees.

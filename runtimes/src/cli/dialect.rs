@@ -8,6 +8,10 @@ use super::{EngineInfo, messages};
 /// One engine's row.
 #[derive(Debug)]
 pub(super) struct Dialect {
+    /// Asks the client where the engine of a connection listens, the connection being the last word.
+    pub(super) tells_endpoint: Option<&'static [&'static str]>,
+    /// How the client is told which of the engines that it knows it shall talk to.
+    pub(super) selects_engine: &'static str,
     /// `run --rootfs DIR`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#rootfs>.
     pub(super) starts_folders: bool,
     /// Whether a tmpfs may be given an owner and a number of files; podman knows neither option.
@@ -31,6 +35,9 @@ pub(super) struct Dialect {
 }
 
 static PODMAN: Dialect = Dialect {
+    // Its own `info` says whether the engine is remote.
+    tells_endpoint: None,
+    selects_engine: "--connection",
     starts_folders: true,
     owns_tmpfs: false,
     masks_paths: true,
@@ -51,6 +58,8 @@ static PODMAN: Dialect = Dialect {
 };
 
 static DOCKER: Dialect = Dialect {
+    tells_endpoint: Some(&["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]),
+    selects_engine: "--context",
     starts_folders: false,
     owns_tmpfs: true,
     masks_paths: false,

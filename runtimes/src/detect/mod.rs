@@ -1,10 +1,11 @@
 //! Which runtime is used: the first one that really ran a probe sandbox.
 //!
 //! Nothing is looked at before the first execution. `candidate` tries one runtime with one root, `cache` keeps a good
-//! choice on disk between runs, this file chooses among them.
+//! choice on disk between runs, `fleet` spreads sandboxes over several engines, this file chooses among the rest.
 
 mod cache;
 mod candidate;
+mod fleet;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::address::Target;
 use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
 use crate::refusal::Refusal;
@@ -24,7 +26,8 @@ use crate::state::Instance;
 
 use cache::Cache;
 pub use cache::Setback;
-use candidate::Candidate;
+use candidate::{Candidate, Trial};
+use fleet::Fleet;
 
 /// A good choice is believed this long, one that had to make do with another root not quite so long.
 const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -36,7 +39,9 @@ pub enum RuntimeChoice {
     /// The first that works.
     Auto,
     /// This one, found in PATH.
-    Kind(RuntimeKind),
+    Named(Target),
+    /// Each of these for a part of the sandboxes.
+    Several(Vec<Target>),
     /// This program.
     Program(PathBuf),
 }
@@ -92,6 +97,8 @@ pub struct Choice {
 pub struct ProbeReport {
     /// Which runtime.
     pub kind: RuntimeKind,
+    /// Which of its engines, when one was named.
+    pub connection: Option<String>,
     /// Where its program is.
     pub program: Option<PathBuf>,
     /// The first line of its `--version`.
@@ -118,7 +125,7 @@ pub enum Verdict {
 #[error("{}", self.text())]
 pub struct NothingWorks {
     /// Every runtime that was tried, with each root, and why it was refused.
-    pub tried: Vec<(RuntimeKind, RootFs, Refusal)>,
+    pub tried: Vec<(Target, RootFs, Refusal)>,
 }
 
 impl NothingWorks {
@@ -132,8 +139,8 @@ impl NothingWorks {
         let mut text =
             String::from(if lacks_image { "no image to run" } else { "no container runtime works" });
         let mut hints = Vec::new();
-        for (kind, root, refusal) in &self.tried {
-            text.push_str(&format!("\n  {kind} with {root}: {refusal}"));
+        for (target, root, refusal) in &self.tried {
+            text.push_str(&format!("\n  {target} with {root}: {refusal}"));
             // With an image missing, what to install is not the question.
             if (!lacks_image || refusal.is_image()) && !hints.contains(&refusal.hint()) {
                 hints.push(refusal.hint());
@@ -153,6 +160,7 @@ pub struct Detector {
     roots: Vec<RootFs>,
     cache: Cache,
     state: Mutex<State>,
+    fleet: Option<Fleet>,
 }
 
 #[derive(Debug, Default)]
@@ -161,7 +169,7 @@ struct State {
     /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
     from_cache: bool,
     /// What failed to launch in this process although its probe had run.
-    set_aside: HashMap<RuntimeKind, Refusal>,
+    set_aside: HashMap<Target, Refusal>,
 }
 
 /// A remembered choice with the image as it is now: its name may stand for another one since.
@@ -180,7 +188,11 @@ impl Detector {
     pub fn new(choice: RuntimeChoice, roots: Vec<RootFs>, cache_dir: Option<PathBuf>) -> Self {
         let key = (&choice, &roots);
         let cache = Cache::new(cache_dir, serde_json::to_string(&key).unwrap_or_default());
-        Self { choice, roots, cache, state: Mutex::default() }
+        let fleet = match &choice {
+            RuntimeChoice::Several(targets) => Some(Fleet::new(targets, &roots)),
+            _ => None,
+        };
+        Self { choice, roots, cache, state: Mutex::default(), fleet }
     }
 
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
@@ -193,6 +205,10 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
+        let trial = Trial { probe, provider, instance, stop };
+        if let Some(fleet) = &self.fleet {
+            return fleet.choose(&trial).await;
+        }
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
             return Ok(choice.clone());
@@ -208,7 +224,7 @@ impl Detector {
             state.from_cache = true;
             return Ok(choice);
         }
-        let found = self.search(probe, provider, instance, stop, &state.set_aside).await;
+        let found = self.search(&trial, &state.set_aside).await;
         if found.is_err() {
             state.set_aside.clear();
         }
@@ -221,6 +237,9 @@ impl Detector {
     /// The choice did not launch: forget it. True when choosing again is worth it: it was only remembered from an earlier
     /// run, or other runtimes may be tried.
     pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
+        if let Some(fleet) = &self.fleet {
+            return fleet.reject(choice, &refusal);
+        }
         let mut state = self.state.lock().await;
         if state.chosen.as_ref() != Some(choice) {
             // Another call has said so already; what is chosen since then may do.
@@ -232,7 +251,7 @@ impl Detector {
             tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
             return true;
         }
-        let first_time = state.set_aside.insert(choice.runtime.kind, refusal.clone()).is_none();
+        let first_time = state.set_aside.insert(choice.runtime.target(), refusal.clone()).is_none();
         let another = first_time && self.choice == RuntimeChoice::Auto;
         if another {
             tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
@@ -250,28 +269,25 @@ impl Detector {
 
     async fn search<P: RootProvider>(
         &self,
-        probe: &Probe,
-        provider: &P,
-        instance: &Arc<Instance>,
-        stop: &CancellationToken,
-        set_aside: &HashMap<RuntimeKind, Refusal>,
+        trial: &Trial<'_, P>,
+        set_aside: &HashMap<Target, Refusal>,
     ) -> Result<Choice, NothingWorks> {
         let mut tried = Vec::new();
         let mut candidates = self.candidates();
         for (rank, root) in self.roots.iter().enumerate() {
             for candidate in &mut candidates {
-                let verdict = match set_aside.get(&candidate.kind) {
+                let verdict = match set_aside.get(&candidate.target) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, probe, provider, instance, stop).await,
+                    None => candidate.probe(root, trial).await,
                 };
                 match verdict {
                     Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
                     Err(refusal) => {
-                        tracing::debug!(runtime = %candidate.kind, %root, %refusal, "refused");
-                        if stop.is_cancelled() {
+                        tracing::debug!(runtime = %candidate.target, %root, %refusal, "refused");
+                        if trial.stop.is_cancelled() {
                             return Err(NothingWorks { tried });
                         }
-                        tried.push((candidate.kind, root.clone(), refusal));
+                        tried.push((candidate.target.clone(), root.clone(), refusal));
                     }
                 }
             }
@@ -287,12 +303,13 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
+        let trial = Trial { probe, provider, instance, stop };
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, probe, provider, instance, stop).await {
+                match candidate.probe(root, &trial).await {
                     Ok(choice) => {
                         works = Some(Choice { fallback: rank > 0, ..choice });
                         break;
@@ -309,7 +326,8 @@ impl Detector {
                 (None, None) => continue,
             };
             reports.push(ProbeReport {
-                kind: candidate.kind,
+                kind: candidate.target.kind,
+                connection: candidate.target.connection.clone(),
                 program: candidate.program.clone(),
                 version,
                 root,
@@ -321,13 +339,16 @@ impl Detector {
 
     fn candidates(&self) -> Vec<Candidate> {
         match &self.choice {
-            RuntimeChoice::Auto => RuntimeKind::ALL.into_iter().map(Candidate::in_path).collect(),
-            RuntimeChoice::Kind(kind) => vec![Candidate::in_path(*kind)],
+            RuntimeChoice::Auto => {
+                RuntimeKind::ALL.into_iter().map(Target::from).map(Candidate::in_path).collect()
+            }
+            RuntimeChoice::Named(target) => vec![Candidate::in_path(target.clone())],
+            RuntimeChoice::Several(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
             RuntimeChoice::Program(path) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 // A program of an unknown name is taken for what most of them are: an OCI runtime.
                 let kind = RuntimeKind::of_program(&name).unwrap_or(RuntimeKind::Runc);
-                vec![Candidate { kind, program: exec::find_program(path), engine: None }]
+                vec![Candidate { target: kind.into(), program: exec::find_program(path), engine: None }]
             }
         }
     }
