@@ -108,11 +108,6 @@ impl Address {
     ) -> impl Iterator<Item = (&'static str, Option<String>)> {
         variables_of(kind).iter().map(|&name| (name, self.variables.get(name).cloned()))
     }
-
-    /// Whether nobody has named an engine: the client takes its own.
-    pub(crate) fn is_default(&self) -> bool {
-        self.connection.is_none() && self.variables.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -137,6 +132,5 @@ mod tests {
         let address = Address::of(&target);
         assert!(address.environment(RuntimeKind::Podman).all(|(_, value)| value.is_none()));
         assert!(address.environment(RuntimeKind::Podman).any(|(name, _)| name == "CONTAINER_HOST"));
-        assert!(!address.is_default() && Address::default().is_default());
     }
 }

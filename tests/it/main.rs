@@ -25,6 +25,7 @@ mod limits;
 mod losses;
 mod mcp;
 mod output;
+mod remote;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -54,6 +55,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     losses::register,
     mcp::register,
     output::register,
+    remote::register,
     saved_tools::register,
     servers::register,
     sessions::register,

@@ -19,6 +19,7 @@ use crate::refusal::Refusal;
 /// - podman 5.8.6: ``read cli flags: connection "x" not found``
 /// - docker 20.10: ``unable to resolve docker endpoint: context "x" does not exist``
 /// - podman 4.3.1, 5.8.6 over ssh: ``Error: failed to connect: dial tcp 127.0.0.1:1: connect: connection refused``
+/// - docker 20.10 without the certificate: ``Error response from daemon: Client sent an HTTP request to an HTTPS server.``
 /// - docker 20.10 over ssh: ``error during connect: Get "http://docker.example.com/v1.24/info": command [ssh -l …``
 pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     let has = |needle: &str| text.contains(needle);
@@ -29,6 +30,7 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
         || has("unable to connect to Podman")
         || has("docker.sock: connect: permission denied")
         || has("error during connect: ")
+        || has("Client sent an HTTP request to an HTTPS server")
         || has("Error: failed to connect: ")
     {
         Some(Refusal::DaemonUnreachable { message: message() })

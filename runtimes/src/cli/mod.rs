@@ -110,10 +110,12 @@ impl CliDriver {
             serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
         let mut args: Vec<String> =
             ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
-        args.extend(dialect.hermetic_flags.iter().map(ToString::to_string));
+        args.extend(dialect.flags(self.id.remote).map(String::from));
         args.extend(self.constraints(spec, &profile));
         args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
-        args.extend(dialect.environment(spec).map(|(key, value)| format!("--env={key}={value}")));
+        args.extend(
+            dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
+        );
         if let Some(bind) = root.iter().flat_map(|root| &root.binds).find(|bind| !is_plain(&bind.source)) {
             tracing::debug!(path = %bind.source.display(), "cannot be a volume");
             return Err(PlanError::UnsupportedRoot {

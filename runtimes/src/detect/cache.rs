@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::Choice;
-use crate::address::Target;
+use crate::address::{Address, Target};
 use crate::driver::RuntimeKind;
 use crate::exec;
 use crate::refusal::Refusal;
@@ -100,8 +100,7 @@ impl Cache {
         let uid = rustix::process::getuid().as_raw();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let programs = RuntimeKind::ALL.map(|kind| program_stamp(kind.program_name()));
-        let engines = ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "CONTAINER_CONNECTION"];
-        let engines = engines.map(|name| std::env::var(name).unwrap_or_default());
+        let engines = RuntimeKind::ALL.map(|kind| Address::of(&kind.into()).variables);
         let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
         format!(
             "{} {uid} {} {programs:?} {engines:?} {hybrid} {}",
