@@ -24,6 +24,7 @@ fn owner() -> Owner {
         boot: "boot".into(),
         pid_namespace: 7,
         machine: "machine".into(),
+        host: "host".into(),
     }
 }
 
