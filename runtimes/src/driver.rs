@@ -319,6 +319,14 @@ impl AnyDriver {
         matches!(self, Self::Cli(_))
     }
 
+    /// Whether sandboxes get our own seccomp profile.
+    pub fn has_own_profile(&self) -> bool {
+        match self {
+            Self::Cli(driver) => driver.profile_arrives(),
+            Self::Oci(_) => true,
+        }
+    }
+
     /// What launching this sandbox would do. Reads the host (folders, limits), changes nothing.
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;

@@ -11,6 +11,7 @@ mod cli;
 mod detect;
 mod driver;
 pub mod exec;
+mod machine;
 mod mounts;
 mod oci;
 mod owner;
@@ -33,6 +34,7 @@ pub use driver::{
     AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
     ReclaimError, RuntimeId, RuntimeKind, Sandbox,
 };
+pub use machine::{MachinePolicy, MachineReport, ShareReport};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, Limits, NothingWorks, Owner, Probe, ProbeReport,
-    Refusal, RootFs, RuntimeChoice as Wish, SandboxSpec, StateDir, StateError, Target, Tmpfs, User,
-    reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
+    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, SandboxSpec, StateDir, StateError, Target, Tmpfs,
+    User, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -118,7 +118,7 @@ impl Launcher {
         };
         Self {
             template: Template { user, limits, security_options: settings.security_opt.value.clone() },
-            detector: Detector::new(wish, roots, cache_dir()),
+            detector: Detector::new(wish, roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
             roots: Roots::usual(),
             home: OnceCell::new(),
@@ -329,6 +329,16 @@ impl Template {
             owner: instance.owner().clone(),
             security_options: self.security_options.clone(),
         }
+    }
+}
+
+/// What may be done with podman's machines.
+fn machines(settings: &Settings) -> MachinePolicy {
+    MachinePolicy {
+        init: settings.machine_init.value,
+        rootful: settings.machine_rootful.value,
+        idle: settings.runtime_idle_timeout.value,
+        share: Some(settings.state_dir.value.clone()),
     }
 }
 

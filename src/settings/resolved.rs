@@ -38,6 +38,10 @@ pub struct Settings {
     pub container_user: Setting<UserIds>,
     /// When an idle session ends; None = never.
     pub runtime_idle_timeout: Setting<Option<Duration>>,
+    /// Whether a podman machine may be made where there is none.
+    pub machine_init: Setting<bool>,
+    /// Whether podman machines are to run containers as root.
+    pub machine_rootful: Setting<bool>,
     /// Sessions alive at once.
     pub max_sessions: Setting<usize>,
     /// Where saved tools and other things are kept. Absolute.
@@ -85,6 +89,8 @@ impl Settings {
             runtime_idle_timeout: resolver
                 .value(&var::RUNTIME_IDLE_TIMEOUT, Expected::Time, parse::parse_time)?
                 .map(|time| Some(time).filter(|time| !time.is_zero())),
+            machine_init: resolver.boolean(&var::MACHINE_INIT)?,
+            machine_rootful: resolver.boolean(&var::MACHINE_ROOTFUL)?,
             max_sessions: resolver.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
             state_dir: resolver.value_or(&var::STATE_DIR, |text, origin| resolver.path(text, origin))?,
             output_mode: resolver.value(

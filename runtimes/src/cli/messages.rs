@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::EngineInfo;
 use crate::exec;
+use crate::machine::parse_unreachable;
 use crate::oci;
 use crate::refusal::Refusal;
 
@@ -11,14 +12,13 @@ use crate::refusal::Refusal;
 ///
 /// - docker 20.10: ``Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?``
 /// - docker 28: ``permission denied while trying to connect to the Docker daemon socket``
-/// - podman 4.3 (remote): ``Cannot connect to Podman. Please verify your connection to the Linux system``
 /// - docker 20.10: ``Unable to find image 'x:latest' locally``, ``No such image: x:latest``
 /// - podman 4.3: ``Error: x: image not known``, ``short-name "x" did not resolve to an alias``
 /// - docker: ``exec: "python3": executable file not found in $PATH: unknown.``
 /// - podman 4.3.1: ``failed to resolve active destination: "x" service destination not found``
 /// - podman 5.8.6: ``read cli flags: connection "x" not found``
 /// - docker 20.10: ``unable to resolve docker endpoint: context "x" does not exist``
-/// - podman 4.3.1, 5.8.6 over ssh: ``Error: failed to connect: dial tcp 127.0.0.1:1: connect: connection refused``
+/// - podman without its machine or its service: see [`parse_unreachable`]
 /// - docker 20.10 without the certificate: ``Error response from daemon: Client sent an HTTP request to an HTTPS server.``
 /// - docker 20.10 over ssh: ``error during connect: Get "http://docker.example.com/v1.24/info": command [ssh -l …``
 pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
@@ -26,12 +26,10 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     let message = || exec::tail(text.as_bytes());
     if has("Cannot connect to the Docker daemon")
         || has("trying to connect to the Docker daemon")
-        || has("Cannot connect to Podman")
-        || has("unable to connect to Podman")
+        || parse_unreachable(text).is_some()
         || has("docker.sock: connect: permission denied")
         || has("error during connect: ")
         || has("Client sent an HTTP request to an HTTPS server")
-        || has("Error: failed to connect: ")
     {
         Some(Refusal::DaemonUnreachable { message: message() })
     } else if has("service destination not found")

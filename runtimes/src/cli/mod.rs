@@ -80,7 +80,7 @@ impl CliDriver {
     }
 
     /// The program with its global options.
-    fn engine(&self) -> CommandLine {
+    pub(crate) fn engine(&self) -> CommandLine {
         let command = self.engine_itself();
         let command = match &self.id.address.connection {
             Some(connection) => command.arg(self.dialect().selects_engine).arg(connection),
@@ -105,7 +105,11 @@ impl CliDriver {
         if let Some(root) = &mut root {
             root.ensure_files("/etc", dialect.mounts_in_etc)?;
         }
-        let profile = instance.file("seccomp.json");
+        // An engine elsewhere reads it where both of us can.
+        let profile = match &self.id.shared {
+            Some(folder) => folder.join(".codebridge/seccomp.json"),
+            None => instance.file("seccomp.json"),
+        };
         let text =
             serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
         let mut args: Vec<String> =
@@ -165,7 +169,7 @@ impl CliDriver {
     fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
         let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
         let rlimits = rlimits::of(spec, unmanaged);
-        let profile_reaches_engine = !self.id.remote || self.dialect().sends_profile;
+
         let mut args = vec![
             "--network=none".to_string(),
             "--read-only".into(),
@@ -183,7 +187,7 @@ impl CliDriver {
             "--ulimit=msgqueue=0:0".into(),
         ];
         args.extend(rlimits.processes.map(|count| format!("--ulimit=nproc={count}:{count}")));
-        if profile_reaches_engine {
+        if self.profile_arrives() {
             args.push(format!("--security-opt=seccomp={}", profile.display()));
         }
         args.extend(spec.tmpfs.iter().map(|tmpfs| {
@@ -212,6 +216,11 @@ impl CliDriver {
         }
         args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
+    }
+
+    /// Whether the sandbox gets our own seccomp profile; else it has the engine's.
+    pub(crate) fn profile_arrives(&self) -> bool {
+        !self.id.remote || self.dialect().sends_profile || self.id.shared.is_some()
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {

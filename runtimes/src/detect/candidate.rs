@@ -12,6 +12,7 @@ use crate::address::Target;
 use crate::cli::{CliDriver, EngineInfo};
 use crate::driver::{AnyDriver, CgroupMode, End, LaunchError, PlanError, RuntimeId, RuntimeKind};
 use crate::exec::{self, CommandLine, ExecError};
+use crate::machine::Machines;
 use crate::refusal::Refusal;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
@@ -23,6 +24,7 @@ const OUTPUT_LIMIT: u64 = 4096;
 
 /// What a candidate is tried with.
 pub(super) struct Trial<'a, P> {
+    pub(super) machines: &'a Machines,
     pub(super) probe: &'a Probe,
     pub(super) provider: &'a P,
     pub(super) instance: &'a Arc<Instance>,
@@ -56,13 +58,19 @@ impl Candidate {
         asked: &RootFs,
         trial: &Trial<'_, P>,
     ) -> Result<Choice, Refusal> {
-        let Trial { probe, provider, instance, stop } = trial;
+        let Trial { machines, probe, provider, instance, stop } = trial;
         let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
         let mut last = None;
         // Commands that ask or pull leave nothing behind: they can be given up in the middle.
         let asking = async {
-            let ways = self.ways(&program).await?;
+            let mut ways = self.ways(&program, trial).await?;
             let root = self.root(asked, *provider, &ways[0]).await?;
+            if let (AnyDriver::Cli(driver), RootFs::Image(image)) = (AnyDriver::new(ways[0].clone()), &root.0)
+                && !driver.profile_arrives()
+            {
+                let shared = machines.shares.look(&driver, image, instance).await;
+                ways.iter_mut().for_each(|way| way.shared.clone_from(&shared));
+            }
             Ok((ways, root))
         };
         let (mut ways, (root, env)) = tokio::select! {
@@ -90,13 +98,17 @@ impl Candidate {
     }
 
     /// How this runtime may be driven on this host, best first; at least one.
-    async fn ways(&mut self, program: &Path) -> Result<Vec<RuntimeId>, Refusal> {
+    async fn ways<P: RootProvider>(
+        &mut self,
+        program: &Path,
+        trial: &Trial<'_, P>,
+    ) -> Result<Vec<RuntimeId>, Refusal> {
         let way = |cgroups| RuntimeId::at(&self.target, program, cgroups);
         match self.target.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => {
                 let mut id = way(CgroupMode::Direct);
                 if self.engine.is_none() {
-                    self.engine = Some(ask_engine(&CliDriver::new(id.clone()), ASK_LIMIT).await);
+                    self.engine = Some(ask_with_machine(&id, trial).await);
                 }
                 let info = self.engine.clone().unwrap_or(Err(Refusal::NotInstalled));
                 let info = match (info, self.target.kind) {
@@ -188,6 +200,27 @@ fn other_ways(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
     // podman only passes on what crun, its default, refuses here.
     let runc = exec::find_program(Path::new("runc"))?;
     Some(RuntimeId { oci_runtime: Some(runc), ..runtime.clone() })
+}
+
+/// Asks an engine; where podman needs a machine for it, that is brought up first.
+async fn ask_with_machine<P: RootProvider>(
+    id: &RuntimeId,
+    trial: &Trial<'_, P>,
+) -> Result<EngineInfo, Refusal> {
+    let driver = CliDriver::new(id.clone());
+    let refusal = match ask_engine(&driver, ASK_LIMIT).await {
+        Ok(info) => {
+            trial.machines.adopt(id, &info, trial.instance).await;
+            return Ok(info);
+        }
+        Err(refusal) => refusal,
+    };
+    let announce = |text: &str| trial.provider.announce(text);
+    match trial.machines.ensure(&driver, &refusal, trial.instance, &announce).await {
+        None => Err(refusal),
+        Some(Err(refusal)) => Err(refusal),
+        Some(Ok(())) => ask_engine(&driver, ASK_LIMIT).await,
+    }
 }
 
 /// An engine that has not answered by then is taken for one that does not.

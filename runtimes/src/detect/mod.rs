@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::address::Target;
 use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
+use crate::machine::{MachinePolicy, Machines};
 use crate::refusal::Refusal;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
@@ -32,6 +33,9 @@ use fleet::Fleet;
 /// A good choice is believed this long, one that had to make do with another root not quite so long.
 const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
+
+/// Whoever fails sooner than this after it was chosen is not tried again at once.
+const STALE: Duration = Duration::from_secs(1);
 
 /// Which runtime the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -53,6 +57,9 @@ pub trait RootProvider: Send + Sync {
 
     /// The image as it is known now without asking anybody who takes time; None when only [`Self::root`] can tell.
     fn known_root(&self, reference: &str) -> impl Future<Output = Option<ProvidedRoot>> + Send;
+
+    /// Something slow has begun, in a line for whoever waits.
+    fn announce(&self, line: &str);
 }
 
 /// An unpacked image.
@@ -161,11 +168,14 @@ pub struct Detector {
     cache: Cache,
     state: Mutex<State>,
     fleet: Option<Fleet>,
+    machines: Machines,
 }
 
 #[derive(Debug, Default)]
 struct State {
     chosen: Option<Choice>,
+    /// When it was chosen.
+    since: Option<Instant>,
     /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
     from_cache: bool,
     /// What failed to launch in this process although its probe had run.
@@ -185,14 +195,20 @@ async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -
 
 impl Detector {
     /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
-    pub fn new(choice: RuntimeChoice, roots: Vec<RootFs>, cache_dir: Option<PathBuf>) -> Self {
-        let key = (&choice, &roots);
-        let cache = Cache::new(cache_dir, serde_json::to_string(&key).unwrap_or_default());
+    pub fn new(
+        choice: RuntimeChoice,
+        roots: Vec<RootFs>,
+        machines: MachinePolicy,
+        cache_dir: Option<PathBuf>,
+    ) -> Self {
+        let key = serde_json::to_string(&(&choice, &roots, &machines.share)).unwrap_or_default();
+        let machines = Machines::new(machines, cache_dir.clone());
+        let cache = Cache::new(cache_dir, key);
         let fleet = match &choice {
             RuntimeChoice::Several(targets) => Some(Fleet::new(targets, &roots)),
             _ => None,
         };
-        Self { choice, roots, cache, state: Mutex::default(), fleet }
+        Self { choice, roots, cache, state: Mutex::default(), fleet, machines }
     }
 
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
@@ -205,7 +221,7 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
-        let trial = Trial { probe, provider, instance, stop };
+        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         if let Some(fleet) = &self.fleet {
             return fleet.choose(&trial).await;
         }
@@ -221,6 +237,7 @@ impl Detector {
                 () = stop.cancelled() => choice,
             };
             state.chosen = Some(choice.clone());
+            state.since = Some(Instant::now());
             state.from_cache = true;
             return Ok(choice);
         }
@@ -231,6 +248,7 @@ impl Detector {
         let choice = found?;
         self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
         state.chosen = Some(choice.clone());
+        state.since = Some(Instant::now());
         Ok(choice)
     }
 
@@ -246,7 +264,17 @@ impl Detector {
             return true;
         }
         state.chosen = None;
+        let age = state.since.take().map(|since| since.elapsed()).unwrap_or_default();
+        if choice.runtime.shared.is_some() {
+            self.machines.shares.forget(&choice.runtime);
+        }
         self.cache.drop_choice(choice, &refusal);
+        // An engine that was there a while ago, or its machine, can be brought up again, or be named as what is missing.
+        if refusal.is_absence() && age > STALE {
+            state.from_cache = false;
+            tracing::info!(runtime = %choice.runtime, %refusal, "what worked a while ago is gone; looking again");
+            return true;
+        }
         if std::mem::take(&mut state.from_cache) {
             tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
             return true;
@@ -303,7 +331,7 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
-        let trial = Trial { probe, provider, instance, stop };
+        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
