@@ -23,6 +23,7 @@ mod leaks;
 mod lifecycle;
 mod limits;
 mod losses;
+mod machine;
 mod mcp;
 mod output;
 mod remote;
@@ -53,6 +54,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     lifecycle::register,
     limits::register,
     losses::register,
+    machine::register,
     mcp::register,
     output::register,
     remote::register,

@@ -209,10 +209,7 @@ async fn ask_with_machine<P: RootProvider>(
 ) -> Result<EngineInfo, Refusal> {
     let driver = CliDriver::new(id.clone());
     let refusal = match ask_engine(&driver, ASK_LIMIT).await {
-        Ok(info) => {
-            trial.machines.adopt(id, &info, trial.instance).await;
-            return Ok(info);
-        }
+        Ok(info) => return Ok(info),
         Err(refusal) => refusal,
     };
     let announce = |text: &str| trial.provider.announce(text);

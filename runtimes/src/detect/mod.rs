@@ -34,8 +34,8 @@ use fleet::Fleet;
 const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
 
-/// Whoever fails sooner than this after it was chosen is not tried again at once.
-const STALE: Duration = Duration::from_secs(1);
+/// An engine that comes and goes is looked for this often in this time.
+const ABSENCES: (u32, Duration) = (3, Duration::from_secs(10));
 
 /// Which runtime the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -174,12 +174,23 @@ pub struct Detector {
 #[derive(Debug, Default)]
 struct State {
     chosen: Option<Choice>,
-    /// When it was chosen.
-    since: Option<Instant>,
+    /// How often lately what had been chosen was gone at a launch, and since when this is counted.
+    absences: (u32, Option<Instant>),
     /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
     from_cache: bool,
     /// What failed to launch in this process although its probe had run.
     set_aside: HashMap<Target, Refusal>,
+}
+
+impl State {
+    fn may_look_again(&mut self) -> bool {
+        let (count, since) = &mut self.absences;
+        if since.is_none_or(|since| since.elapsed() > ABSENCES.1) {
+            (*count, *since) = (0, Some(Instant::now()));
+        }
+        *count += 1;
+        *count <= ABSENCES.0
+    }
 }
 
 /// A remembered choice with the image as it is now: its name may stand for another one since.
@@ -223,6 +234,7 @@ impl Detector {
     ) -> Result<Choice, NothingWorks> {
         let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         if let Some(fleet) = &self.fleet {
+            let _in_use = self.machines.use_engines().await;
             return fleet.choose(&trial).await;
         }
         let mut state = self.state.lock().await;
@@ -236,19 +248,21 @@ impl Detector {
                 choice = with_root_of_today(choice.clone(), provider) => choice,
                 () = stop.cancelled() => choice,
             };
+            self.machines.adopt(&choice.runtime, instance);
             state.chosen = Some(choice.clone());
-            state.since = Some(Instant::now());
             state.from_cache = true;
             return Ok(choice);
         }
+        let in_use = self.machines.use_engines().await;
         let found = self.search(&trial, &state.set_aside).await;
+        drop(in_use);
         if found.is_err() {
             state.set_aside.clear();
         }
         let choice = found?;
         self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
+        self.machines.adopt(&choice.runtime, instance);
         state.chosen = Some(choice.clone());
-        state.since = Some(Instant::now());
         Ok(choice)
     }
 
@@ -264,13 +278,12 @@ impl Detector {
             return true;
         }
         state.chosen = None;
-        let age = state.since.take().map(|since| since.elapsed()).unwrap_or_default();
         if choice.runtime.shared.is_some() {
             self.machines.shares.forget(&choice.runtime);
         }
         self.cache.drop_choice(choice, &refusal);
         // An engine that was there a while ago, or its machine, can be brought up again, or be named as what is missing.
-        if refusal.is_absence() && age > STALE {
+        if refusal.is_absence() && state.may_look_again() {
             state.from_cache = false;
             tracing::info!(runtime = %choice.runtime, %refusal, "what worked a while ago is gone; looking again");
             return true;

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::manager::{Machines, Podman, Started, choose};
-use crate::cli::EngineInfo;
-use crate::driver::RuntimeId;
+use crate::driver::{RuntimeId, RuntimeKind};
 use crate::state::Instance;
 
 /// Shutting a machine down takes a few seconds.
@@ -15,17 +14,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(120);
 const PACE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(15));
 
 impl Machines {
-    /// An engine that answers may be in a machine that an earlier bridge started: then it is ours to stop as well.
-    pub(crate) async fn adopt(&self, id: &RuntimeId, info: &EngineInfo, instance: &Arc<Instance>) {
-        let started = || std::fs::read_dir(self.dir.as_ref()?).ok()?.flatten().any(is_record).then_some(());
-        let may_be = info.remote && self.policy.idle.is_some() && id.address.variables.is_empty();
-        if may_be && started().is_some() {
-            let machines = Podman { program: &id.program }.list().await.unwrap_or_default();
-            if choose(&machines, id.address.connection.as_deref())
-                .is_some_and(|machine| self.is_ours(&machine))
-            {
-                self.watch(id, instance);
-            }
+    /// An engine that is there may be in a machine that an earlier bridge started: then it is ours to stop as well.
+    pub(crate) fn adopt(&self, id: &RuntimeId, instance: &Arc<Instance>) {
+        let folder = self.dir.as_ref().and_then(|dir| std::fs::read_dir(dir).ok());
+        let may_be = id.kind == RuntimeKind::Podman && id.remote && id.address.variables.is_empty();
+        if may_be && folder.is_some_and(|entries| entries.flatten().any(is_record)) {
+            self.watch(id, instance);
         }
     }
 
@@ -83,6 +77,7 @@ impl Watch {
     async fn stop_unless_in_use(&self) -> bool {
         // Whoever has the lock is about to use the machine.
         let Some(_lock) = self.machines.try_lock() else { return false };
+        let Some(_nobody_tries) = self.machines.try_stop() else { return false };
         let podman = Podman { program: &self.id.program };
         let machines = podman.list().await.unwrap_or_default();
         let Some(machine) = choose(&machines, self.id.address.connection.as_deref()) else { return true };

@@ -25,6 +25,8 @@ const INIT_LIMIT: Duration = Duration::from_secs(1800);
 const START_LIMIT: Duration = Duration::from_secs(300);
 /// How long a machine that runs may take until its engine answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Held by those who try engines, and by whoever stops a machine, never by both.
+const USE_LOCK: &str = "machine-use.lock";
 /// Between two looks at what others do.
 const PACE: Duration = Duration::from_millis(200);
 
@@ -228,15 +230,34 @@ impl Machines {
 
     /// The lock, if nobody has it. Without a folder for it there is none, and no harm beyond work done twice.
     pub(super) fn try_lock(&self) -> Option<Lock> {
+        self.flock("machine.lock", FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// To be held while an engine is tried: an image may be on its way that no list of containers shows, and the machine
+    /// must not be stopped under it.
+    pub(crate) async fn use_engines(&self) -> Lock {
+        loop {
+            match self.flock(USE_LOCK, FlockOperation::NonBlockingLockShared) {
+                Some(lock) => return lock,
+                // Somebody stops the machine at this moment.
+                None => tokio::time::sleep(PACE).await,
+            }
+        }
+    }
+
+    /// The right to stop a machine, unless somebody tries its engine.
+    pub(super) fn try_stop(&self) -> Option<Lock> {
+        self.flock(USE_LOCK, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn flock(&self, name: &str, operation: FlockOperation) -> Option<Lock> {
         let Some(dir) = &self.dir else { return Some(Lock(None)) };
         let open = || {
             fs::create_dir_all(dir)?;
-            File::options().create(true).truncate(false).write(true).open(dir.join("machine.lock"))
+            File::options().create(true).truncate(false).write(true).open(dir.join(name))
         };
         match open() {
-            Ok(file) => {
-                flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| Lock(Some(file)))
-            }
+            Ok(file) => flock(&file, operation).ok().map(|()| Lock(Some(file))),
             Err(error) => {
                 tracing::debug!(%error, "no lock on machines");
                 Some(Lock(None))
@@ -282,7 +303,7 @@ async fn answers(driver: &CliDriver) -> bool {
 
 /// Held as long as machines are looked after.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] Option<File>);
+pub(crate) struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] Option<File>);
 
 fn run_of(machine: &Machine) -> (String, String) {
     (machine.last_up.clone(), machine.created.clone())

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! <cache>/machine.lock          held by the bridge that starts, makes or stops a machine
+//! <cache>/machine-use.lock       held by bridges that try engines, and by one that stops a machine
 //! <cache>/machine-<name>.json   which of its runs was started by a bridge
 //! <cache>/shares.json           which engine sees which folder
 //! ```

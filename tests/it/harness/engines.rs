@@ -24,14 +24,20 @@ pub(crate) struct PodmanService<'a> {
     env: &'a TestEnv,
     name: String,
     folder: PathBuf,
+    hidden: Option<PathBuf>,
     running: Option<Running>,
 }
 
 impl<'a> PodmanService<'a> {
     /// Starts one and makes it known to the test's user as a connection of this name.
     pub(crate) fn start(env: &'a TestEnv, name: &str) -> Self {
+        Self::start_hiding(env, name, None)
+    }
+
+    /// The same, which does not see what is in a folder of this host.
+    pub(crate) fn start_hiding(env: &'a TestEnv, name: &str, hidden: Option<PathBuf>) -> Self {
         let folder = env.folder(&format!("podman-{name}"));
-        let mut service = Self { env, name: name.into(), folder, running: None };
+        let mut service = Self { env, name: name.into(), folder, hidden, running: None };
         service.start_again();
         let mut add = env.command(which("podman").unwrap());
         add.env.extend(connections(env));
@@ -69,6 +75,13 @@ impl<'a> PodmanService<'a> {
         let mut command = self.podman();
         command.argv.extend(["system", "service", "--time=0"].map(Into::into));
         command.argv.push(self.url().into());
+        if let Some(hidden) = &self.hidden {
+            let script = "mount -t tmpfs tmpfs \"$1\"; rmdir \"$1\" 2>/dev/null; shift; exec \"$@\"";
+            let unshare = which("unshare").unwrap().into_os_string();
+            let words = ["--mount", "--propagation=private", "--", "/bin/sh", "-c", script, "sh"];
+            let prefix = std::iter::once(unshare).chain(words.map(OsString::from));
+            command = command.behind(prefix.chain([hidden.clone().into_os_string()]));
+        }
         self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
         eventually("the podman service listens", START, || UnixStream::connect(self.socket()).ok());
     }
