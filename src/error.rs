@@ -13,6 +13,8 @@ pub enum Exit {
     Fine,
     /// The command line or a setting cannot be used.
     Usage,
+    /// A tool of an MCP server was called, and says that it failed.
+    Tool,
     /// No container runtime works on this machine.
     NoRuntime,
     /// The sandbox, or the runtime that ran it, failed.
@@ -33,9 +35,10 @@ pub enum Exit {
 
 impl Exit {
     /// Every code, in ascending order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Fine,
         Self::Usage,
+        Self::Tool,
         Self::NoRuntime,
         Self::Sandbox,
         Self::NoImage,
@@ -51,6 +54,7 @@ impl Exit {
         match self {
             Self::Fine => 0,
             Self::Usage => 2,
+            Self::Tool => 65,
             Self::NoRuntime => 69,
             Self::Sandbox => 70,
             Self::NoImage => 72,
@@ -67,11 +71,12 @@ impl Exit {
         match self {
             Self::Fine => "fine",
             Self::Usage => "the command line or a setting cannot be used",
+            Self::Tool => "the tool that was called says that it failed",
             Self::NoRuntime => "no container runtime works on this machine; `codebridge doctor` says why",
             Self::Sandbox => "the sandbox, or the runtime that ran it, failed",
             Self::NoImage => "the image is not to be had",
             Self::Io => "standard input or output failed",
-            Self::Server => "an MCP server that was asked for failed",
+            Self::Server => "an MCP server could not be started, or gave no answer",
             Self::Timeout => "the code ran longer than it may",
             Self::Interrupted => "interrupted with Ctrl-C",
             Self::Terminated => "ended by SIGTERM",

@@ -29,7 +29,7 @@ pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
         exit_code: match status {
             Status::Success => Some(0),
             Status::Error => Some(1),
-            Status::Timeout | Status::Cancelled => None,
+            Status::Timeout | Status::Cancelled | Status::Refused => None,
         },
         stdout: Stream { text: stdout.into(), total_bytes: stdout.len() as u64, truncated: false },
         stderr: Stream::default(),

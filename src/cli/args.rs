@@ -7,6 +7,7 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 
 use crate::settings::variables::NO_DEFAULT;
 use crate::settings::{ALL, OutputMode, Variable};
+use crate::upstream::catalog::Detail;
 
 /// Runs Python in a locked-down OCI sandbox: as an MCP server on standard input and output, or once.
 #[derive(Debug, Parser)]
@@ -33,7 +34,10 @@ pub enum Command {
     /// List the sandboxes of this user's bridges
     Ps(Form),
     /// List the MCP servers that are defined for this user, with where, and why some are not used
-    Servers(Form),
+    Servers(ServersArgs),
+    /// Search and show what the tools of MCP servers do
+    #[command(subcommand)]
+    Tools(ToolsCommand),
     /// Call a tool of an MCP server and print its result as JSON
     Call(CallArgs),
     /// Remove what bridges that are gone have left
@@ -87,6 +91,69 @@ pub enum ImageCommand {
         #[arg(value_name = "IMAGE")]
         name: String,
     },
+}
+
+/// What is done about MCP servers; nothing = they are listed.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ServersArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Option<ServersCommand>,
+    /// How the listing is written.
+    #[command(flatten)]
+    pub form: Form,
+}
+
+/// What to do with MCP servers.
+#[derive(Debug, Subcommand)]
+pub enum ServersCommand {
+    /// Start servers, ask what their tools are, and keep that for searches
+    Refresh {
+        /// Names of servers; none = all
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// How the listing is written.
+        #[command(flatten)]
+        form: Form,
+    },
+}
+
+/// What to do with tools.
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// Find the tools of all servers that fit a wish, best first
+    Search(SearchArgs),
+    /// Show all tools of a server in short, or one in full
+    Show {
+        /// A server or a tool, each by its own name or by its Python one
+        #[arg(value_name = "SERVER[.TOOL]")]
+        name: String,
+        /// How it is written.
+        #[command(flatten)]
+        form: Form,
+    },
+}
+
+/// What is searched, and how much is told.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// What the tool should do, in a few words or a sentence
+    #[arg(value_name = "QUERY", required = true)]
+    pub query: Vec<String>,
+    /// How many tools to show, 1 to 20
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=20))]
+    pub limit: u8,
+    /// How much to tell of each: `summary`, or `full` with schemas
+    #[arg(long, value_name = "DETAIL", default_value = "summary", value_parser = detail)]
+    pub detail: Detail,
+    /// How it is written.
+    #[command(flatten)]
+    pub form: Form,
+}
+
+fn detail(text: &str) -> Result<Detail, String> {
+    Detail::parse(text).ok_or_else(|| "expected summary or full".into())
 }
 
 /// Which tool is called, and with what.
@@ -233,6 +300,37 @@ mod tests {
             assert!(help.contains(variable.name), "{}", variable.name);
         }
         assert!(help.contains("[MCP_BRIDGE_PIDS, default 128]"), "{help}");
+    }
+
+    #[test]
+    fn servers_are_listed_or_asked() {
+        let servers = |line| match parse(line).command {
+            Some(Command::Servers(args)) => args,
+            other => panic!("{other:?}"),
+        };
+        assert!(servers("servers --json").form.json && servers("servers").command.is_none());
+        let Some(ServersCommand::Refresh { names, form }) = servers("servers refresh a b --json").command
+        else {
+            panic!("no refresh")
+        };
+        assert!(names == ["a", "b"] && form.json);
+        assert!(fails("servers a"));
+    }
+
+    #[test]
+    fn a_search_takes_words_and_a_limit() {
+        let search = |line| match parse(line).command {
+            Some(Command::Tools(ToolsCommand::Search(args))) => args,
+            other => panic!("{other:?}"),
+        };
+        let args = search("tools search free slots --limit 20 --detail full --json");
+        assert!(args.query == ["free", "slots"] && args.limit == 20 && args.form.json);
+        assert_eq!((args.detail, search("tools search x").detail), (Detail::Full, Detail::Summary));
+        for wrong in
+            ["tools search", "tools search x --limit 0", "tools search x --limit 21", "tools show", "tools"]
+        {
+            assert!(fails(wrong), "{wrong}");
+        }
     }
 
     #[test]

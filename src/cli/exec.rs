@@ -93,6 +93,8 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
         match event {
             Progress::Preparing(what) => self.spinner.show(what),
             Progress::Running => self.spinner.clear(),
+            // The terminal belongs to the code's own output now.
+            Progress::Calling(_) => {}
             Progress::Output(..) if !self.streams => {}
             Progress::Output(stream, bytes) => {
                 self.spinner.clear();
@@ -130,6 +132,7 @@ fn exit_code(outcome: &RunOutcome, told: Option<Exit>) -> ExitCode {
     match (outcome.status, outcome.failure) {
         (Status::Success, _) => Exit::Fine.into(),
         (Status::Timeout, _) => Exit::Timeout.into(),
+        (Status::Refused, _) | (_, Some(Failure::Request)) => Exit::Usage.into(),
         (Status::Cancelled, _) => told.unwrap_or(Exit::Interrupted).into(),
         (Status::Error, Some(Failure::NoRuntime)) => Exit::NoRuntime.into(),
         (Status::Error, Some(Failure::NoImage)) => Exit::NoImage.into(),

@@ -10,6 +10,7 @@ mod serve;
 mod servers;
 mod signals;
 mod spinner;
+mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -18,11 +19,15 @@ use std::sync::Arc;
 use clap::Parser;
 
 use crate::error::Exit;
+use crate::server::Client;
 use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
-use crate::upstream;
+use crate::upstream::{self, Answers, Upstream};
 
-pub use args::{CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
+pub use args::{
+    CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
+    SettingFlags, ToolsCommand,
+};
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -56,16 +61,19 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         Err(error) => return complain(&error, None, Exit::Io),
     };
     // Nothing of them starts before the first code does.
-    let sessions = Arc::new(Sessions::new(&settings));
+    let client = Arc::new(Client::default());
+    let upstream = Upstream::new(&settings, environment.clone(), Arc::clone(&client) as Arc<dyn Answers>);
+    let sessions = Arc::new(Sessions::new(&settings, upstream.clone()));
     let exit = runtime.block_on(async {
         match command {
-            Command::Serve => serve::serve(sessions, &settings).await,
+            Command::Serve => serve::serve(sessions, client, &upstream, &settings).await,
             Command::Exec(args) => exec::exec(&*sessions, &settings, args).await,
             Command::Doctor(form) => host::doctor(&sessions, form).await,
             Command::Ps(form) => host::ps(form).await,
             Command::Reap => host::reap().await,
-            Command::Servers(form) => servers::servers(&settings, environment, form).await,
-            Command::Call(args) => servers::call(&settings, environment, args).await,
+            Command::Servers(args) => servers::servers(&settings, environment, args).await,
+            Command::Tools(command) => tools::tools(&settings, environment, command).await,
+            Command::Call(args) => tools::call(&settings, environment, args).await,
             Command::Image(what) => image::image(what).await,
             Command::Guardian { .. } | Command::ServerGuardian => Exit::Fine.into(),
         }

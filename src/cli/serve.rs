@@ -5,15 +5,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::complain;
 use super::signals::Signals;
 use crate::error::Exit;
-use crate::server::{Connection, serve as serve_connection, stdio};
+use crate::server::{Client, Connection, serve as serve_connection, stdio};
 use crate::session::RunPython;
 use crate::settings::Settings;
+use crate::upstream::Upstream;
 
-pub(super) async fn serve<P: RunPython>(sessions: Arc<P>, settings: &Settings) -> ExitCode {
+pub(super) async fn serve<P: RunPython>(
+    sessions: Arc<P>,
+    client: Arc<Client>,
+    upstream: &Upstream,
+    settings: &Settings,
+) -> ExitCode {
     let connected = || -> io::Result<_> { Ok((stdio::input()?, stdio::output()?, Signals::listen()?)) };
     let (input, output, signals) = match connected() {
         Ok(connected) => connected,
@@ -26,7 +33,8 @@ pub(super) async fn serve<P: RunPython>(sessions: Arc<P>, settings: &Settings) -
         );
     }
     let stop = CancellationToken::new();
-    let serving = serve_connection(sessions, settings, connection, stop.clone());
+    let _passing_on = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&client).pass_on(upstream.events())));
+    let serving = serve_connection(sessions, client, settings, connection, stop.clone());
     match signals.until_told_twice(&stop, serving).await {
         (Some(Ok(())), _) => Exit::Fine.into(),
         (Some(Err(error)), _) => complain(&error, None, Exit::Io),

@@ -1,20 +1,21 @@
-//! `codebridge servers` and `codebridge call`: the user's MCP servers from the command line.
+//! `codebridge servers`: which MCP servers the user has, and what is known of them.
 
-use std::io;
+use std::collections::HashMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::host::{print, write};
-use super::signals::Signals;
-use super::{CallArgs, Form, complain};
+use super::host::write;
+use super::tools::until_told;
+use super::{Form, ServersArgs, ServersCommand, complain};
 use crate::error::Exit;
 use crate::housekeeping::columns;
 use crate::settings::{Environment, Settings};
-use crate::upstream::discovery::Launch;
-use crate::upstream::{Listed, Upstream, UpstreamError};
+use crate::upstream::catalog::ServerDocs;
+use crate::upstream::discovery::Server;
+use crate::upstream::{Upstream, UpstreamError};
 
 /// One definition, as it is shown. Nothing of its arguments, environment or headers: they hold credentials.
 #[derive(Debug, Serialize)]
@@ -23,6 +24,9 @@ struct Shown {
     alias: String,
     /// `stdio` or `http`; none for a definition that is not used.
     transport: Option<&'static str>,
+    state: State,
+    /// How many tools it has, as far as that is known.
+    tools: Option<usize>,
     /// Whether calls may use it.
     used: bool,
     /// File and line.
@@ -30,34 +34,114 @@ struct Shown {
     description: Option<String>,
     /// Why it is not used.
     skipped: Option<String>,
+    /// Why it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
-impl From<Listed> for Shown {
-    fn from(Listed { server, .. }: Listed) -> Self {
-        let transport = server.definition.as_ref().ok().map(|definition| match definition.launch {
-            Launch::Stdio { .. } => "stdio",
-            Launch::Http { .. } => "http",
-        });
-        Self {
-            name: server.name.to_string(),
-            alias: server.alias.to_string(),
-            transport,
-            used: transport.is_some(),
-            source: server.source.to_string(),
-            description: server.description.clone(),
-            skipped: server.definition.as_ref().err().map(ToString::to_string),
+/// What is known of a server. Those that run belong to other bridges, which do not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// What it offers.
+    Known,
+    /// Nothing yet: it is asked at the first search, or its first use.
+    New,
+    /// That it could not be asked just now.
+    Failed,
+    /// That it is not used.
+    Skipped,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::New => "new",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
         }
     }
 }
 
-/// Lists every definition that was found, used or not; what is wrong with files goes to standard error.
-pub(super) async fn servers(settings: &Settings, environment: &Environment, form: Form) -> ExitCode {
+impl Shown {
+    fn of(server: &Server, docs: Option<&ServerDocs>, failure: Option<&UpstreamError>) -> Self {
+        let state = match (&server.definition, docs, failure) {
+            (Err(_), ..) => State::Skipped,
+            (Ok(_), _, Some(_)) => State::Failed,
+            (Ok(_), Some(_), None) => State::Known,
+            (Ok(_), None, None) => State::New,
+        };
+        Self {
+            name: server.name.to_string(),
+            alias: server.alias.to_string(),
+            transport: server.definition.as_ref().ok().map(|definition| definition.launch.transport()),
+            state,
+            tools: docs.map(|docs| docs.tools().len()),
+            used: server.definition.is_ok(),
+            source: server.source.to_string(),
+            description: server.description.clone(),
+            skipped: server.definition.as_ref().err().map(ToString::to_string),
+            error: failure.map(ToString::to_string),
+        }
+    }
+
+    /// What is to be said of it in a line.
+    fn remark(&self) -> String {
+        let remark = self.skipped.as_ref().or(self.error.as_ref()).or(self.description.as_ref());
+        remark.and_then(|remark| remark.lines().next()).unwrap_or_default().to_owned()
+    }
+}
+
+pub(super) async fn servers(settings: &Settings, environment: &Environment, args: ServersArgs) -> ExitCode {
     let upstream = Upstream::without_answers(settings, environment.clone());
-    let shown: Vec<Shown> = upstream.list().into_iter().map(Shown::from).collect();
-    for warning in &upstream.snapshot().warnings {
+    match args.command {
+        None => list(&upstream, &args.form).await,
+        Some(ServersCommand::Refresh { names, form }) => refresh(&upstream, &names, &form).await,
+    }
+}
+
+/// Lists every definition that was found, used or not; what is wrong with files goes to standard error.
+async fn list(upstream: &Upstream, form: &Form) -> ExitCode {
+    let mut docs: HashMap<_, _> = upstream
+        .all_known_docs()
+        .await
+        .into_iter()
+        .filter_map(|(server, docs)| docs.map(|docs| (Arc::clone(&server.name), docs)))
+        .collect();
+    let snapshot = upstream.snapshot();
+    let used =
+        snapshot.servers.iter().map(|server| Shown::of(server, docs.remove(&server.name).as_deref(), None));
+    let skipped = snapshot.skipped.iter().map(|server| Shown::of(server, None, None));
+    let shown: Vec<Shown> = used.chain(skipped).collect();
+    for warning in &snapshot.warnings {
         eprintln!("codebridge: {warning}");
     }
-    write(&form, &shown, table(&shown), Exit::Fine).await
+    write(form, &shown, table(&shown), Exit::Fine).await
+}
+
+/// Asks servers what they offer, and keeps that for searches to come.
+async fn refresh(upstream: &Upstream, names: &[String], form: &Form) -> ExitCode {
+    for name in names {
+        if let Err(error) = upstream.server(name) {
+            return complain(&error, error.hint().as_deref(), exit_of(&error));
+        }
+    }
+    let stop = CancellationToken::new();
+    let refreshed = match until_told(upstream, &stop, upstream.refresh(names, &stop)).await {
+        Ok(refreshed) => refreshed,
+        Err(exit) => return exit,
+    };
+    let shown: Vec<Shown> = refreshed
+        .iter()
+        .filter_map(|one| Some((upstream.server(&one.name).ok()?, &one.docs)))
+        .map(|(server, docs)| Shown::of(&server, docs.as_deref().ok(), docs.as_ref().err()))
+        .collect();
+    let has_failed = refreshed.iter().any(|one| one.docs.is_err());
+    for error in refreshed.iter().filter_map(|one| one.docs.as_ref().err()) {
+        eprintln!("codebridge: {error}");
+    }
+    write(form, &shown, table(&shown), if has_failed { Exit::Server } else { Exit::Fine }).await
 }
 
 fn table(shown: &[Shown]) -> String {
@@ -65,61 +149,33 @@ fn table(shown: &[Shown]) -> String {
         return "no servers are defined\n".into();
     }
     let rows = shown.iter().map(|one| {
-        let state = match &one.skipped {
-            Some(why) => format!("skipped: {why}"),
-            None => one.description.clone().unwrap_or_default(),
-        };
-        vec![one.name.clone(), one.transport.unwrap_or("-").to_string(), one.source.clone(), state]
+        vec![
+            one.name.clone(),
+            one.transport.unwrap_or("-").to_string(),
+            one.state.name().to_string(),
+            one.tools.map_or_else(|| "-".into(), |tools| tools.to_string()),
+            one.source.clone(),
+            one.remark(),
+        ]
     });
-    columns(&["NAME", "TRANSPORT", "SOURCE", ""], rows)
+    columns(&["NAME", "TRANSPORT", "STATE", "TOOLS", "SOURCE", ""], rows)
 }
 
-/// Calls one tool and prints its MCP result as JSON. Ctrl-C cancels the call.
-pub(super) async fn call(settings: &Settings, environment: &Environment, args: CallArgs) -> ExitCode {
-    let arguments = match serde_json::from_str::<Map<String, Value>>(&args.arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let error = io::Error::other(format!("the arguments are no JSON object: {error}"));
-            return complain(&error, None, Exit::Usage);
-        }
-    };
-    let Some((server, tool)) = args.tool.split_once('.') else {
-        let error = io::Error::other(format!("'{}' is not of the form SERVER.TOOL", args.tool));
-        return complain(&error, None, Exit::Usage);
-    };
-    let signals = match Signals::listen() {
-        Ok(signals) => signals,
-        Err(error) => return complain(&error, None, Exit::Io),
-    };
-    let upstream = Upstream::without_answers(settings, environment.clone());
-    let stop = CancellationToken::new();
-    let work = async {
-        let result = call_by_any_name(&upstream, server, tool, arguments, &stop).await;
-        upstream.shutdown().await;
-        result
-    };
-    match signals.until_told_twice(&stop, work).await {
-        (Some(Ok(outcome)), _) => {
-            let exit = if outcome.is_error { Exit::Server } else { Exit::Fine };
-            match print(&format!("{}\n", outcome.json.get())).await {
-                Ok(()) => exit.into(),
-                Err(error) => complain(&error, None, Exit::Io),
-            }
-        }
-        (Some(Err(error)), None) => complain(&error, None, Exit::Server),
-        (_, told) => told.unwrap_or(Exit::Interrupted).into(),
+/// Whether it was the command line that went wrong, or the server.
+pub(super) fn exit_of(error: &UpstreamError) -> Exit {
+    match error {
+        UpstreamError::Unknown { .. }
+        | UpstreamError::Skipped { .. }
+        | UpstreamError::UnknownTool { .. }
+        | UpstreamError::Arguments { .. } => Exit::Usage,
+        UpstreamError::Start { .. }
+        | UpstreamError::Resting { .. }
+        | UpstreamError::Ended { .. }
+        | UpstreamError::TimedOut { .. }
+        | UpstreamError::Cancelled { .. }
+        | UpstreamError::Refused { .. }
+        | UpstreamError::Malformed { .. }
+        | UpstreamError::Unreachable { .. }
+        | UpstreamError::ShuttingDown => Exit::Server,
     }
-}
-
-/// A tool may be named as its server names it, or as Python does.
-async fn call_by_any_name(
-    upstream: &Upstream,
-    server: &str,
-    tool: &str,
-    arguments: Map<String, Value>,
-    stop: &CancellationToken,
-) -> Result<crate::upstream::CallOutcome, UpstreamError> {
-    let tools = upstream.tools(server, stop).await?;
-    let name = tools.get(tool).map_or(tool, |known| known.name.as_str());
-    upstream.call(server, name, arguments, None, stop).await
 }

@@ -5,6 +5,7 @@ import os
 import _thread
 
 HEADER = 9
+LARGE = 1 << 20
 SOFTWARE_FAILURE = 70
 
 
@@ -49,9 +50,16 @@ class Channel:
             end = HEADER + int.from_bytes(buffer[5:HEADER], "big")
             if len(buffer) < end:
                 break
-            frame = bytes(buffer[:1]), int.from_bytes(buffer[1:5], "big"), bytes(buffer[HEADER:end])
-            del buffer[:end]
-            self.hand_out(*frame)
+            kind, number = bytes(buffer[:1]), int.from_bytes(buffer[1:5], "big")
+            if len(buffer) == end > LARGE:
+                # Nothing follows, so it need not be copied.
+                del buffer[:HEADER]
+                payload, buffer = buffer, bytearray()
+                self.buffer = buffer
+            else:
+                payload = bytes(buffer[HEADER:end])
+                del buffer[:end]
+            self.hand_out(kind, number, payload)
 
     def hand_out(self, kind, number, payload):
         if kind == b"A":

@@ -6,6 +6,8 @@ import sys
 
 channel = guest.channel
 interrupts = guest.interrupts
+# Code of generators, coroutines and coroutines of the older kind.
+RESUMABLE = 0x20 | 0x80 | 0x100
 
 
 class SessionLoop:
@@ -101,12 +103,12 @@ class SessionLoop:
         current = asyncio.current_task(self.loop)
         # A task of an earlier cell gets it only when it keeps the loop from going on.
         if current is None:
-            hits_user_code = in_user_code(frame)
+            may_raise = in_user_code(frame)
         else:
-            hits_user_code = current not in self.older or self.interrupts > 1
-        if not hits_user_code:
+            may_raise = (current not in self.older or self.interrupts > 1) and in_coroutine(frame)
+        if not may_raise:
             self.loop.call_soon_threadsafe(self.task.cancel)
-        return not hits_user_code
+        return not may_raise
 
     # Between runs.
 
@@ -165,6 +167,13 @@ def in_user_code(frame):
     return False
 
 
+def in_coroutine(frame):
+    """Not in what a task does beside it, to be called again or to wake others: an exception in there would lose the task."""
+    while frame.f_back is not None and frame.f_back.f_code is not asyncio.Handle._run.__code__:
+        frame = frame.f_back
+    return frame.f_back is None or frame.f_code.co_flags & RESUMABLE
+
+
 def complain(text):
     try:
         print(text, file=sys.stderr)
@@ -196,10 +205,10 @@ class Asker:
             self.future.set_result(None)
 
 
-async def ask(method, params):
+async def ask(method, params, **how):
     """As queries.ask, but other tasks of the running loop go on meanwhile."""
     queries = guest.part("queries")
-    payload = queries.encode(method, params)
+    payload = queries.encode(method, params, how.get("default"))
     asker = Asker()
     number = None
     try:
@@ -210,9 +219,9 @@ async def ask(method, params):
     finally:
         with interrupts:
             if number is not None:
-                channel.asked.pop(number, None)
+                queries.forget(number)
                 watch(asker.loop, -1)
-    return queries.decode(asker.answer)
+    return queries.decode(asker.answer, how["parse"]) if "parse" in how else queries.decode(asker.answer)
 
 
 # Loop -> number of queries that are awaited in it.

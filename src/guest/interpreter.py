@@ -32,6 +32,8 @@ class ImportWatch:
         self.guest = guest
 
     def find_spec(self, name, path=None, target=None):
+        if name[:11] == "mcp.servers" and name[11:12] in ("", "."):
+            return self.guest.part("servers").find_spec(name)
         if name not in WATCHED_IMPORTS:
             return None
         for finder in sys.meta_path:
@@ -219,11 +221,16 @@ class Interpreter:
         if self.shows_servers and self.shown_context is not self.context:
             self.namespace["LOADED_MCP_SERVERS"] = self.runtime._loaded_servers()
             self.shown_context = self.context
+        if self.context[2:]:
+            # More than an empty object.
+            self.part("servers").enter(self.context)
         if self.tools:
             self.part("report").define_tools()
         # A warning that an earlier cell was given is news in this one.
         self.namespace.pop("__warningregistry__", None)
         codes = self.compile_cell(name, source)
+        if "mcp_" in source:
+            self.part("servers").define_mentioned(codes)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):
             if self.loop is None:
                 self.loop = self.part("event_loop").SessionLoop()

@@ -1,5 +1,6 @@
 # The first part of the blob: compiles what every session needs, makes the pipes and forks into the two processes.
-# The boot line hands over `settings`, `contents` (the table of contents) and `body` (all parts, one after the other).
+# The boot line hands over `settings`, `contents` (the table of contents), `body` (all parts, one after the other) and
+# `codes` (parts that the host had in compiled form for this very Python, by name).
 
 import builtins
 import os
@@ -35,6 +36,18 @@ def load(name, module=None, **given):
     return module
 
 
+def offer_codes():
+    """All parts in compiled form, for the host to send along the next time. No user code has run yet that could forge it."""
+    import marshal
+
+    PARTS.pop("compiled", None)
+    CODES.update((name, compiled(name)) for name in PARTS if name not in CODES)
+    payload = repr(sys.version).encode() + b"\n" + marshal.dumps(CODES)
+    frame = b"P" + bytes(4) + len(payload).to_bytes(4, "big") + payload
+    while frame:
+        frame = frame[os.write(1, frame) :]
+
+
 def private_descriptors(descriptors):
     """Moves descriptors to the top of the first 1024, where code that opens, closes or counts from 3 up does not meet them."""
     limit = os.sysconf("SC_OPEN_MAX")
@@ -51,15 +64,20 @@ def private_descriptors(descriptors):
 def forget_boot():
     """What the boot line left in the user's namespace, and from 3.13 on as the source of everything named <string>."""
     main = sys.modules["__main__"].__dict__
-    for name in "os", "r", "s", "t", "b":
-        del main[name]
+    for name in "os", "sys", "marshal", "r", "s", "t", "b", "n", "c", "e", "v", "_":
+        main.pop(name, None)
     linecache = sys.modules.get("linecache")
     for cache in "cache", "_interactive_cache":
         getattr(linecache, cache, {}).clear()
 
 
 def become_interpreter(down, up, out, err):
+    import _signal
+
     os.setpgid(0, 0)
+    for number in _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTERM:
+        # Whoever started the runtime may ignore some, and child processes would go on ignoring them.
+        _signal.signal(number, _signal.SIG_DFL)
     os.dup2(out, 1)
     os.dup2(err, 2)
     descriptors = private_descriptors((down, up, out, err))
@@ -87,5 +105,9 @@ def main():
 
 
 PARTS = unpack()
-CODES = {name: compiled(name) for name in EARLY}
+CODES = codes
+if not CODES:
+    CODES.update((name, compiled(name)) for name in EARLY)
+    if b"offer=1" in settings.split():
+        offer_codes()
 main()

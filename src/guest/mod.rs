@@ -16,10 +16,20 @@ const PARTS: &[(&str, &str)] = &[
     ("queries", include_str!("queries.py")),
     ("report", include_str!("report.py")),
     ("runtime", include_str!("runtime.py")),
+    ("servers", include_str!("servers.py")),
+    ("values", include_str!("values.py")),
     ("namespace", include_str!("namespace.py")),
     ("interrupts", include_str!("interrupts.py")),
     ("channel", include_str!("channel.py")),
 ];
+
+/// What tells the guest of one build of the bridge from that of another.
+pub fn fingerprint() -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    PARTS.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// A program that says whether the sandbox's Python is good enough.
 pub const PROBE: &str = "import sys\n\
@@ -34,20 +44,37 @@ pub fn argv() -> Vec<String> {
     ["python3", "-B", "-c", BOOT].map(String::from).to_vec()
 }
 
+/// What a sandbox of its own kind needs to know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Limits in bytes that the interpreter has to put on itself, because nobody else does.
+    pub data: Option<u64>,
+    /// Likewise.
+    pub address_space: Option<u64>,
+    /// Likewise, a number of processes.
+    pub processes: Option<u32>,
+    /// Whether the guest is to offer its parts in compiled form.
+    pub wants_compiled: bool,
+    /// What a guest under the same Python offered before.
+    pub compiled: Option<Vec<u8>>,
+}
+
 /// What is sent first: the length, the settings and all parts.
-///
-/// The limits are those that the interpreter has to put on itself, because nobody else does.
-pub fn blob(data: Option<u64>, address_space: Option<u64>, processes: Option<u32>) -> Vec<u8> {
-    let settings: Vec<String> =
-        [("data", data), ("address_space", address_space), ("processes", processes.map(u64::from))]
-            .into_iter()
-            .filter_map(|(name, value)| Some(format!("{name}={}", value?)))
-            .collect();
-    let settings = settings.join(" ");
-    let contents: Vec<String> =
-        PARTS.iter().map(|(name, source)| format!("{name} {}", source.len())).collect();
-    let mut body = format!("{settings}\n{}\n", contents.join(" ")).into_bytes();
-    PARTS.iter().for_each(|(_, source)| body.extend_from_slice(source.as_bytes()));
+pub fn blob(start: &Start) -> Vec<u8> {
+    let settings: Vec<String> = [
+        ("data", start.data),
+        ("address_space", start.address_space),
+        ("processes", start.processes.map(u64::from)),
+        ("offer", start.wants_compiled.then_some(1)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some(format!("{name}={}", value?)))
+    .collect();
+    let compiled = start.compiled.iter().map(|part| ("compiled", part.as_slice()));
+    let parts = compiled.chain(PARTS.iter().map(|(name, source)| (*name, source.as_bytes())));
+    let contents: Vec<String> = parts.clone().map(|(name, part)| format!("{name} {}", part.len())).collect();
+    let mut body = format!("{}\n{}\n", settings.join(" "), contents.join(" ")).into_bytes();
+    parts.for_each(|(_, part)| body.extend_from_slice(part));
     let mut blob = (body.len() as u64).to_be_bytes().to_vec();
     blob.append(&mut body);
     blob

@@ -3,6 +3,7 @@
 import sys
 
 import _io
+from _collections_abc import Mapping
 
 NO_INPUT = "input is not available here: no one is at the keyboard. Put the value into the code instead."
 
@@ -46,11 +47,54 @@ class LazyModule(type(sys)):
         return dir(self)
 
 
+class BridgeModule(type(sys)):
+    """The module mcp: what is said of the servers in it is looked up when it is asked for."""
+
+    def __getattr__(self, name):
+        guest = self.__dict__["_guest"]
+        if name == "servers":
+            import importlib
+
+            return importlib.import_module("mcp.servers")
+        if name[:4] != "mcp_":
+            raise AttributeError("module 'mcp' has no attribute %r" % name)
+        try:
+            return guest.part("servers").find(name[4:])
+        except guest.runtime.MCPError as error:
+            raise AttributeError(str(error)) from None
+
+
+class Servers(Mapping):
+    """mcp_servers: the servers that this call may use, by name. Others can be looked up, but not called."""
+
+    def __init__(self, guest):
+        self._guest = guest
+
+    def __getitem__(self, name):
+        try:
+            return self._guest.part("servers").find(name)
+        except self._guest.runtime.MCPError as error:
+            raise KeyError(str(error)) from None
+
+    def __iter__(self):
+        return iter(self._guest.part("servers").allowed() if self._guest.context[2:] else ())
+
+    def __len__(self):
+        return len(list(iter(self)))
+
+    def __contains__(self, name):
+        return name in list(iter(self))
+
+    def __repr__(self):
+        return "<the MCP servers of this call: %s>" % (", ".join(self) or "none")
+
+
 def furnish(guest):
     """Puts the names of the bridge into the user's namespace; returns the module mcp.runtime."""
-    mcp = type(sys)("mcp", "What the bridge lends to the code that runs here.")
+    mcp = BridgeModule("mcp", "What the bridge lends to the code that runs here.")
     mcp.__path__ = []
-    mcp.mcp_servers = {}
+    mcp._guest = guest
+    mcp.mcp_servers = Servers(guest)
     mcp.runtime = runtime = LazyModule("mcp.runtime", "Helpers of the bridge; see capability_summary().")
     runtime._guest = guest
     sys.modules["mcp"], sys.modules["mcp.runtime"] = mcp, runtime

@@ -11,7 +11,9 @@ numbers = iter(range(1, 1 << 32))
 
 
 class Refused(Exception):
-    """The host answered with an error."""
+    """The host answered with an error, of a kind when that matters."""
+
+    kind = None
 
 
 class Sleeper:
@@ -33,23 +35,25 @@ class Sleeper:
         self.lock.acquire()
 
 
-def ask(method, params):
+def ask(method, params, parse=json.loads, default=None):
     """Blocks this thread until the host has answered. An interrupt ends the wait in the main thread."""
-    payload = encode(method, params)
+    payload = encode(method, params, default)
     with interrupts:
         sleeper = Sleeper()
         number = put(payload, sleeper)
         try:
             wait(sleeper)
         finally:
-            channel.asked.pop(number, None)
-    return decode(sleeper.answer)
+            forget(number)
+    return decode(sleeper.answer, parse)
 
 
-def encode(method, params):
+def encode(method, params, default=None):
     if channel.down < 0:
         raise Refused("a forked child process cannot ask the host; do it in the parent")
-    payload = json.dumps({"method": method, "params": params}).encode()
+    text = json.dumps({"method": method, "params": params}, default=default, allow_nan=False, ensure_ascii=False)
+    # Half a surrogate pair is no text to anybody else.
+    payload = text.encode("utf-8", "replace")
     if len(payload) > LARGEST:
         raise Refused("%d bytes are too much for one request to the host" % len(payload))
     return payload
@@ -63,10 +67,18 @@ def put(payload, waiter):
     return number
 
 
-def decode(payload):
-    answer = json.loads(payload)
+def forget(number):
+    """Nobody waits for this answer any more. When it has not come, the host need not go on looking for it."""
+    if channel.asked.pop(number, None) is not None and channel.down >= 0:
+        channel.send((b"W", number, b""))
+
+
+def decode(payload, parse=json.loads):
+    answer = parse(payload)
     if "error" in answer:
-        raise Refused(answer["error"])
+        refused = Refused(answer["error"])
+        refused.kind = answer.get("kind")
+        raise refused
     return answer["ok"]
 
 

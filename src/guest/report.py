@@ -122,7 +122,10 @@ def define_tools():
         file = "<saved tool %s>" % name
         try:
             guest.add_source(file, source)
-            exec(compile(definition(name, source, file), file, "exec", 0, True), guest.namespace)
+            code = compile(definition(name, source, file), file, "exec", 0, True)
+            if "mcp_" in source:
+                guest.part("servers").define_mentioned([code])
+            exec(code, guest.namespace)
             guest.tool_names.add(name)
         except BaseException as error:
             guest.notices.append("The saved tool '%s' is broken and was skipped: %s" % (name, describe(error)))

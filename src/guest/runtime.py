@@ -2,11 +2,53 @@
 
 # The module mcp.runtime. `_guest` is the interpreter. Names that start with an underscore are not for user code.
 
-__all__ = ["MCPError", "capability_summary", "list_saved_tools", "output", "save_tool"]
+__all__ = [
+    "MCPArgumentError",
+    "MCPAttributeError",
+    "MCPError",
+    "call_tool",
+    "call_tool_sync",
+    "capability_summary",
+    "describe_server",
+    "discovered_servers",
+    "list_loaded_server_metadata",
+    "list_saved_tools",
+    "list_servers",
+    "list_servers_sync",
+    "list_tools",
+    "list_tools_sync",
+    "output",
+    "query_tool_docs",
+    "query_tool_docs_sync",
+    "save_tool",
+    "search_tool_docs",
+    "search_tool_docs_sync",
+]
 
 
 class MCPError(Exception):
-    """The bridge refused what was asked of it."""
+    """A tool failed, a server could not be used, or the bridge refused what was asked of it."""
+
+    # What the tool returned, when it is the tool that failed.
+    result = None
+    kind = None
+
+
+class MCPArgumentError(MCPError, TypeError):
+    """A tool does not take such arguments; it was not called."""
+
+
+class MCPAttributeError(MCPError, AttributeError):
+    """A server has no such tool."""
+
+
+def __getattr__(name):
+    # The classes of results, so that they can be told about.
+    values = _guest.part("values")
+    for _, kind in values.KINDS:
+        if kind.__name__ == name:
+            return kind
+    raise AttributeError("module 'mcp.runtime' has no attribute %r" % name)
 
 
 def capability_summary():
@@ -18,8 +60,20 @@ _SUMMARY = """\
 This is a Python session in a sandbox without network. Variables, imports, functions and files in /tmp and /workspace \
 stay from call to call; `await` works at top level; the value of a last expression is shown; child processes are \
 captured like print. There is no input(). Nothing needs to be imported: `runtime`, `mcp`, `mcp_servers`, \
-`LOADED_MCP_SERVERS` and `save_tool` are there (or: from mcp import runtime).
+`LOADED_MCP_SERVERS`, `save_tool` and `mcp_<alias>` of each server are there (or: from mcp import runtime). \
+Tools of the user's MCP servers are called as `await mcp_<alias>.<tool>(argument=value)`; the call of run_python has to \
+name the servers that it uses: servers=["github"], or ["*"] for any. Looking up documentation needs no such leave. \
+Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
+result. A tool that fails raises MCPError.
 
+- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
+- runtime.discovered_servers(detailed=False): names of all servers; with detail also what each is for
+- await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
+- runtime.describe_server(name), await runtime.list_tools(server): all that is known of a server, of its tools
+- await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
+- await runtime.call_tool(server, tool, arguments): a call by name
+- The functions that are awaited have twins without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
+list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): text that an earlier run printed, in full or a part
 - runtime.save_tool(function), also @save_tool: keeps a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
@@ -68,25 +122,158 @@ def list_saved_tools():
     return _ask("list_saved_tools", {})
 
 
-def _ask(method, params):
+# Servers and their tools.
+
+
+class _Ready:
+    """A value that may be awaited as well: it is there already."""
+
+    def __await__(self):
+        return self
+        yield
+
+
+class _ReadyList(_Ready, list):
+    pass
+
+
+class _ReadyDict(_Ready, dict):
+    pass
+
+
+class _Docs(list):
+    """Documentation of tools: a list that also answers to docs["tools"]."""
+
+    def __getitem__(self, key):
+        return list(self) if key == "tools" else list.__getitem__(self, key)
+
+
+class _Doc(dict):
+    """Documentation of one tool, which also answers to doc["tools"]."""
+
+    def __missing__(self, key):
+        if key == "tools":
+            return [self]
+        raise KeyError(key)
+
+
+def discovered_servers(detailed=False):
+    """Names of all servers of the user; with detail, name and description of each. Works with and without await."""
+    found = _ask("servers", {})
+    if detailed:
+        return _ReadyList({"name": one["name"], "description": one["description"]} for one in found)
+    return _ReadyList(one["name"] for one in found)
+
+
+async def list_servers():
+    """Names of the servers that this call may use."""
+    return list_servers_sync()
+
+
+def list_servers_sync():
+    """Names of the servers that this call may use."""
+    return _guest.part("servers").allowed() if _guest.context[2:] else []
+
+
+def describe_server(name):
+    """Name, alias, description, folder and tools of a server, by its name or alias."""
+    return _ReadyDict(_ask("describe", {"server": _name(name)}))
+
+
+def list_loaded_server_metadata():
+    """What describe_server says, of each server that this call may use."""
+    return _ReadyList(describe_server(name) for name in list_servers_sync())
+
+
+async def list_tools(server):
+    """The tools of a server: name, alias, description and input_schema of each."""
+    return (await _ask_async("describe", {"server": _name(server)}))["tools"]
+
+
+def list_tools_sync(server):
+    """The tools of a server: name, alias, description and input_schema of each."""
+    return describe_server(server)["tools"]
+
+
+async def query_tool_docs(server, tool=None, detail="summary"):
+    """Documentation of the tools of a server, or of one of them: a signature and a line, with "full" also the schemas."""
+    return _docs(await _ask_async("tools", _docs_wanted(server, tool, detail)), tool)
+
+
+def query_tool_docs_sync(server, tool=None, detail="summary"):
+    """Documentation of the tools of a server, or of one of them: a signature and a line, with "full" also the schemas."""
+    return _docs(_ask("tools", _docs_wanted(server, tool, detail)), tool)
+
+
+async def search_tool_docs(query, limit=5, detail="summary"):
+    """The tools of all servers that fit a question best, best first; at most 20."""
+    return _found(await _ask_async("search", {"query": query, "limit": limit, "detail": detail}))
+
+
+def search_tool_docs_sync(query, limit=5, detail="summary"):
+    """The tools of all servers that fit a question best, best first; at most 20."""
+    return _found(_ask("search", {"query": query, "limit": limit, "detail": detail}))
+
+
+async def call_tool(server, tool, arguments=None):
+    """Calls a tool by name or alias, with a dict of arguments; its result as a value."""
+    return await _guest.part("servers").call(_name(server), tool, arguments or {})
+
+
+def call_tool_sync(server, tool, arguments=None):
+    """Calls a tool by name or alias, with a dict of arguments; its result as a value."""
+    return _guest.part("servers").call_sync(_name(server), tool, arguments or {})
+
+
+def _name(server):
+    return getattr(server, "_codebridge_name", server)
+
+
+def _docs_wanted(server, tool, detail):
+    return {"server": _name(server), "tool": getattr(tool, "__name__", tool), "detail": detail}
+
+
+def _docs(items, tool):
+    return _Docs(items) if tool is None else _Doc(items[0])
+
+
+def _found(answer):
+    if answer["pending"]:
+        _guest.notices.append(
+            "search_tool_docs: what these servers offer is not known yet, search again in a moment: %s"
+            % ", ".join(answer["pending"])
+        )
+    return _Docs(answer["items"])
+
+
+def _ask(method, params, *how):
     queries = _guest.part("queries")
     try:
-        return queries.ask(method, params)
-    except queries.Refused as refusal:
-        raise MCPError(str(refusal)) from None
+        return queries.ask(method, params, *how)
+    except (queries.Refused, ValueError, TypeError) as error:
+        raise _error_of(error, queries.Refused) from None
 
 
-async def _ask_async(method, params):
+async def _ask_async(method, params, parse=None, default=None):
+    how = {} if parse is None else {"parse": parse, "default": default}
     try:
-        return await _guest.part("event_loop").ask(method, params)
-    except _guest.part("queries").Refused as refusal:
-        raise MCPError(str(refusal)) from None
+        return await _guest.part("event_loop").ask(method, params, **how)
+    except (_guest.part("queries").Refused, ValueError, TypeError) as error:
+        raise _error_of(error, _guest.part("queries").Refused) from None
+
+
+def _error_of(error, refused):
+    if not isinstance(error, refused):
+        # What cannot be written as JSON.
+        return MCPArgumentError(str(error))
+    kind = error.kind
+    told = MCPArgumentError(str(error)) if kind == "arguments" else MCPError(str(error))
+    told.kind = kind
+    return told
 
 
 def _loaded_servers():
-    import json
-
-    return list(json.loads(_guest.context or b"{}").get("servers") or ())
+    return list_servers_sync()
 
 
 # Saved tools.

@@ -16,8 +16,10 @@ CHUNK = 256 * 1024
 PIPE_CAPACITY = 1024 * 1024
 LARGEST_TEXT = 4 * 1024 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME}
-FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"A", b"S"), LARGEST_FRAME)
+LARGEST_ANSWER = 136 * 1024 * 1024
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME, b"W": 0}
+FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S"), LARGEST_FRAME)
+ANSWER = ord("A")
 # Between the end of the control channel and the end of the process that held it.
 EXIT_GRACE = 2
 OOM_COUNTERS = "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"
@@ -64,6 +66,8 @@ class Supervisor:
         self.down, self.up = down, up
         self.outputs = {out: b"O", err: b"E"}
         self.from_host, self.to_child, self.from_child = bytearray(), bytearray(), bytearray()
+        # Bytes of an answer that are still to come from the host; it is handed on piece by piece.
+        self.passing = 0
         self.chunk = memoryview(bytearray(CHUNK))
         self.said_hello = False
         # The run that was handed on and is not done; whether its code may have begun; an interrupt that came before.
@@ -191,7 +195,7 @@ class Supervisor:
             # What the run wrote is in the pipes already: send all of it first, under the number of the run.
             self.drain()
             self.run, self.begun = 0, False
-        elif kind != b"Q":
+        elif kind not in (b"Q", b"W"):
             self.expect_run(kind, number)
         self.send_host_raw(memoryview(raw))
 
@@ -211,11 +215,27 @@ class Supervisor:
             raise EOFError
         self.from_host += data
         while True:
-            frame = split_frame(self.from_host, FROM_HOST)
+            self.pass_answers()
+            frame = None if self.passing else split_frame(self.from_host, FROM_HOST)
             if frame is None:
                 break
             self.handle_host(*frame)
         self.write_child()
+
+    def pass_answers(self):
+        """Hands on what there is of answers at once: one may be too large to be held twice."""
+        buffer = self.from_host
+        while buffer:
+            if not self.passing:
+                if len(buffer) < HEADER or buffer[0] != ANSWER:
+                    return
+                self.passing = HEADER + int.from_bytes(buffer[5:HEADER], "big")
+                if self.passing > HEADER + LARGEST_ANSWER:
+                    raise ValueError("an answer of %d bytes" % (self.passing - HEADER))
+            size = min(self.passing, len(buffer))
+            self.to_child += buffer[:size]
+            del buffer[:size]
+            self.passing -= size
 
     def handle_host(self, kind, number, raw):
         if kind == b"I":

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Timeouts, parse_arguments};
+use super::client::Client;
 use super::order::Turn;
 use super::{Payload, progress, render, resources, tool};
 use crate::session::{RunPython, RunRequest};
@@ -23,14 +24,15 @@ use crate::settings::{OutputMode, Settings};
 #[derive(Debug)]
 pub(super) struct Bridge<P> {
     sessions: Arc<P>,
+    client: Arc<Client>,
     timeouts: Timeouts,
     output_mode: OutputMode,
 }
 
 impl<P: RunPython> Bridge<P> {
-    pub(super) fn new(sessions: Arc<P>, settings: &Settings) -> Self {
+    pub(super) fn new(sessions: Arc<P>, client: Arc<Client>, settings: &Settings) -> Self {
         let timeouts = Timeouts { default: *settings.timeout, max: *settings.max_timeout };
-        Self { sessions, timeouts, output_mode: *settings.output_mode }
+        Self { sessions, client, timeouts, output_mode: *settings.output_mode }
     }
 
     async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> Payload {
@@ -71,8 +73,10 @@ impl<P: RunPython> Bridge<P> {
 }
 
 impl<P: RunPython> ServerHandler for Bridge<P> {
+    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 hear what servers log")]
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_logging().build();
         let server = Implementation::new("codebridge", env!("CARGO_PKG_VERSION")).with_title("codebridge");
         ServerConfig::new(capabilities).with_server_info(server)
     }
@@ -87,7 +91,20 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
         let mut client = request;
         client.protocol_version = result.protocol_version.clone();
         context.peer.set_peer_info(client);
+        self.client.connected(&context.peer);
         Ok(result)
+    }
+
+    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 may ask for it")]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if let Ok(Value::String(level)) = serde_json::to_value(request.level) {
+            self.client.set_level(&level);
+        }
+        Ok(())
     }
 
     async fn list_tools(

@@ -4,6 +4,7 @@
 //! sessions by their trait only, and neither names a runtime nor spawns a process.
 
 mod arguments;
+mod client;
 mod guard;
 mod handler;
 mod message;
@@ -20,6 +21,7 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
+pub use client::Client;
 pub use payload::Payload;
 pub use render::{Rendered, render, render_plain};
 pub use serve::{Connection, ServeError, serve};

@@ -56,6 +56,7 @@ impl Payload {
                 outcome.error.or_else(|| Some(format!("Execution timed out after {seconds} seconds"))),
             ),
             Status::Cancelled => ("cancelled", "Cancelled".to_owned(), outcome.error),
+            Status::Refused => return Self::validation_error(outcome.error.unwrap_or_default()),
         };
         Self {
             status,

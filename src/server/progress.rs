@@ -80,7 +80,7 @@ struct Latest {
 impl Latest {
     fn take_in(&mut self, event: Progress) {
         match event {
-            Progress::Preparing(what) => self.set(what),
+            Progress::Preparing(what) | Progress::Calling(what) => self.set(what),
             Progress::Running => self.set("running".to_owned()),
             Progress::Output(_, bytes) => self.take_in_output(&bytes),
         }

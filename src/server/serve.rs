@@ -7,6 +7,7 @@ use rmcp::service::ServerInitializeError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use super::client::Client;
 use super::guard::Guarded;
 use super::handler::Bridge;
 use super::transport::LineTransport;
@@ -36,12 +37,13 @@ pub enum ServeError {
 }
 
 /// Serves until the client closes its end, cannot be written to any more, or `stop` is cancelled. Calls that still
-/// run get a short time to end; then every session is ended.
+/// run get a short time to end; then every session is ended. `client` is told of the connection.
 ///
 /// # Errors
 /// The service broke down; the sessions are ended all the same.
 pub async fn serve<P, R, W, H>(
     sessions: Arc<P>,
+    client: Arc<Client>,
     settings: &Settings,
     connection: Connection<R, W, H>,
     stop: CancellationToken,
@@ -55,7 +57,7 @@ where
     let stop = stop.child_token();
     let broken = CancellationToken::new();
     let transport = LineTransport::new(connection.input, connection.output, broken.clone());
-    let service = Guarded(Bridge::new(sessions.clone(), settings));
+    let service = Guarded(Bridge::new(sessions.clone(), client, settings));
     let served = {
         let serving = serve_until_closed(service, transport, stop.clone());
         tokio::pin!(serving);

@@ -9,10 +9,11 @@ use super::arguments::Timeouts;
 pub(super) const RUN_PYTHON: &str = "run_python";
 
 const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
-    Start with print(runtime.capability_summary()): it lists the helpers. \
-    Variables, imports and files in /workspace and /tmp stay for later calls of the same session. \
-    Top-level await works. \
-    The result is what the code prints and the value of its last expression.";
+    Start with print(runtime.capability_summary()). \
+    MCP servers: runtime.discovered_servers() names them, await runtime.search_tool_docs('words') finds tools; \
+    with servers=['x'] code may await mcp_x.tool(arg=1). \
+    Variables, imports and files in /workspace and /tmp stay for later calls. \
+    The result is what the code prints and its last expression.";
 
 /// The definition as clients list it.
 pub(super) fn run_python(timeouts: Timeouts) -> Tool {
@@ -24,12 +25,12 @@ pub(super) fn run_python(timeouts: Timeouts) -> Tool {
             "servers": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "MCP servers that the code may call",
+                "description": "MCP servers that the code may call; ['*'] = any",
             },
             "timeout": { "type": "integer", "description": seconds },
             "session": {
                 "type": "string",
-                "description": "Interpreter to use, default main; another name is another one, new a throw-away one",
+                "description": "Interpreter, default main; new = a throw-away one",
             },
         },
         "required": ["code"],

@@ -73,6 +73,8 @@ pub(super) enum DoneStatus {
 /// One frame from the guest to the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FromGuest {
+    /// All parts of the guest in compiled form; to be believed only before the hello.
+    Parts(Vec<u8>),
     /// The interpreter is ready; protocol version.
     Hello(u32),
     /// Bytes of standard output.
@@ -87,6 +89,8 @@ pub(super) enum FromGuest {
     Done(u32, DoneStatus, i32, String),
     /// A question of the guest, as JSON.
     Query(u32, Vec<u8>),
+    /// Nobody waits for the answer to that query any more.
+    Withdraw(u32),
     /// The interpreter is gone.
     End(InterpreterEnd),
 }
@@ -131,9 +135,11 @@ fn limit_of(kind: u8) -> Option<u32> {
     match kind {
         b'O' | b'E' => Some(256 << 10),
         b'N' | b'T' => Some(4 << 20),
+        b'P' => Some(1 << 20),
         b'Q' => Some(64 << 20),
         b'D' => Some(64 << 10),
         b'H' | b'X' => Some(4 << 10),
+        b'W' => Some(0),
         _ => None,
     }
 }
@@ -167,8 +173,10 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
         b'O' => FromGuest::Stdout(payload),
         b'E' => FromGuest::Stderr(payload),
         b'T' => FromGuest::Traceback(text(payload)),
+        b'P' => FromGuest::Parts(payload),
         b'N' => FromGuest::Notice(in_our_name(&text(payload))),
         b'Q' => FromGuest::Query(id, payload),
+        b'W' => FromGuest::Withdraw(id),
         b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
         b'D' => parse_done(id, &in_our_name(&text(payload)))?,
         b'X' => FromGuest::End(parse_end(&text(payload))?),

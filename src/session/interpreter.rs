@@ -6,12 +6,14 @@ use std::time::Duration;
 use codebridge_runtimes::{End, HeldLimits, Sandbox};
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::asking::{Asked, answer_questions};
 use super::frames::{self, DoneStatus, FrameError, FromGuest, InterpreterEnd, ToGuest};
+use super::lending::{Grant, Lending};
 use super::output::{Capture, KeptStream};
 use super::queries::Queries;
 use super::{OutputStream, Progress, Stream};
@@ -22,8 +24,8 @@ const PROTOCOL: u32 = 1;
 const WAITING_FRAMES: usize = 8;
 /// Bytes of questions that wait for an answer: as many as the longest one has, and some.
 const WAITING_QUESTIONS: usize = 128 << 20;
-/// What a question costs beside its bytes.
-const QUESTION: usize = 1 << 10;
+/// What a question costs beside its bytes: a call under way needs memory in many places.
+const QUESTION: usize = 64 << 10;
 /// Answers that wait for the guest to read them; each may hold megabytes.
 const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
@@ -51,8 +53,8 @@ pub(super) struct Cell {
     pub(super) id: u32,
     /// Python source.
     pub(super) code: String,
-    /// What the code may know of its call, as JSON.
-    pub(super) context: Vec<u8>,
+    /// Which servers the code may use.
+    pub(super) grant: Grant,
     /// How long it may run.
     pub(super) timeout: Duration,
     /// How much of its output is shown.
@@ -156,6 +158,10 @@ pub(super) struct Interpreter {
     /// What came between runs, for the next one.
     early: Early,
     limits: HeldLimits,
+    /// What the code may use of the world outside.
+    lending: Arc<Lending>,
+    /// What the guest offered before any user code ran.
+    offered: Option<Vec<u8>>,
 }
 
 impl Interpreter {
@@ -167,6 +173,7 @@ impl Interpreter {
         guest: Vec<u8>,
         tools: Vec<(String, String)>,
         queries: Arc<Queries>,
+        lending: Arc<Lending>,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<Self, (Sandbox, StartError)> {
@@ -178,13 +185,14 @@ impl Interpreter {
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
         let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
         let (asked, questions) = mpsc::unbounded_channel();
-        tokio::spawn(answer_questions(questions, queries, answers));
+        tokio::spawn(answer_questions(questions, queries, Arc::clone(&lending), answers));
         tokio::spawn(read_frames(stdout, sender, asked));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
         let limits = sandbox.held();
-        let mut starting = Self { sandbox, frames, writer, events, early: Early::default(), limits };
+        let mut starting =
+            Self { sandbox, frames, writer, events, early: Early::default(), limits, lending, offered: None };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
             () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
@@ -205,6 +213,7 @@ impl Interpreter {
             match self.events.recv().await {
                 Some(Event::Frame(FromGuest::Hello(PROTOCOL))) => return Ok(()),
                 Some(Event::Frame(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
+                Some(Event::Frame(FromGuest::Parts(parts))) => self.offered = Some(parts),
                 Some(Event::Frame(frame)) => self.early.take(frame),
                 Some(Event::Broken(FrameError::Io(_)) | Event::Closed) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
@@ -213,6 +222,11 @@ impl Interpreter {
                 Some(Event::Broken(error)) => return Err(StartError::Frame(error)),
             }
         }
+    }
+
+    /// The parts of the guest in compiled form, if it offered them when it started.
+    pub(super) fn take_offered(&mut self) -> Option<Vec<u8>> {
+        self.offered.take()
     }
 
     /// Who holds which limit of the sandbox.
@@ -256,10 +270,11 @@ impl Interpreter {
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> RunReport {
-        let Cell { id, code, context, timeout, budgets } = cell;
+        let Cell { id, code, grant, timeout, budgets } = cell;
         let started = Instant::now();
         let mut run = Running::new(std::mem::take(&mut self.early), budgets);
-        let _ = self.frames.send(ToGuest::Context(context));
+        let _ = self.frames.send(ToGuest::Context(grant.context()));
+        self.lending.begin(grant, progress.clone());
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupted = None;
         let mut deadline = started + timeout;
@@ -300,6 +315,7 @@ impl Interpreter {
                 }
             }
         };
+        self.lending.end();
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
@@ -367,7 +383,9 @@ impl Running {
                     )));
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
-                FromGuest::Hello(_) | FromGuest::Notice(_) | FromGuest::Query(..) => {}
+                FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
+                // They do not come here.
+                FromGuest::Query(..) | FromGuest::Withdraw(_) => {}
             },
             Some(Event::Broken(FrameError::Io(error))) => {
                 return lost(Loss::Vanished(format!("the sandbox went away: {error}")));
@@ -424,29 +442,11 @@ async fn write_frames(
     }
 }
 
-/// A question of the guest, and its share of the bytes that may wait.
-type Question = (u32, Vec<u8>, OwnedSemaphorePermit);
-
-/// Answers questions in order, one at a time, also between runs.
-async fn answer_questions(
-    mut questions: mpsc::UnboundedReceiver<Question>,
-    queries: Arc<Queries>,
-    answers: mpsc::Sender<ToGuest>,
-) {
-    while let Some((id, json, share)) = questions.recv().await {
-        let answer = queries.answer(json).await;
-        if answers.send(ToGuest::Answer(id, answer)).await.is_err() {
-            return;
-        }
-        drop(share);
-    }
-}
-
 /// Reads frames until the stream ends or breaks.
 async fn read_frames(
     stdout: ChildStdout,
     events: mpsc::Sender<Event>,
-    questions: mpsc::UnboundedSender<Question>,
+    questions: mpsc::UnboundedSender<Asked>,
 ) {
     let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
@@ -457,7 +457,11 @@ async fn read_frames(
                 // is: it takes no answer as long as it cannot get rid of its next question.
                 let cost = u32::try_from(json.len() + QUESTION).unwrap_or(u32::MAX);
                 let Ok(share) = Arc::clone(&room).acquire_many_owned(cost).await else { return };
-                let _ = questions.send((id, json, share));
+                let _ = questions.send(Asked::Question { id, json, share });
+                continue;
+            }
+            Ok(Some(FromGuest::Withdraw(id))) => {
+                let _ = questions.send(Asked::Withdrawn(id));
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),

@@ -14,8 +14,10 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::bytecode::Bytecode;
 use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
+use super::lending::Lending;
 use super::queries::Queries;
 use super::roots::Roots;
 use super::{Failure, Progress};
@@ -75,6 +77,7 @@ pub(super) struct Launcher {
     detector: Detector,
     state: StateDir,
     roots: Roots,
+    bytecode: Bytecode,
     home: OnceCell<Home>,
     /// Things to say once, with the first result.
     warned_of_fallback: Mutex<bool>,
@@ -121,6 +124,7 @@ impl Launcher {
             detector: Detector::new(wish, roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
             roots: Roots::usual(),
+            bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             home: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
             swept_engines: Mutex::default(),
@@ -163,10 +167,11 @@ impl Launcher {
     pub(super) async fn start(
         &self,
         queries: &Arc<Queries>,
+        lending: &Arc<Lending>,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
-        let start = self.start_quietly(queries, progress, cancel);
+        let start = self.start_quietly(queries, lending, progress, cancel);
         tokio::pin!(start);
         if let Ok(done) = tokio::time::timeout(SLOW_START, &mut start).await {
             return done;
@@ -178,6 +183,7 @@ impl Launcher {
     async fn start_quietly(
         &self,
         queries: &Arc<Queries>,
+        lending: &Arc<Lending>,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
@@ -190,7 +196,7 @@ impl Launcher {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, home, queries, cancel).await {
+            let refusal = match self.start_with(&choice, home, queries, lending, cancel).await {
                 Ok(interpreter) => {
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
                     if swept.insert(choice.runtime.target()) {
@@ -215,6 +221,7 @@ impl Launcher {
         choice: &Choice,
         home: &Home,
         queries: &Arc<Queries>,
+        lending: &Arc<Lending>,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
         self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
@@ -225,12 +232,23 @@ impl Launcher {
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();
-        let blob = guest::blob(own.data, own.address_space, own.processes);
+        let blob = guest::blob(&guest::Start {
+            data: own.data,
+            address_space: own.address_space,
+            processes: own.processes,
+            wants_compiled: self.bytecode.keeps(),
+            compiled: self.bytecode.load(&choice.root),
+        });
         let tools = queries.tools().load();
-        let started =
-            Interpreter::start(sandbox, blob, tools, Arc::clone(queries), START_LIMIT, cancel).await;
+        let (queries, lending) = (Arc::clone(queries), Arc::clone(lending));
+        let started = Interpreter::start(sandbox, blob, tools, queries, lending, START_LIMIT, cancel).await;
         let (sandbox, error) = match started {
-            Ok(interpreter) => return Ok(interpreter),
+            Ok(mut interpreter) => {
+                if let Some(offered) = interpreter.take_offered() {
+                    self.bytecode.keep(&choice.root, &offered);
+                }
+                return Ok(interpreter);
+            }
             Err(failed) => failed,
         };
         let attempt = match error {

@@ -6,10 +6,13 @@
 //! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ report
 //! ```
 
+mod asking;
+mod bytecode;
 mod frames;
 mod guardian;
 mod interpreter;
 mod launch;
+mod lending;
 mod outcome;
 mod output;
 mod queries;

@@ -33,11 +33,15 @@ pub enum Status {
     Timeout,
     /// The client cancelled the call.
     Cancelled,
+    /// The call asks for what there is not; nothing was started.
+    Refused,
 }
 
 /// Why a call did not succeed, as far as exit codes need to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
+    /// The call asks for a server that cannot be lent.
+    Request,
     /// The user's code raised, exited non-zero or ended its interpreter.
     Code,
     /// No container runtime works on this host.
@@ -90,6 +94,8 @@ pub enum Progress {
     Preparing(String),
     /// The code has started.
     Running,
+    /// What a server says of a call that the code makes.
+    Calling(String),
     /// A piece of standard output or standard error, as it arrives.
     Output(OutputStream, Vec<u8>),
 }

@@ -7,13 +7,19 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use super::OutputStream;
+use super::lending::Lending;
 use super::output::{Outputs, partial_character};
 use super::tools::SavedTools;
 
 /// Bytes of kept output in one answer, the guest asks for the next ones: JSON may need six for each, and the guest takes no frame above 64 MiB.
 const LONGEST_OUTPUT: u64 = 8 << 20;
+
+/// Bytes of one answer: what the guest takes.
+const LONGEST_ANSWER: usize = 136 << 20;
 
 /// A question. What it asks with is read once it is known what is asked: to keep it as a value meanwhile would take
 /// many times the bytes that came.
@@ -43,7 +49,38 @@ struct SaveTool {
     source: String,
 }
 
-/// Answers questions.
+/// What the guest is told.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A value of ours.
+    Value(Value),
+    /// JSON that is passed on as it came.
+    Raw(Box<RawValue>),
+}
+
+/// Why there is no answer, in a sentence for code, and of a kind when code has to tell.
+#[derive(Debug)]
+pub(super) struct QueryError {
+    pub(super) kind: Option<&'static str>,
+    pub(super) text: String,
+}
+
+impl QueryError {
+    pub(super) fn plain(text: String) -> Self {
+        Self { kind: None, text }
+    }
+
+    pub(super) fn of_kind(kind: &'static str, text: String) -> Self {
+        Self { kind: Some(kind), text }
+    }
+
+    /// What was asked with.
+    pub(super) fn read<T: DeserializeOwned>(params: &str) -> Result<T, Self> {
+        serde_json::from_str(params).map_err(|error| Self::plain(not_understood(&error)))
+    }
+}
+
+/// Answers questions of all sessions.
 #[derive(Debug)]
 pub(super) struct Queries {
     outputs: Arc<Mutex<Outputs>>,
@@ -59,34 +96,37 @@ impl Queries {
         &self.tools
     }
 
-    /// The answer to a question, as JSON: `{"ok": VALUE}` or `{"error": TEXT}`. Off the tasks that have to be quick: the
-    /// question and its answer may hold megabytes, and lie on a slow disk.
-    pub(super) async fn answer(self: &Arc<Self>, json: Vec<u8>) -> Vec<u8> {
+    /// The answer to a question, as JSON: `{"ok": VALUE}` or `{"error": TEXT}`.
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        lending: &Lending,
+        json: Vec<u8>,
+        cancel: &CancellationToken,
+    ) -> Vec<u8> {
+        let query = match serde_json::from_slice::<Query<'_>>(&json) {
+            Ok(query) => query,
+            Err(error) => return written(Err(QueryError::plain(not_understood(&error)))),
+        };
+        if let Some(answer) = lending.answer(&query.method, query.params.get(), cancel).await {
+            return written(answer);
+        }
+        // Off the tasks that have to be quick: the answer may hold megabytes, and lie on a slow disk.
         let queries = Arc::clone(self);
-        let answered = tokio::task::spawn_blocking(move || queries.answer_now(&json));
+        let answered = spawn_blocking(move || written(queries.answer_of_files(&json)));
         answered.await.unwrap_or_else(|_| br#"{"error":"the bridge failed to answer"}"#.to_vec())
     }
 
-    fn answer_now(&self, json: &[u8]) -> Vec<u8> {
-        let answer = match serde_json::from_slice(json) {
-            Ok(query) => self.value(&query),
-            Err(error) => Err(not_understood(&error)),
-        };
-        let answer = match answer {
-            Ok(value) => json!({ "ok": value }),
-            Err(text) => json!({ "error": text }),
-        };
-        serde_json::to_vec(&answer)
-            .unwrap_or_else(|_| br#"{"error":"the answer could not be written"}"#.to_vec())
-    }
-
-    fn value(&self, query: &Query<'_>) -> Result<Value, String> {
-        match query.method.as_str() {
-            "output" => self.output(&read(query.params)?),
-            "save_tool" => self.save_tool(&read(query.params)?),
+    fn answer_of_files(&self, json: &[u8]) -> Result<Answer, QueryError> {
+        let query: Query<'_> =
+            serde_json::from_slice(json).map_err(|error| QueryError::plain(not_understood(&error)))?;
+        let params = query.params.get();
+        let value = match query.method.as_str() {
+            "output" => self.output(&QueryError::read(params)?),
+            "save_tool" => self.save_tool(&QueryError::read(params)?),
             "list_saved_tools" => Ok(self.tools.load().into_iter().map(|(name, _)| name).collect()),
             _ => Err("the bridge does not know this method".into()),
-        }
+        };
+        value.map(Answer::Value).map_err(QueryError::plain)
     }
 
     fn output(&self, asked: &Output) -> Result<Value, String> {
@@ -121,8 +161,18 @@ impl Queries {
     }
 }
 
-fn read<T: DeserializeOwned>(params: &RawValue) -> Result<T, String> {
-    serde_json::from_str(params.get()).map_err(|error| not_understood(&error))
+fn written(answer: Result<Answer, QueryError>) -> Vec<u8> {
+    let json = match answer {
+        Ok(Answer::Raw(json)) => [br#"{"ok":"#, json.get().as_bytes(), b"}"].concat(),
+        Ok(Answer::Value(value)) => json!({ "ok": value }).to_string().into_bytes(),
+        Err(QueryError { kind: None, text }) => json!({ "error": text }).to_string().into_bytes(),
+        Err(QueryError { kind, text }) => json!({ "error": text, "kind": kind }).to_string().into_bytes(),
+    };
+    if json.len() <= LONGEST_ANSWER {
+        return json;
+    }
+    let text = format!("the answer has {} MB, more than fits into the sandbox", json.len() >> 20);
+    json!({ "error": text }).to_string().into_bytes()
 }
 
 fn not_understood(error: &serde_json::Error) -> String {
@@ -144,7 +194,7 @@ mod tests {
     fn answer(json: &str) -> Value {
         let dir = tempfile::tempdir().unwrap();
         let queries = Queries::new(Arc::default(), dir.path().into());
-        serde_json::from_slice(&queries.answer_now(json.as_bytes())).unwrap()
+        serde_json::from_slice(&written(queries.answer_of_files(json.as_bytes()))).unwrap()
     }
 
     #[test]

@@ -40,6 +40,11 @@ pub(super) fn failed_start(failure: Failure, text: String, cancelled: bool) -> R
     }
 }
 
+/// The outcome of a call that asks for what there is not.
+pub(super) fn refused(text: String) -> RunOutcome {
+    RunOutcome { status: Status::Refused, ..failed_start(Failure::Request, text, false) }
+}
+
 /// Why a session is gone, in a few words.
 pub(super) fn describe_loss(loss: &Loss, limits: HeldLimits, memory: u64) -> String {
     let megabytes = memory >> 20;

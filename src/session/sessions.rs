@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use codebridge_runtimes::ProbeReport;
-use serde_json::json;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::interpreter::{Budgets, Cell, Interpreter, Loss};
 use super::launch::{Launcher, StartFailure};
+use super::lending::{Grant, Lending};
 use super::output::Outputs;
 use super::queries::Queries;
-use super::report::{Report, failed_start, outcome_of};
+use super::report::{Report, failed_start, outcome_of, refused};
 use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
+use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
@@ -30,6 +31,7 @@ pub struct Sessions(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     launcher: Launcher,
+    upstream: Upstream,
     queries: Arc<Queries>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -68,12 +70,14 @@ struct Live {
 }
 
 impl Sessions {
-    /// No session yet; nothing is looked for before the first call.
-    pub fn new(settings: &Settings) -> Self {
+    /// No session yet; nothing is looked for before the first call. The sessions lend their code the servers of
+    /// `upstream`, and end them at their own end.
+    pub fn new(settings: &Settings, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let tasks = TaskTracker::new();
         Self(Arc::new(Inner {
             launcher: Launcher::new(settings, tasks.clone()),
+            upstream,
             queries: Arc::new(Queries::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
             slots: StdMutex::default(),
@@ -110,6 +114,10 @@ impl RunPython for Sessions {
         cancel: CancellationToken,
     ) -> RunOutcome {
         let inner = &self.0;
+        let grant = match inner.grant(&request.servers).await {
+            Ok(grant) => grant,
+            Err(text) => return refused(text),
+        };
         let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
         let mut state = tokio::select! {
@@ -120,7 +128,7 @@ impl RunPython for Sessions {
             timer.abort();
         }
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, request, &progress, &cancel) => outcome,
+            outcome = inner.run_in(&mut state, request, grant, &progress, &cancel) => outcome,
             () = inner.closing.cancelled() => failed_start(Failure::Sandbox, "the bridge is shutting down".into(), true),
         };
         state.last_used = Some(Instant::now());
@@ -156,8 +164,14 @@ impl RunPython for Sessions {
             }
         }
         inner.tasks.close();
-        inner.tasks.wait().await;
-        inner.launcher.close().await;
+        // Side by side: neither needs the other, and each may take its time.
+        tokio::join!(
+            async {
+                inner.tasks.wait().await;
+                inner.launcher.close().await;
+            },
+            inner.upstream.shutdown(),
+        );
     }
 }
 
@@ -166,11 +180,23 @@ impl Inner {
         Arc::clone(lock(&self.slots).entry(name.to_string()).or_default())
     }
 
+    /// The servers that a call asks for; why they cannot be lent, when they cannot.
+    async fn grant(&self, names: &[String]) -> Result<Grant, String> {
+        if names.is_empty() {
+            return Ok(Grant::Nothing);
+        }
+        let (names, upstream) = (names.to_vec(), self.upstream.clone());
+        // Definitions are read from files.
+        let granted = spawn_blocking(move || Grant::of(&names, &upstream)).await;
+        granted.unwrap_or_else(|_| Err("the servers could not be looked up".into()))
+    }
+
     /// Runs code in a session whose lock is held.
     async fn run_in(
         self: &Arc<Self>,
         state: &mut SlotState,
         request: RunRequest,
+        grant: Grant,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> RunOutcome {
@@ -210,10 +236,8 @@ impl Inner {
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
         // Nobody who listens has to hear it.
         let _ = progress.send(Progress::Running).await;
-        let context =
-            serde_json::to_vec(&json!({ "servers": request.servers, "run_id": id })).unwrap_or_default();
         let RunRequest { code, timeout, session, .. } = request;
-        let cell = Cell { id, code, context, timeout, budgets: self.budgets };
+        let cell = Cell { id, code, grant, timeout, budgets: self.budgets };
         let report = live.interpreter.run(cell, progress, cancel).await;
         let limits = live.interpreter.limits();
         let Report { mut outcome, loss, stdout, stderr } = outcome_of(id, report, &session, |loss| {
@@ -246,7 +270,8 @@ impl Inner {
         let stop_unless_waited_for = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let started = inner.launcher.start(&inner.queries, &progress, &stop).await;
+            let lending = Arc::new(Lending::new(inner.upstream.clone()));
+            let started = inner.launcher.start(&inner.queries, &lending, &progress, &stop).await;
             let started = started.map(|(interpreter, notices)| (Live { interpreter, _room: room }, notices));
             if let Err(Ok((live, _))) = sender.send(started) {
                 inner.end(live);

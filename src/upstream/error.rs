@@ -29,6 +29,26 @@ pub enum UpstreamError {
         /// Why not.
         why: Skip,
     },
+    /// It has no such tool.
+    #[error("the server '{server}' has no tool '{tool}'{}", Nearest(.nearest))]
+    UnknownTool {
+        /// Its name.
+        server: Arc<str>,
+        /// What was asked for.
+        tool: String,
+        /// What may have been meant.
+        nearest: Option<Arc<str>>,
+    },
+    /// A call with arguments that the tool cannot take; the server was not told of it.
+    #[error("'{tool}' of the server '{server}' cannot be called like this: {why}")]
+    Arguments {
+        /// Its name.
+        server: Arc<str>,
+        /// The tool.
+        tool: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// It did not come up.
     #[error("failed to start the server '{server}': {why}{}", Said(.stderr))]
     Start {

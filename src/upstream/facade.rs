@@ -7,15 +7,17 @@ use serde_json::{Map, Value};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::arguments::check_arguments;
 use super::discovery::{Discovery, Server, Snapshot, Surroundings};
+use super::docs::{Keeper, Sweep};
 use super::error::UpstreamError;
 use super::events::{Event, ServerProgress};
-use super::pool::{CallOutcome, Context, Limits, Pool, ServerState, ToolList, Use};
+use super::nearest::nearest;
+use super::pool::{
+    Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, Tool, ToolList, Use,
+};
 use super::questions::{Answers, NoAnswers};
 use crate::settings::{Environment, Settings};
-
-/// How alike a name has to be to be what was meant.
-const ALIKE: f64 = 0.8;
 
 /// The user's servers: found when asked for, started when used.
 #[derive(Debug, Clone)]
@@ -25,6 +27,8 @@ pub struct Upstream(Arc<Inner>);
 struct Inner {
     discovery: Discovery,
     pool: Pool,
+    keeper: Arc<Keeper>,
+    sweep: Sweep,
 }
 
 /// One definition, and what becomes of it.
@@ -57,14 +61,21 @@ impl Upstream {
         answers: Arc<dyn Answers>,
         guardian: Option<PathBuf>,
     ) -> Self {
+        let keeper = Arc::new(Keeper::new(&surroundings));
         let context = Context::new(
             limits,
             surroundings.environment.clone(),
             surroundings.cwd.clone(),
             answers,
+            Arc::clone(&keeper) as Arc<dyn Listener>,
             guardian,
         );
-        Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool: Pool::new(context) }))
+        Self(Arc::new(Inner {
+            discovery: Discovery::new(surroundings),
+            pool: Pool::new(context),
+            keeper,
+            sweep: Sweep::default(),
+        }))
     }
 
     /// Without anybody who answers the questions of servers.
@@ -104,13 +115,8 @@ impl Upstream {
         {
             return Err(UpstreamError::Skipped { server: Arc::clone(&server.name), why: why.clone() });
         }
-        let likeness =
-            |server: &&Arc<Server>| strsim::jaro_winkler(&name.to_lowercase(), &server.name.to_lowercase());
-        let nearest =
-            snapshot.servers.iter().max_by(|left, right| likeness(left).total_cmp(&likeness(right)));
-        let nearest =
-            nearest.filter(|server| likeness(server) > ALIKE).map(|server| Arc::clone(&server.name));
-        Err(UpstreamError::Unknown { name: name.to_owned(), nearest })
+        let nearest = nearest(name, snapshot.servers.iter().map(|server| &*server.name));
+        Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
     }
 
     /// The tools of a server, which is started if need be.
@@ -123,13 +129,30 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
         let server = self.server(server)?;
-        self.0.pool.tools(use_of(&server, cancel)?).await
+        let wanted = use_of(&server, Purpose::Docs, cancel)?;
+        let listing = self.0.pool.tools(wanted, Age::Current).await?;
+        Ok(Arc::clone(&listing.tools))
     }
 
-    /// Calls a tool by its name.
+    /// The tool of a name or an alias, of a server that is about to be called.
     ///
     /// # Errors
-    /// The server cannot be used, or gives no result. A tool that fails gives a result that says so.
+    /// The server cannot be used, or has no such tool.
+    pub async fn tool(
+        &self,
+        server: &str,
+        tool: &str,
+        cancel: &CancellationToken,
+    ) -> Result<Tool, UpstreamError> {
+        let server = self.server(server)?;
+        let tools = self.tools_with(&server, tool, cancel).await?;
+        tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &tools))
+    }
+
+    /// Calls a tool by its name or alias, with arguments that it can take.
+    ///
+    /// # Errors
+    /// The server cannot be used, has no such tool, or gives no result. A tool that fails gives a result that says so.
     pub async fn call(
         &self,
         server: &str,
@@ -139,7 +162,54 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<CallOutcome, UpstreamError> {
         let server = self.server(server)?;
-        self.0.pool.call(use_of(&server, cancel)?, tool, arguments, progress).await
+        let tools = self.tools_with(&server, tool, cancel).await?;
+        let name = match tools.get(tool) {
+            Some(tool) => {
+                check_arguments(tool, &arguments).map_err(|why| UpstreamError::Arguments {
+                    server: Arc::clone(&server.name),
+                    tool: tool.name.clone(),
+                    why,
+                })?;
+                tool.name.as_str()
+            }
+            // One that lists nothing may still know what to do.
+            None if tools.tools.is_empty() => tool,
+            None => return Err(unknown_tool(&server, tool, &tools)),
+        };
+        self.0.pool.call(use_of(&server, Purpose::Call, cancel)?, name, arguments, progress).await
+    }
+
+    /// The tools of a server that is about to be called; asked for anew when this one is not among them.
+    async fn tools_with(
+        &self,
+        server: &Arc<Server>,
+        tool: &str,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ToolList>, UpstreamError> {
+        let listing = self.0.pool.tools(use_of(server, Purpose::Call, cancel)?, Age::Current).await;
+        let tools = match listing {
+            Ok(listing) => Arc::clone(&listing.tools),
+            // Servers that cannot list their tools may have some that can be called.
+            Err(UpstreamError::Refused { .. } | UpstreamError::Malformed { .. }) => Arc::default(),
+            Err(error) => return Err(error),
+        };
+        if tools.tools.is_empty() || tools.get(tool).is_some() {
+            return Ok(tools);
+        }
+        let anew = self.0.pool.tools(use_of(server, Purpose::Call, cancel)?, Age::New).await?;
+        Ok(Arc::clone(&anew.tools))
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    pub(super) fn keeper(&self) -> &Arc<Keeper> {
+        &self.0.keeper
+    }
+
+    pub(super) fn sweeping(&self) -> &Sweep {
+        &self.0.sweep
     }
 
     /// What servers say from now on.
@@ -157,12 +227,26 @@ impl Upstream {
     /// Ends every server. Calls under way fail; nothing is started after this.
     pub async fn shutdown(&self) {
         self.0.pool.shutdown().await;
+        self.0.keeper.finish().await;
     }
 }
 
-fn use_of<'a>(server: &'a Arc<Server>, cancel: &'a CancellationToken) -> Result<Use<'a>, UpstreamError> {
+fn unknown_tool(server: &Server, tool: &str, tools: &ToolList) -> UpstreamError {
+    let names = tools.tools.iter().map(|tool| tool.name.as_str());
+    UpstreamError::UnknownTool {
+        server: Arc::clone(&server.name),
+        tool: tool.to_owned(),
+        nearest: nearest(tool, names).map(Into::into),
+    }
+}
+
+pub(super) fn use_of<'a>(
+    server: &'a Arc<Server>,
+    purpose: Purpose,
+    cancel: &'a CancellationToken,
+) -> Result<Use<'a>, UpstreamError> {
     match &server.definition {
-        Ok(definition) => Ok(Use { server, definition, cancel }),
+        Ok(definition) => Ok(Use { server, definition, purpose, cancel }),
         Err(why) => Err(UpstreamError::Skipped { server: Arc::clone(&server.name), why: why.clone() }),
     }
 }

@@ -4,22 +4,27 @@
 //!
 //! ```text
 //! facade ─▶ discovery (files ─▶ definitions)
-//!        ─▶ pool (connections, calls, lists of tools)
-//! catalog (their tools' documentation, on disk) ─▶ search (which of them fit a question)
+//!        ─▶ pool (connections, calls, lists of tools) ─▶ arguments (checked before a call)
+//!        ─▶ docs ─▶ catalog (their tools' documentation, on disk) ─▶ search (which of them fit a question)
 //! ```
 
 mod alias;
+mod arguments;
 pub mod catalog;
 pub mod discovery;
+mod docs;
 mod error;
 mod events;
 mod facade;
+mod nearest;
 mod pool;
 mod questions;
 pub mod search;
 mod tool_doc;
 
 pub use alias::{alias, aliases};
+pub use arguments::check_arguments;
+pub use docs::{Refreshed, Searched, UnknownServer};
 pub use error::UpstreamError;
 pub use events::{Event, ServerProgress};
 pub use facade::{Listed, Upstream};

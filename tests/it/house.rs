@@ -26,8 +26,10 @@ const LAYERS: &[(&str, &[&str])] = &[
 const MOST_PACKAGES: usize = 290;
 
 /// The guest's test modules; each one on each interpreter is a test of its own.
-const GUEST_TESTS: &[&str] =
-    &["test_async", "test_bridge", "test_cells", "test_interrupts", "test_processes"];
+const GUEST_TESTS: &[&str] = &[
+    "test_async", "test_bridge", "test_cells", "test_interrupts", "test_processes", "test_servers",
+    "test_start",
+];
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -40,9 +42,15 @@ pub(crate) fn register(suite: &mut Suite) {
             every_folder_is_on_the_map,
         ],
     );
-    suite.once("guest_host", tests![async_, bridge, cells, interrupts, processes]);
-    suite.once("guest_39", tests![async_39, bridge_39, cells_39, interrupts_39, processes_39]);
-    suite.once("guest_314", tests![async_314, bridge_314, cells_314, interrupts_314, processes_314]);
+    suite.once("guest_host", tests![async_, bridge, cells, interrupts, processes, servers, start]);
+    suite.once(
+        "guest_39",
+        tests![async_39, bridge_39, cells_39, interrupts_39, processes_39, servers_39, start_39],
+    );
+    suite.once(
+        "guest_314",
+        tests![async_314, bridge_314, cells_314, interrupts_314, processes_314, servers_314, start_314],
+    );
 }
 
 fn repository() -> PathBuf {
@@ -193,4 +201,6 @@ guest_tests! {
     cells cells_39 cells_314 "test_cells"
     interrupts interrupts_39 interrupts_314 "test_interrupts"
     processes processes_39 processes_314 "test_processes"
+    servers servers_39 servers_314 "test_servers"
+    start start_39 start_314 "test_start"
 }

@@ -9,6 +9,7 @@
 mod harness;
 
 mod attacks;
+mod clients;
 mod command_line;
 mod detection;
 mod drift;
@@ -20,12 +21,14 @@ mod image_store;
 mod images;
 mod interrupts;
 mod leaks;
+mod lending;
 mod lifecycle;
 mod limits;
 mod losses;
 mod machine;
 mod mcp;
 mod output;
+mod real_servers;
 mod remote;
 mod saved_tools;
 mod servers;
@@ -40,6 +43,7 @@ use harness::Suite;
 /// What the tests are about.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    clients::register,
     command_line::register,
     detection::register,
     drift::register,
@@ -51,12 +55,14 @@ const TOPICS: &[fn(&mut Suite)] = &[
     images::register,
     interrupts::register,
     leaks::register,
+    lending::register,
     lifecycle::register,
     limits::register,
     losses::register,
     machine::register,
     mcp::register,
     output::register,
+    real_servers::register,
     remote::register,
     saved_tools::register,
     servers::register,

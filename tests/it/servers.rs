@@ -20,7 +20,10 @@ pub(crate) fn register(suite: &mut Suite) {
         "servers",
         tests![
             definitions_are_listed_and_their_tools_called,
-            a_tool_that_fails_and_a_server_that_fails_are_told_apart_from_success,
+            a_tool_that_fails_and_a_server_that_fails_are_told_apart,
+            what_is_wrong_with_a_call_is_told_before_it,
+            tools_are_found_without_starting_their_server_again,
+            a_server_is_asked_anew,
             servers_end_with_a_bridge_that_is_killed,
         ],
     );
@@ -48,6 +51,8 @@ fn definitions_are_listed_and_their_tools_called(env: &TestEnv) {
         (&listed[0]["transport"], &listed[0]["description"]),
         (&json!("stdio"), &json!("says it again"))
     );
+    assert_eq!((&listed[0]["state"], &listed[0]["tools"]), (&json!("new"), &json!(null)));
+    assert_eq!(listed[1]["state"], "skipped");
     assert!(listed[1]["skipped"].as_str().unwrap().contains("disabled"), "{listed}");
     let pids = env.folder("home").join("pids");
     let words = ["call", "my_fake.echo", r#"{"z": 123456789012345678901234567890, "a": "\u00e9"}"#];
@@ -58,9 +63,9 @@ fn definitions_are_listed_and_their_tools_called(env: &TestEnv) {
     assert_eq!(start_time(pid), None, "the server is still there");
 }
 
-fn a_tool_that_fails_and_a_server_that_fails_are_told_apart_from_success(env: &TestEnv) {
+fn a_tool_that_fails_and_a_server_that_fails_are_told_apart(env: &TestEnv) {
     let failed = bridge(env, &[], &["call", "my-fake.fail"]).run(env.guard());
-    assert!(failed.code() == Some(76) && failed.stdout.contains("no luck"), "{failed}");
+    assert!(failed.code() == Some(65) && failed.stdout.contains("no luck"), "{failed}");
     let crashed =
         bridge(env, &[], &["call", "my-fake.crash", r#"{"words": "hunter2! is to blame"}"#]).run(env.guard());
     assert_eq!((crashed.code(), crashed.stdout.as_str()), (Some(76), ""), "{crashed}");
@@ -68,8 +73,92 @@ fn a_tool_that_fails_and_a_server_that_fails_are_told_apart_from_success(env: &T
         crashed.stderr.contains("exit status: 3") && crashed.stderr.contains("[A_TOKEN] is to blame"),
         "{crashed}"
     );
-    let unknown = bridge(env, &[], &["call", "my-fak.echo"]).run(env.guard());
-    assert!(unknown.code() == Some(76) && unknown.stderr.contains("did you mean 'my-fake'?"), "{unknown}");
+    let broken = bridge(env, &["--exit-at-start", "9"], &["call", "my-fake.echo"]).run(env.guard());
+    assert!(broken.code() == Some(76) && broken.stderr.contains("exit status: 9"), "{broken}");
+}
+
+fn what_is_wrong_with_a_call_is_told_before_it(env: &TestEnv) {
+    for (words, told) in [
+        (["my-fak.echo", "{}"], "no server is called 'my-fak'; did you mean 'my-fake'?"),
+        (["off.echo", "{}"], "the server 'off' is not used: it is disabled"),
+        (["my-fake.ecco", "{}"], "the server 'my-fake' has no tool 'ecco'; did you mean 'echo'?"),
+        (
+            ["my_fake.tool_0", r#"{"zetta": 1}"#],
+            "unknown argument 'zetta'; did you mean 'zeta'?; it is called as tool_0(zeta?, alpha?: int)",
+        ),
+        (["my-fake", "{}"], "'my-fake' is not of the form SERVER.TOOL"),
+        (["my-fake.echo", "[]"], "the arguments are no JSON object"),
+    ] {
+        let refused = bridge(env, &["--tools", "1"], &["call", words[0], words[1]]).run(env.guard());
+        assert!(refused.code() == Some(2) && refused.stderr.contains(told), "{refused}");
+    }
+}
+
+fn tools_are_found_without_starting_their_server_again(env: &TestEnv) {
+    let starts = env.folder("home").join("starts");
+    let server = ["--few", "--tools", "2", "--starts", starts.to_str().unwrap()];
+    let run = |words: &[&str]| bridge(env, &server, words).run(env.guard()).ok();
+    let found: Value = serde_json::from_str(&run(&["tools", "search", "echo", "--json"])).unwrap();
+    let item = json!({
+        "server": "my-fake", "serverAlias": "my_fake", "tool": "echo", "toolAlias": "echo", "name": "echo",
+        "signature": "echo(zeta?, alpha?: int)", "description": "Says it again",
+    });
+    assert_eq!(found, json!([item]));
+    let full = run(&["tools", "search", "echo", "--detail", "full", "--limit", "1"]);
+    assert!(
+        full.starts_with(
+            "my_fake.echo(zeta?, alpha?: int)
+    Says it again.
+  arguments: {"
+        ),
+        "{full}"
+    );
+    assert_eq!(
+        run(&["tools", "search", "wombat"]),
+        "nothing fits
+"
+    );
+    let all = run(&["tools", "show", "my_fake"]);
+    assert_eq!(all.lines().filter(|line| line.starts_with("my_fake.")).count(), 3, "{all}");
+    let one: Value = serde_json::from_str(&run(&["tools", "show", "my-fake.tool_1", "--json"])).unwrap();
+    assert_eq!(
+        (&one["tool"], &one["inputSchema"]["properties"]["alpha"]["type"]),
+        (&json!("tool-1"), &json!("integer"))
+    );
+    let listed: Value = serde_json::from_str(&run(&["servers", "--json"])).unwrap();
+    assert_eq!((&listed[0]["state"], &listed[0]["tools"]), (&json!("known"), &json!(3)));
+    assert_eq!(
+        fs::read_to_string(&starts).unwrap(),
+        "start
+"
+    );
+    let unknown = bridge(env, &server, &["tools", "show", "my-fake.tool"]).run(env.guard());
+    assert!(unknown.code() == Some(2) && unknown.stderr.contains("did you mean 'tool-0'?"), "{unknown}");
+}
+
+fn a_server_is_asked_anew(env: &TestEnv) {
+    let starts = env.folder("home").join("starts");
+    let server = ["--few", "--starts", starts.to_str().unwrap()];
+    for _ in 0..2 {
+        let table = bridge(env, &server, &["servers", "refresh"]).run(env.guard()).ok();
+        let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row[..4], ["my-fake", "stdio", "known", "1"], "{table}");
+    }
+    assert_eq!(
+        fs::read_to_string(&starts).unwrap(),
+        "start
+start
+"
+    );
+    let broken =
+        bridge(env, &["--exit-at-start", "9"], &["servers", "refresh", "my_fake", "--json"]).run(env.guard());
+    let shown: Value = serde_json::from_str(&broken.stdout).unwrap();
+    assert!(
+        broken.code() == Some(76) && shown[0]["error"].as_str().unwrap().contains("exit status: 9"),
+        "{broken}"
+    );
+    let unknown = bridge(env, &[], &["servers", "refresh", "off"]).run(env.guard());
+    assert!(unknown.code() == Some(2) && unknown.stderr.contains("it is disabled"), "{unknown}");
 }
 
 fn servers_end_with_a_bridge_that_is_killed(env: &TestEnv) {

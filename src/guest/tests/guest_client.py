@@ -26,6 +26,8 @@ PARTS = (
     "report",
     "imports",
     "runtime",
+    "servers",
+    "values",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.
@@ -45,8 +47,9 @@ BOOT = source("boot.txt").decode()
 
 
 @functools.lru_cache(maxsize=None)
-def blob(settings=""):
-    parts = [(name, source(name + ".py")) for name in PARTS]
+def blob(settings="", compiled=None):
+    parts = [("compiled", compiled)] if compiled is not None else []
+    parts += [(name, source(name + ".py")) for name in PARTS]
     contents = " ".join("%s %d" % (name, len(text)) for name, text in parts)
     body = ("%s\n%s\n" % (settings, contents)).encode() + b"".join(text for _, text in parts)
     return len(body).to_bytes(8, "big") + body
@@ -85,7 +88,7 @@ class Result:
 
 
 class Guest:
-    def __init__(self, settings="", prefix=(), python=None, stderr=None):
+    def __init__(self, settings="", prefix=(), python=None, stderr=None, compiled=None):
         self.process = subprocess.Popen(
             [*prefix, *(python or PYTHON), "-B", "-c", BOOT],
             stdin=subprocess.PIPE,
@@ -101,11 +104,11 @@ class Guest:
         self.results = collections.defaultdict(Result)
         self.done = set()
         self.frames = []
-        self.queries = []
+        self.queries, self.withdrawn = [], []
         self.answers = {}
-        self.hello = self.end = None
+        self.hello = self.end = self.offered = None
         self.run_number = 0
-        self.send_raw(blob(settings))
+        self.send_raw(blob(settings, compiled))
 
     def __enter__(self):
         return self
@@ -172,7 +175,7 @@ class Guest:
     def receive(self, deadline):
         ready, _, _ = select.select([self.source], [], [], max(0, deadline - time.monotonic()))
         if not ready:
-            raise AssertionError("nothing from the guest for a long time; so far: %r" % dict(self.results))
+            raise AssertionError("nothing from the guest for a long time; so far: %.4000r" % dict(self.results))
         data = os.read(self.source, 1 << 20)
         if not data:
             self.end = Ended(self.end, self.process.wait(PATIENCE))
@@ -207,6 +210,10 @@ class Guest:
             self.done.add(number)
         elif kind == b"Q":
             self.answer(number, json.loads(payload))
+        elif kind == b"W":
+            self.withdrawn.append(number)
+        elif kind == b"P":
+            self.offered = payload
         elif kind == b"H":
             self.hello = payload.decode()
         elif kind == b"X":
@@ -221,9 +228,12 @@ class Guest:
             self.send(b"A", number, json.dumps({"error": "no such method: %s" % query["method"]}))
             return
         value = answer(query["params"]) if callable(answer) else answer
-        if value is not LATER:
+        if isinstance(value, Refusal):
+            self.send(b"A", number, json.dumps(value._asdict()))
+        elif value is not LATER:
             self.send(b"A", number, json.dumps({"ok": value}))
 
 
+Refusal = collections.namedtuple("Refusal", "error kind", defaults=[None])
 # An answer that the test sends itself.
 LATER = object()

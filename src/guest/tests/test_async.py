@@ -130,7 +130,7 @@ class BackgroundTasks(CellTest):
             server = await asyncio.start_server(serve, "127.0.0.1", 0)
             def client():
                 with socket.create_connection(server.sockets[0].getsockname()) as s:
-                    s.sendall(b"between calls\\n"); print(s.makefile().readline())
+                    s.sendall(b"between calls\\n"); print(s.makefile().readline().strip())
             threading.Timer(0.05, client).start()
             """
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 import unittest
 
@@ -37,24 +38,27 @@ class Names(CellTest):
 
     def test_the_summary_lists_every_helper_and_nothing_else(self):
         text = self.ok("print(runtime.capability_summary())").out
-        listed = {line[2:].split("(")[0].removeprefix("runtime.") for line in text.splitlines() if line[:2] == "- "}
-        self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n != 'MCPError'])").out.split()))
+        helpers = text[text.index("- ") :]
+        listed = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b", helpers)) - {"run_id"}
+        self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n[:3] != 'MCP'])").out.split()))
 
 
 class Context(CellTest):
+    def context(self, *names, **more):
+        return {"servers": [{"name": name, "alias": name} for name in names], **more}
+
     def test_it_says_which_servers_a_call_may_use(self):
         with Guest() as guest:
-            self.assertEqual(guest.run("LOADED_MCP_SERVERS", {"servers": ["a", "b"]}).out, "['a', 'b']\n")
-            self.assertEqual(guest.run("LOADED_MCP_SERVERS", {"servers": []}).out, "[]\n")
-            guest.run("def servers(): return LOADED_MCP_SERVERS")
-            self.assertEqual(guest.run("servers()", {"servers": ["ü"], "more": 1}).out, "['ü']\n")
-
-    def test_it_is_parsed_only_when_looked_at(self):
-        with Guest() as guest:
-            guest.send(b"C", 1, b"{no json")
-            self.assertEqual(guest.run("1").out, "1\n")
-            self.assertIn("JSONDecodeError", guest.run("LOADED_MCP_SERVERS").error)
+            self.assertEqual(guest.run("LOADED_MCP_SERVERS", self.context("a", "b")).out, "['a', 'b']\n")
             self.assertEqual(guest.run("LOADED_MCP_SERVERS", {}).out, "[]\n")
+            guest.run("def servers(): return LOADED_MCP_SERVERS")
+            self.assertEqual(guest.run("servers()", self.context("ü", more=1)).out, "['ü']\n")
+
+    def test_a_call_without_servers_pays_nothing(self):
+        with Guest() as guest:
+            loaded = "import sys\n'json' in sys.modules, 'servers' in runtime._guest.parts"
+            self.assertEqual(guest.run(loaded, {}).out, "(False, False)\n")
+            self.assertEqual(guest.run(loaded, self.context("a")).out, "(True, True)\n")
 
 
 class Output(CellTest):

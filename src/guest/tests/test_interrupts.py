@@ -232,6 +232,20 @@ class Bookkeeping(InterruptTest):
             # The test would show nothing if all came too early or too late.
             self.assertGreater(min(finished, interrupted), 20)
 
+    def test_in_the_loop_itself(self):
+        """Most of the time that such a cell takes is the loop's own: a task that is hit there must not be lost."""
+        chance = random.Random(1)
+        with Guest() as guest:
+            guest.run("import asyncio\nasync def spin():\n    while True: await asyncio.sleep(0)")
+            for turn in range(300):
+                number = guest.start(("await spin()", "await asyncio.gather(spin(), spin())")[turn % 2])
+                deadline = time.perf_counter() + 0.002 + chance.random() * 0.001
+                while time.perf_counter() < deadline:
+                    pass
+                guest.interrupt(number)
+                self.assertEqual(guest.finish(number).status, "interrupted")
+                guest.run("for task in asyncio.all_tasks() - {asyncio.current_task()}: task.cancel()\nawait asyncio.sleep(0)")
+
     def test_in_a_query_to_the_host(self):
         for code in (
             "runtime._ask('echo', 1)",

@@ -274,7 +274,7 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
         with Guest() as guest:
             number = guest.start("import sys\nfor line in range(100000): print('x' * 50)\nprint('end')")
             # More than the pipe to the interpreter holds, and nobody there reads it now.
-            sender = threading.Thread(target=guest.send, args=(b"C", 1, b" " * (8 << 20)))
+            sender = threading.Thread(target=guest.send, args=(b"C", 1, b"{}" + b" " * (8 << 20)))
             sender.start()
             self.assertTrue(guest.finish(number).out.endswith("end\n"))
             sender.join()

@@ -38,7 +38,9 @@ impl Client {
         let (stop, hang_up) = (CancellationToken::new(), CancellationToken::new());
         let connection = Connection { input, output, hung_up: hang_up.clone().cancelled_owned() };
         let (theirs, stopped) = (sessions.clone(), stop.clone());
-        let serving = tokio::spawn(async move { serve(theirs, &settings, connection, stopped).await });
+        let client = Arc::default();
+        let serving =
+            tokio::spawn(async move { serve(theirs, client, &settings, connection, stopped).await });
         Self { to: Some(to), from: BufReader::new(from), sessions, stop, hang_up, serving }
     }
 

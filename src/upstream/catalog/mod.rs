@@ -27,6 +27,9 @@ pub use item::{Detail, ToolItem};
 pub use limits::Cut;
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use server_docs::{About, ServerDocs, ToolSummary};
+pub(super) use signature::signature;
+pub(super) use store::create_folder;
+pub use types::{Parameter, parameters};
 
 /// What the folder of the catalogue is called under the state folder.
 pub const FOLDER: &str = "catalog";

@@ -7,6 +7,7 @@ use super::limits::{Cut, limited};
 use super::packed::Packed;
 use super::signature::signature;
 use super::summary::summary;
+use crate::upstream::nearest::nearest;
 use crate::upstream::search::{Refrains, Terms};
 use crate::upstream::{ToolDoc, aliases};
 
@@ -92,6 +93,11 @@ impl ServerDocs {
     pub fn position(&self, tool: &str) -> Option<usize> {
         let by = |name: fn(&ToolSummary) -> &str| self.tools.iter().position(|known| name(known) == tool);
         by(|known| &known.name).or_else(|| by(|known| &known.alias))
+    }
+
+    /// The name of a tool that may have been meant by one that there is not.
+    pub fn nearest(&self, tool: &str) -> Option<&str> {
+        nearest(tool, self.tools.iter().map(|known| &*known.name))
     }
 
     /// The whole documentation of a tool; none when there is no such tool, or what the disk had of it is damaged.

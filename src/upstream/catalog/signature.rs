@@ -17,7 +17,7 @@ const MOST_WHOLE: usize = 4000;
 const LONGEST_RESULT: usize = 60;
 
 /// The signature of a tool; one that would get too long ends in `…`.
-pub(super) fn signature(alias: &str, doc: &ToolDoc) -> String {
+pub(in crate::upstream) fn signature(alias: &str, doc: &ToolDoc) -> String {
     render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST, ROOM)
 }
 

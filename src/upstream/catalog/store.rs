@@ -3,9 +3,9 @@
 //! Files are written beside and then renamed, so a reader sees an old one or a new one. Nobody waits for anybody: the
 //! last writer wins, and all write the same.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -104,7 +104,7 @@ impl Store {
         {
             return fs::metadata(&path).map(|metadata| Stamp::of(&metadata));
         }
-        fs::create_dir_all(&self.folder)?;
+        create_folder(&self.folder)?;
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
         file.write_all(&bytes)?;
         let file = file.persist(&path).map_err(|refused| refused.error)?;
@@ -137,6 +137,17 @@ impl Store {
             removed += usize::from(fs::remove_file(path).is_ok());
         }
         Ok(removed)
+    }
+}
+
+/// Makes the folder, for its owner alone: what servers offer to somebody is nobody else's business.
+pub(in crate::upstream) fn create_folder(folder: &Path) -> io::Result<()> {
+    if let Some(above) = folder.parent() {
+        fs::create_dir_all(above)?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -24,10 +24,18 @@ pub(super) const TEXT: &str = "str";
 
 /// A parameter, or a field of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parameter {
-    pub(super) name: String,
-    pub(super) required: bool,
-    pub(super) type_name: String,
+pub struct Parameter {
+    /// Its name, which need not be one in Python.
+    pub name: String,
+    /// Whether it has to be given.
+    pub required: bool,
+    /// Its type as Python would write it.
+    pub type_name: String,
+}
+
+/// The parameters of a tool by the schema of its arguments, in the order of its signature: required ones first.
+pub fn parameters(schema: &Value) -> Vec<Parameter> {
+    Types::of(schema).parameters()
 }
 
 impl Parameter {

@@ -16,13 +16,33 @@ pub(super) struct Activity {
 struct State {
     users: usize,
     last_used: Instant,
+    /// Whether anybody ever called it.
+    was_called: bool,
     is_closed: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { users: 0, last_used: Instant::now(), is_closed: false }
+        Self { users: 0, last_used: Instant::now(), was_called: false, is_closed: false }
     }
+}
+
+/// What a connection is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::upstream) enum Purpose {
+    /// Calls: more of them are likely to come.
+    Call,
+    /// To know its tools: that is soon done.
+    Docs,
+}
+
+/// After how long without use a connection is closed; None = never.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// One that was called.
+    pub(super) called: Option<Duration>,
+    /// One that was only asked for its tools.
+    pub(super) asked: Duration,
 }
 
 /// Keeps a connection from being stopped for idleness.
@@ -31,12 +51,13 @@ pub(super) struct InUse(Arc<Activity>);
 
 impl Activity {
     /// Uses it; None when it is closed, or about to be.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<InUse> {
+    pub(super) fn enter(self: &Arc<Self>, purpose: Purpose) -> Option<InUse> {
         let mut state = self.lock();
         if state.is_closed {
             return None;
         }
         state.users += 1;
+        state.was_called |= purpose == Purpose::Call;
         Some(InUse(Arc::clone(self)))
     }
 
@@ -46,17 +67,18 @@ impl Activity {
     }
 
     /// Waits until nobody has used it for so long, and closes it.
-    pub(super) async fn idle(&self, limit: Duration) {
+    pub(super) async fn idle(&self, patience: Patience) {
         loop {
             let changed = self.changed.notified();
             let left = {
                 let mut state = self.lock();
-                let left = limit.saturating_sub(state.last_used.elapsed());
-                if state.users == 0 && left.is_zero() {
+                let limit = if state.was_called { patience.called } else { Some(patience.asked) };
+                let left = limit.map(|limit| limit.saturating_sub(state.last_used.elapsed()));
+                if state.users == 0 && left.is_some_and(|left| left.is_zero()) {
                     state.is_closed = true;
                     return;
                 }
-                (state.users == 0).then_some(left)
+                left.filter(|_| state.users == 0)
             };
             match left {
                 Some(left) => tokio::time::sleep(left).await,
@@ -84,17 +106,37 @@ impl Drop for InUse {
 mod tests {
     use super::*;
 
+    fn patience(called: Option<u64>, asked: u64) -> Patience {
+        Patience { called: called.map(Duration::from_millis), asked: Duration::from_millis(asked) }
+    }
+
     #[tokio::test]
     async fn what_is_in_use_is_not_idle() {
         let activity = Arc::<Activity>::default();
-        let user = activity.enter().unwrap();
-        let idle = activity.idle(Duration::from_millis(30));
+        let user = activity.enter(Purpose::Call).unwrap();
+        let idle = activity.idle(patience(Some(30), 1));
         tokio::pin!(idle);
         assert!(tokio::time::timeout(Duration::from_millis(90), &mut idle).await.is_err());
         let let_go = Instant::now();
         drop(user);
         idle.await;
         assert!(let_go.elapsed() >= Duration::from_millis(30));
-        assert!(activity.enter().is_none(), "somebody came in after the end");
+        assert!(activity.enter(Purpose::Call).is_none(), "somebody came in after the end");
+    }
+
+    #[tokio::test]
+    async fn what_was_only_asked_for_its_tools_goes_sooner() {
+        let activity = Arc::<Activity>::default();
+        drop(activity.enter(Purpose::Docs).unwrap());
+        let began = Instant::now();
+        activity.idle(patience(None, 30)).await;
+        assert!(began.elapsed() < Duration::from_secs(10));
+
+        let activity = Arc::<Activity>::default();
+        drop(activity.enter(Purpose::Docs).unwrap());
+        let idle = activity.idle(patience(None, 30));
+        tokio::pin!(idle);
+        drop(activity.enter(Purpose::Call).unwrap());
+        assert!(tokio::time::timeout(Duration::from_millis(90), &mut idle).await.is_err(), "it was called");
     }
 }

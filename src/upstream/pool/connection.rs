@@ -1,5 +1,6 @@
 //! One running connection to a server: used, and ended.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,16 +12,18 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use serde_json::{Map, Value};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, InUse};
+use super::activity::{Activity, InUse, Patience, Purpose};
 use super::handler::Handler;
 use super::inbox::{ProgressSink, is_malformed};
+use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Page, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
-use super::{Limits, http};
+use super::{Context, Limits, http};
+use crate::upstream::catalog::About;
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::ServerProgress;
@@ -30,6 +33,10 @@ const END_REPORT: Duration = Duration::from_secs(2);
 /// How long closing may take before it goes on unwatched.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
+/// How long a server that says that its tools have changed may say more of it; longer each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// A connection that was made.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -37,7 +44,9 @@ pub(super) struct Connection {
     peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
     activity: Arc<Activity>,
-    tools: Mutex<Option<(u64, Arc<ToolList>)>>,
+    tools: Mutex<Option<(u64, Arc<Listing>)>>,
+    /// Whoever asks for the tools while somebody does waits for that answer.
+    asking: tokio::sync::Mutex<()>,
     started: Instant,
     has_answered: AtomicBool,
     was_stopped: AtomicBool,
@@ -47,6 +56,7 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) server: Arc<str>,
+    pub(super) source: Arc<Path>,
     pub(super) definition: Arc<Definition>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) process: Option<ServerProcess>,
@@ -80,6 +90,7 @@ impl Connection {
             service: tokio::sync::Mutex::new(service),
             activity: Arc::default(),
             tools: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
             started: Instant::now(),
             has_answered: AtomicBool::new(false),
             was_stopped: AtomicBool::new(false),
@@ -87,11 +98,11 @@ impl Connection {
     }
 
     /// Uses it; None when it has ended or is about to.
-    pub(super) fn lease(self: &Arc<Self>) -> Option<Lease> {
+    pub(super) fn lease(self: &Arc<Self>, purpose: Purpose) -> Option<Lease> {
         if self.has_gone() {
             return None;
         }
-        Some(Lease { _in_use: self.activity.enter()?, connection: Arc::clone(self) })
+        Some(Lease { _in_use: self.activity.enter(purpose)?, connection: Arc::clone(self) })
     }
 
     pub(super) fn has_gone(&self) -> bool {
@@ -121,15 +132,9 @@ impl Connection {
     }
 
     /// Waits until nobody has used it for so long; the other end is true when it has gone before.
-    pub(super) async fn idle(&self, limit: Option<Duration>) -> bool {
-        let idle = async {
-            match limit {
-                Some(limit) => self.activity.idle(limit).await,
-                None => std::future::pending().await,
-            }
-        };
+    pub(super) async fn idle(&self, patience: Patience) -> bool {
         tokio::select! {
-            () = idle => false,
+            () = self.activity.idle(patience) => false,
             () = self.made.gone.cancelled() => true,
         }
     }
@@ -137,7 +142,8 @@ impl Connection {
     /// Ends it once its calls under way are done, or the limit has passed.
     pub(super) async fn retire(&self, limit: Duration) {
         self.activity.close();
-        let _ = tokio::time::timeout(limit, self.idle(Some(Duration::ZERO))).await;
+        let at_once = Patience { called: Some(Duration::ZERO), asked: Duration::ZERO };
+        let _ = tokio::time::timeout(limit, self.idle(at_once)).await;
         self.close().await;
     }
 
@@ -166,18 +172,26 @@ impl Connection {
         CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))
     }
 
-    /// The tools as they are now; asked for again only after the server said that they have changed.
+    /// The tools as they are now.
     pub(super) async fn tools(
         &self,
-        limits: &Limits,
+        context: &Context,
+        age: Age,
         cancel: &CancellationToken,
-    ) -> Result<Arc<ToolList>, UpstreamError> {
-        let generation = *self.made.tools_changed.borrow();
-        if let Some((known, list)) = &*self.tools.lock().unwrap_or_else(PoisonError::into_inner)
-            && *known == generation
-        {
-            return Ok(Arc::clone(list));
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
+            return Ok(listing);
         }
+        let _turn = tokio::select! {
+            turn = self.asking.lock() => turn,
+            () = cancel.cancelled() => return Err(self.cancelled("tools/list")),
+        };
+        if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
+            return Ok(listing);
+        }
+        let limits = &context.limits;
+        // Before the list: a change that is told while it comes may not be in it.
+        let generation = *self.made.tools_changed.borrow();
         let list = match tokio::time::timeout(limits.listing, self.list_tools(limits, cancel)).await {
             Ok(list) => list?,
             Err(_) => return Err(self.timed_out("tools/list", limits.listing)),
@@ -185,14 +199,60 @@ impl Connection {
         for warning in &list.warnings {
             tracing::warn!(server = %self.made.server, warning = self.made.secrets.redact(warning), "odd tool");
         }
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, Arc::clone(&list)));
-        Ok(list)
+        let listing = Arc::new(Listing {
+            source: Arc::clone(&self.made.source),
+            definition: Arc::clone(&self.made.definition),
+            about: self.about(),
+            tools: list,
+            docs: OnceCell::new(),
+        });
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, Arc::clone(&listing)));
+        Arc::clone(&context.listener).listed(Arc::clone(&listing));
+        Ok(listing)
+    }
+
+    /// Lists the tools again whenever the server says that they have changed, until it ends.
+    pub(super) async fn follow_changes(&self, context: &Context) {
+        let mut changes = self.made.tools_changed.clone();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let quiet_since = Instant::now();
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = self.made.gone.cancelled() => return,
+            }
+            // Many changes come one by one, and some servers see one in every question.
+            pause = if quiet_since.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.made.gone.cancelled() => return,
+            }
+            pause = (2 * pause).min(LONGEST_PAUSE);
+            changes.mark_unchanged();
+            if let Err(error) = self.tools(context, Age::Current, &self.made.gone).await {
+                tracing::debug!(server = %self.made.server, %error, "the changed tools are not known");
+            }
+        }
+    }
+
+    /// The tools, when they were asked for since the server last said that they have changed.
+    fn current_tools(&self) -> Option<Arc<Listing>> {
+        let generation = *self.made.tools_changed.borrow();
+        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        tools.as_ref().filter(|(known, _)| *known == generation).map(|(_, listing)| Arc::clone(listing))
+    }
+
+    fn about(&self) -> About {
+        let Some(said) = self.peer.peer_info() else { return About::default() };
+        let title = said.server_info.as_ref().map(|info| info.title.clone().unwrap_or(info.name.clone()));
+        let title = title.filter(|title| !title.is_empty());
+        About { title, instructions: said.instructions.clone() }
     }
 
     /// How many tools there are, if that was asked.
     pub(super) fn known_tools(&self) -> Option<usize> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.as_ref().map(|(_, list)| list.tools.len())
+        tools.as_ref().map(|(_, listing)| listing.tools.tools.len())
     }
 
     async fn list_tools(
@@ -246,7 +306,7 @@ impl Connection {
             answer = &mut handle.rx => answer,
             () = cancel.cancelled() => {
                 asked.take_back("cancelled");
-                return Err(UpstreamError::Cancelled { server: Arc::clone(&self.made.server), method: method.to_owned() });
+                return Err(self.cancelled(method));
             }
             () = self.made.gone.cancelled() => {
                 asked.handle = None;
@@ -306,6 +366,10 @@ impl Connection {
             method: method.to_owned(),
             why: self.made.secrets.redact(why),
         }
+    }
+
+    fn cancelled(&self, method: &str) -> UpstreamError {
+        UpstreamError::Cancelled { server: Arc::clone(&self.made.server), method: method.to_owned() }
     }
 
     fn timed_out(&self, method: &str, limit: Duration) -> UpstreamError {

@@ -10,8 +10,10 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::activity::{Patience, Purpose};
 use super::connection::{Calling, Connection, Lease};
-use super::outcome::{CallOutcome, ToolList};
+use super::listing::{Age, Listing};
+use super::outcome::CallOutcome;
 use super::start::connect;
 use super::{Context, Limits};
 use crate::upstream::discovery::{Definition, Server};
@@ -69,6 +71,7 @@ struct State {
 pub(in crate::upstream) struct Use<'a> {
     pub(in crate::upstream) server: &'a Server,
     pub(in crate::upstream) definition: &'a Arc<Definition>,
+    pub(in crate::upstream) purpose: Purpose,
     pub(in crate::upstream) cancel: &'a CancellationToken,
 }
 
@@ -116,10 +119,14 @@ impl Pool {
     }
 
     /// The tools of a server, which is started if need be.
-    pub(in crate::upstream) async fn tools(&self, wanted: Use<'_>) -> Result<Arc<ToolList>, UpstreamError> {
+    pub(in crate::upstream) async fn tools(
+        &self,
+        wanted: Use<'_>,
+        age: Age,
+    ) -> Result<Arc<Listing>, UpstreamError> {
         let entry = self.entry(&wanted.server.name);
         let lease = self.connect(&entry, &wanted, "tools/list").await?;
-        lease.connection.tools(self.limits(), wanted.cancel).await
+        lease.connection.tools(&self.context, age, wanted.cancel).await
     }
 
     /// What a server is doing, and how many tools it has, if that was asked.
@@ -192,7 +199,8 @@ impl Pool {
             return Err(UpstreamError::ShuttingDown);
         }
         if let Some(connection) = state.connection.take() {
-            let lease = connection.serves(wanted.definition).then(|| connection.lease()).flatten();
+            let lease =
+                connection.serves(wanted.definition).then(|| connection.lease(wanted.purpose)).flatten();
             if let Some(lease) = lease {
                 state.connection = Some(connection);
                 return Ok(lease);
@@ -256,7 +264,7 @@ impl Pool {
     ) -> Result<Lease, UpstreamError> {
         let (context, closing) = (Arc::clone(&self.context), self.closing.clone());
         let (server, definition) = (wanted.server.clone(), Arc::clone(wanted.definition));
-        let tasks = self.tasks.clone();
+        let (tasks, purpose) = (self.tasks.clone(), wanted.purpose);
         let starting = self.tasks.spawn(async move {
             let started = tokio::select! {
                 started = connect(&server, definition, &context) => started,
@@ -274,9 +282,16 @@ impl Pool {
             state.last_failure = None;
             state.retry_at = None;
             // Before anybody else can see it: it must not be idle before its first use.
-            let lease = connection.lease();
+            let lease = connection.lease(purpose);
             state.connection = Some(Arc::clone(&connection));
-            tasks.spawn(keep(connection, Arc::clone(&entry), context.limits.idle, closing));
+            let patience = Patience { called: context.limits.idle, asked: context.limits.docs_idle };
+            tasks.spawn(keep(Arc::clone(&connection), Arc::clone(&entry), patience, closing.clone()));
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = connection.follow_changes(&context) => {}
+                    () = closing.cancelled() => {}
+                }
+            });
             lease.ok_or(UpstreamError::ShuttingDown)
         });
         match starting.await {
@@ -290,11 +305,11 @@ impl Pool {
 async fn keep(
     connection: Arc<Connection>,
     entry: Arc<Entry>,
-    idle: Option<Duration>,
+    patience: Patience,
     closing: CancellationToken,
 ) {
     let has_gone = tokio::select! {
-        has_gone = connection.idle(idle) => has_gone,
+        has_gone = connection.idle(patience) => has_gone,
         () = closing.cancelled() => return,
     };
     if has_gone {

@@ -15,6 +15,7 @@ mod guardian;
 mod handler;
 mod http;
 mod inbox;
+mod listing;
 mod mend;
 mod outcome;
 mod process;
@@ -29,9 +30,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use activity::Purpose;
 pub use entry::ServerState;
 pub(super) use entry::{Pool, Use};
 pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
+pub(super) use listing::{Age, Listener, Listing};
 pub use outcome::{CallOutcome, Tool, ToolList};
 
 use super::events::Events;
@@ -53,6 +56,8 @@ pub struct Limits {
     pub calls_at_once: usize,
     /// After which a server that nobody uses is stopped; None = never.
     pub idle: Option<Duration>,
+    /// The same of a server that was started only to know its tools.
+    pub docs_idle: Duration,
 }
 
 impl Default for Limits {
@@ -64,6 +69,7 @@ impl Default for Limits {
             pages: 1_000,
             calls_at_once: 64,
             idle: Some(Duration::from_secs(300)),
+            docs_idle: Duration::from_secs(5),
         }
     }
 }
@@ -76,6 +82,7 @@ pub(super) struct Context {
     pub(super) cwd: PathBuf,
     pub(super) events: Events,
     pub(super) answers: Arc<dyn Answers>,
+    pub(super) listener: Arc<dyn Listener>,
     guardian: Arc<guardian::Guardian>,
 }
 
@@ -85,9 +92,10 @@ impl Context {
         environment: Environment,
         cwd: PathBuf,
         answers: Arc<dyn Answers>,
+        listener: Arc<dyn Listener>,
         guardian: Option<PathBuf>,
     ) -> Self {
         let guardian = Arc::new(guardian::Guardian::new(guardian));
-        Self { limits, environment, cwd, events: Events::default(), answers, guardian }
+        Self { limits, environment, cwd, events: Events::default(), answers, listener, guardian }
     }
 }

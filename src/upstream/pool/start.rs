@@ -109,6 +109,7 @@ async fn connect_by(
     let handler = Handler::new(Arc::clone(&name), Arc::clone(&context.answers));
     let mut made = Made {
         server: name,
+        source: Arc::clone(&server.source.path),
         definition: Arc::clone(definition),
         secrets,
         process: None,

@@ -24,6 +24,8 @@ options.add_argument("--modern", action="store_true", help="knows server/discove
 options.add_argument("--initialize", metavar="JSON", help="the result of initialize")
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
+options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
+options.add_argument("--quiet", action="store_true", help="does not say that its tools have changed")
 options.add_argument("--page", type=int, default=10_000, help="tools on a page")
 options.add_argument("--cursor", choices=["good", "same", "endless"], default="good")
 options.add_argument("--no-tools", action="store_true", help="does not know tools/list")
@@ -32,6 +34,11 @@ options.add_argument("--ignore-term", action="store_true")
 options.add_argument("--pids", metavar="FILE", help="writes its process id and its child's there, when it is ready")
 options.add_argument("--grandchild", action="store_true", help="has a child that ignores everything")
 options = options.parse_args()
+
+ODD_TOOLS = [
+    "environment", "pids", "crash", "close_output", "never", "sleep", "raw", "line", "big", "progress", "log", "change",
+    "listings", "ask", "cancelled", "fail",
+]
 
 write_lock = threading.Lock()
 cancelled = []
@@ -106,7 +113,8 @@ def call(id, name, arguments, token):
         return text("logged")
     if name == "change":
         extra_tools = arguments["tools"]
-        send({"method": "notifications/tools/list_changed"})
+        if not options.quiet:
+            send({"method": "notifications/tools/list_changed"})
         return text("changed")
     if name == "listings":
         return text(listings)
@@ -134,7 +142,9 @@ def list_tools(params):
     global listings
     listings += 1
     schema = {"type": "object", "properties": {"zeta": {"type": "string"}, "alpha": {"type": "integer"}}}
-    tools = [{"name": "echo", "description": "Says it again.", "inputSchema": schema}]
+    tools = [{"name": "echo", "description": "Says it again.", "inputSchema": {**schema, "additionalProperties": True}}]
+    if not options.few:
+        tools += [{"name": name, "inputSchema": {"type": "object"}} for name in ODD_TOOLS]
     tools += [{"name": f"tool-{at}", "inputSchema": schema} for at in range(extra_tools)]
     start = int((params or {}).get("cursor") or 0)
     result = {"tools": tools[start : start + options.page]}

@@ -127,6 +127,13 @@ impl Machine {
     }
 }
 
+/// The command of a server or client of others that was prepared for the tests.
+pub(crate) fn prepared_command(name: &str) -> Option<Vec<String>> {
+    let line = env::var(format!("CODEBRIDGE_TEST_{name}")).ok()?;
+    let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+    (!words.is_empty()).then_some(words)
+}
+
 fn test_user() -> Option<TestUser> {
     let name = env::var("CODEBRIDGE_TEST_USER").ok()?;
     let passwd = fs::read_to_string("/etc/passwd").ok()?;

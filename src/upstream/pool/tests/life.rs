@@ -73,7 +73,7 @@ async fn a_cancelled_or_abandoned_call_is_taken_back() {
     let bench = Bench::with(&[]);
     bench.tools().await.unwrap();
     let cancel = CancellationToken::new();
-    let call = bench.upstream.call("fake", "never", Map::new(), None, &cancel);
+    let call = bench.call_by("never", Map::new(), None, &cancel);
     let (outcome, ()) = tokio::join!(call, async {
         tokio::task::yield_now().await;
         cancel.cancel();

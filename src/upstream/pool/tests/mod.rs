@@ -9,8 +9,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use super::{Limits, Purpose};
 use crate::upstream::discovery::Surroundings;
+use crate::upstream::events::ServerProgress;
+use crate::upstream::facade::use_of;
 use crate::upstream::questions::{Answering, Answers, NoAnswers, Offers, Question};
 use crate::upstream::{CallOutcome, Event, ServerState, ToolList, Upstream, UpstreamError};
 
@@ -92,7 +94,7 @@ impl Bench {
     }
 
     fn define(&mut self, args: Vec<String>, entry: Map<String, Value>) {
-        let args: Vec<String> = ["-u".into(), FAKE.into()].into_iter().chain(args).collect();
+        let args: Vec<String> = ["-u".into(), FAKE.into(), "--few".into()].into_iter().chain(args).collect();
         let mut fake = json!({ "command": "python3", "args": args });
         fake.as_object_mut().unwrap().extend(entry);
         std::fs::create_dir_all(self.path("MCPs")).unwrap();
@@ -101,9 +103,21 @@ impl Bench {
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<CallOutcome, UpstreamError> {
-        self.upstream
-            .call("fake", tool, arguments.as_object().cloned().unwrap_or_default(), None, &self.cancel)
-            .await
+        let arguments = arguments.as_object().cloned().unwrap_or_default();
+        self.call_by(tool, arguments, None, &self.cancel).await
+    }
+
+    /// Calls without asking first for the tools, most of which the scripted server does not list here.
+    async fn call_by(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        progress: Option<mpsc::Sender<ServerProgress>>,
+        cancel: &CancellationToken,
+    ) -> Result<CallOutcome, UpstreamError> {
+        let server = self.upstream.server("fake")?;
+        let wanted = use_of(&server, Purpose::Call, cancel)?;
+        self.upstream.pool().call(wanted, tool, arguments, progress).await
     }
 
     /// What a tool says in text, as JSON.

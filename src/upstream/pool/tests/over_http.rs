@@ -105,11 +105,7 @@ async fn progress_and_changes_come_over_http() {
     for path in ["/session", "/older"] {
         let web = Web::with(path, json!({})).await;
         let (sender, mut progress) = mpsc::channel(10);
-        web.bench
-            .upstream
-            .call("fake", "progress", Map::new(), Some(sender), &web.bench.cancel)
-            .await
-            .unwrap();
+        web.bench.call_by("progress", Map::new(), Some(sender), &web.bench.cancel).await.unwrap();
         let mut seen = Vec::new();
         while let Some(step) = progress.recv().await {
             seen.push(step.progress);

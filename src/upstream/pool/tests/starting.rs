@@ -116,7 +116,7 @@ async fn a_start_goes_on_when_the_first_caller_leaves() {
     assert_eq!(bench.state(), ServerState::Starting);
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let outcome = bench.upstream.call("fake", "echo", Map::new(), None, &cancel).await;
+    let outcome = bench.call_by("echo", Map::new(), None, &cancel).await;
     assert!(matches!(outcome, Err(UpstreamError::Cancelled { .. })), "{outcome:?}");
     assert_eq!(bench.structured("echo").await, json!({}));
     assert_eq!(bench.starts(), 1);

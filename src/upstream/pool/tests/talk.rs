@@ -8,7 +8,7 @@ async fn progress_and_words_of_a_server_are_passed_on() {
     let mut events = bench.upstream.events();
     let (sender, mut progress) = mpsc::channel(100);
     let steps = json!({ "steps": 5 }).as_object().cloned().unwrap();
-    bench.upstream.call("fake", "progress", steps, Some(sender), &bench.cancel).await.unwrap();
+    bench.call_by("progress", steps, Some(sender), &bench.cancel).await.unwrap();
     let mut seen = Vec::new();
     while let Some(step) = progress.recv().await {
         seen.push((step.progress, step.total, step.message.unwrap()));

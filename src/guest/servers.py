@@ -1,0 +1,250 @@
+# The user's MCP servers as code sees them: mcp_github.create_issue, mcp.servers.github, mcp_servers["github"].
+# All that is known of them, and whether a call may use them, is the host's affair. `guest` is the interpreter.
+
+import sys
+
+runtime = guest.runtime
+# Alias -> server; context of the run -> nothing to do again.
+by_alias, entered = {}, None
+# Tool functions that have no signature yet, because nobody has imported inspect.
+unsigned = []
+
+
+class Server:
+    """A server of the user. Its tools are its attributes."""
+
+    def __init__(self, name, alias):
+        self.__dict__.update(_codebridge_name=name, _codebridge_alias=alias)
+
+    def __getattr__(self, name):
+        if name[:2] == "__" or name.startswith(("_repr_", "_ipython_")):
+            raise AttributeError(name)
+        function = tool_function(self, name)
+        # By name and by alias it is the same.
+        self.__dict__[name] = function = self.__dict__.setdefault(function.__name__, function)
+        return function
+
+    __getitem__ = __getattr__
+
+    def __dir__(self):
+        return [*object.__dir__(self), *tool_aliases(self)]
+
+    def __repr__(self):
+        return "<MCP server %r: mcp_%s>" % (self._codebridge_name, self._codebridge_alias)
+
+
+def server(name, alias):
+    known = by_alias.get(alias)
+    if known is None or known._codebridge_name != name:
+        known = by_alias[alias] = Server(name, alias)
+    return known
+
+
+def find(name):
+    """The server of a name or an alias."""
+    found = runtime._ask("server", {"server": name})
+    return server(found["name"], found["alias"])
+
+
+def tool_aliases(server):
+    return [tool["toolAlias"] for tool in runtime._ask("tools", {"server": server._codebridge_name})]
+
+
+# What cells find under mcp_….
+
+
+def enter(context):
+    """The servers that a call names are there from its start."""
+    global entered
+    if context == entered:
+        return
+    entered = context
+    for known in parsed(context).get("servers") or ():
+        define(known["name"], known["alias"])
+
+
+def define_mentioned(codes):
+    """Every other server is there in code that mentions it; what calls may use is decided when they are made."""
+    wanted = sorted(name for code in codes for name in mentioned(code) if name not in guest.namespace)
+    if wanted:
+        for known in runtime._ask("servers", {"aliases": [name[4:] for name in wanted]}):
+            define(known["name"], known["alias"])
+
+
+def mentioned(code):
+    names = {name for name in code.co_names if name.startswith("mcp_") and name != "mcp_servers"}
+    for constant in code.co_consts:
+        if isinstance(constant, type(code)):
+            names |= mentioned(constant)
+    return names
+
+
+def define(name, alias):
+    variable = "mcp_" + alias
+    if isinstance(guest.namespace.get(variable), (type(None), Server)):
+        guest.namespace[variable] = server(name, alias)
+
+
+def parsed(context):
+    import json
+
+    return json.loads(context or b"{}")
+
+
+def allowed():
+    """Names of the servers that this call may use."""
+    context = parsed(guest.context)
+    if context.get("any"):
+        return [known["name"] for known in runtime._ask("servers", {})]
+    return [known["name"] for known in context.get("servers") or ()]
+
+
+# Tools.
+
+
+def tool_function(server, name):
+    try:
+        doc = runtime._ask("tool", {"server": server._codebridge_name, "tool": name})
+    except runtime.MCPError as error:
+        if getattr(error, "kind", None) == "tool":
+            raise runtime.MCPAttributeError(str(error)) from None
+        raise
+    tool, parameters = doc["tool"], doc["parameters"]
+
+    async def function(*positional, **arguments):
+        return await call(server._codebridge_name, tool, bound(doc, positional, arguments))
+
+    function.__name__ = doc["toolAlias"]
+    function.__qualname__ = "mcp_%s.%s" % (server._codebridge_alias, doc["toolAlias"])
+    function.__module__ = "mcp.servers." + server._codebridge_alias
+    function.__doc__ = docstring(doc)
+    function.__annotations__ = {parameter["name"]: parameter["type"] for parameter in parameters}
+    if "inspect" in sys.modules:
+        sign(function, parameters)
+    else:
+        unsigned.append((function, parameters))
+    return function
+
+
+def bound(doc, positional, arguments):
+    """Positional arguments get the names of the signature. All else is checked by the host."""
+    names = [parameter["name"] for parameter in doc["parameters"]]
+    if len(positional) > len(names):
+        raise runtime.MCPArgumentError(
+            "%s() takes %d arguments, %d were given: %s"
+            % (doc["toolAlias"], len(names), len(positional), doc["signature"])
+        )
+    for name, value in zip(names, positional):
+        if name in arguments:
+            raise runtime.MCPArgumentError("%s() got '%s' twice" % (doc["toolAlias"], name))
+        arguments[name] = value
+    return arguments
+
+
+def docstring(doc):
+    lines = [doc["description"].strip() or doc["tool"], ""]
+    properties = doc["inputSchema"].get("properties") if isinstance(doc["inputSchema"], dict) else None
+    for parameter in doc["parameters"]:
+        schema = properties.get(parameter["name"]) if isinstance(properties, dict) else None
+        said = schema.get("description") if isinstance(schema, dict) else None
+        kind = parameter["type"] if parameter["required"] else parameter["type"] + ", optional"
+        lines.append(("%s (%s): %s" % (parameter["name"], kind, said or "")).rstrip(": "))
+    return "\n".join(lines).rstrip()
+
+
+def sign(function, parameters):
+    import inspect
+    import keyword
+
+    kinds, odd = [], False
+    for parameter in parameters:
+        name = parameter["name"]
+        if not name.isidentifier() or keyword.iskeyword(name):
+            odd = True
+            continue
+        default = inspect.Parameter.empty if parameter["required"] else parameter.get("default")
+        kinds.append(
+            inspect.Parameter(
+                name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=parameter["type"]
+            )
+        )
+    if odd:
+        # They are given by **{}.
+        kinds.append(inspect.Parameter("more", inspect.Parameter.VAR_KEYWORD))
+    function.__signature__ = inspect.Signature(kinds)
+
+
+def sign_all():
+    while unsigned:
+        sign(*unsigned.pop())
+
+
+async def call(server, tool, arguments):
+    values = guest.part("values")
+    params = {"server": server, "tool": tool, "arguments": arguments}
+    result = await runtime._ask_async("call", params, values.parse, values.jsonable)
+    return finished(values, server, tool, result)
+
+
+def call_sync(server, tool, arguments):
+    values = guest.part("values")
+    params = {"server": server, "tool": tool, "arguments": arguments}
+    return finished(values, server, tool, runtime._ask("call", params, values.parse, values.jsonable))
+
+
+def finished(values, server, tool, result):
+    value = values.value_of(result)
+    if result.get("isError") in (True, "true"):
+        error = runtime.MCPError("%s.%s: %s" % (server, tool, values.error_text(result)))
+        error.result = value
+        raise error
+    return value
+
+
+# The modules mcp.servers and mcp.servers.ALIAS.
+
+
+class ServersModule(type(sys)):
+    def __getattr__(self, name):
+        if name[:2] == "__":
+            raise AttributeError(name)
+        try:
+            return find(name)
+        except runtime.MCPError as error:
+            raise AttributeError(str(error)) from None
+
+
+class ServerModule(type(sys)):
+    def __getattr__(self, name):
+        if name == "__all__":
+            return tool_aliases(self._codebridge_server)
+        return getattr(self._codebridge_server, name)
+
+    def __dir__(self):
+        return dir(self._codebridge_server)
+
+
+class Loader:
+    def __init__(self, server=None):
+        self.server = server
+
+    def create_module(self, spec):
+        if self.server is None:
+            return ServersModule(spec.name, "The user's MCP servers, one module each.")
+        module = ServerModule(spec.name, "The tools of the MCP server %r." % self.server._codebridge_name)
+        module._codebridge_server = self.server
+        return module
+
+    def exec_module(self, module):
+        pass
+
+
+def find_spec(name):
+    from importlib.machinery import ModuleSpec
+
+    if name == "mcp.servers":
+        return ModuleSpec(name, Loader(), is_package=True)
+    try:
+        return ModuleSpec(name, Loader(find(name[len("mcp.servers.") :])))
+    except runtime.MCPError as error:
+        raise ModuleNotFoundError(str(error), name=name) from None

@@ -1,0 +1,374 @@
+"""The user's MCP servers as code sees them, with a host that answers as the bridge does."""
+
+import base64
+import json
+import unittest
+
+from guest_client import LATER, Guest, Refusal
+from test_cells import CellTest
+
+PIXEL = base64.b64encode(b"\x89PNG").decode()
+NAMES = {"forge": "forge", "My Tracker": "my_tracker", "filesystem": "filesystem"}
+
+
+def text(value):
+    return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
+
+
+def tool(name, *parameters, description="Does a thing. At length."):
+    """Parameters as `name`, `name?` and `name:type`."""
+    listed = []
+    for parameter in parameters:
+        known, _, kind = parameter.partition(":")
+        listed.append({"name": known.rstrip("?"), "required": not known.endswith("?"), "type": kind or "str"})
+    schema = {"type": "object", "properties": {one["name"]: {"description": "the " + one["name"]} for one in listed}}
+    return {
+        "server": "forge",
+        "serverAlias": "forge",
+        "tool": name,
+        "toolAlias": name.replace("-", "_"),
+        "name": name,
+        "signature": "%s(%s)" % (name.replace("-", "_"), ", ".join(parameters)),
+        "description": description,
+        "inputSchema": schema,
+        "parameters": listed,
+    }
+
+
+TOOLS = {
+    one["tool"]: one
+    for one in (
+        tool("create-issue", "repo", "title", "body?", "labels?:list[str]", description="Creates an issue."),
+        tool("search", "project?", "state?"),
+        tool("odd", "from", "a-b?"),
+        tool("list_names", "path?"),
+        tool("read_file", "path"),
+    )
+}
+
+
+class Host:
+    """What the bridge would answer; calls are kept."""
+
+    def __init__(self):
+        self.calls = []
+        self.results = {}
+
+    def answers(self):
+        return {
+            "servers": self.servers,
+            "server": self.server,
+            "tool": self.tool,
+            "tools": self.tools,
+            "describe": self.describe,
+            "search": self.search,
+            "call": self.call,
+        }
+
+    def servers(self, params):
+        wanted = params.get("aliases")
+        known = [{"name": name, "alias": alias, "description": "about " + name} for name, alias in NAMES.items()]
+        return [one for one in known if wanted is None or one["alias"] in wanted]
+
+    def server(self, params):
+        for name, alias in NAMES.items():
+            if params["server"] in (name, alias):
+                return {"name": name, "alias": alias}
+        return Refusal("no server is called '%s'; did you mean 'forge'?" % params["server"], "server")
+
+    def tool(self, params):
+        for one in TOOLS.values():
+            if params["tool"] in (one["tool"], one["toolAlias"]):
+                return one
+        return Refusal("'forge' has no tool '%s'; did you mean 'search'?" % params["tool"], "tool")
+
+    def tools(self, params):
+        if params.get("tool"):
+            found = self.tool(params)
+            return found if isinstance(found, Refusal) else [found]
+        return list(TOOLS.values())
+
+    def describe(self, params):
+        tools = [
+            {"name": one["tool"], "alias": one["toolAlias"], "description": "", "input_schema": one["inputSchema"]}
+            for one in TOOLS.values()
+        ]
+        return {**self.server(params), "description": "", "cwd": None, "tools": tools}
+
+    def search(self, params):
+        return {"items": list(TOOLS.values())[: params["limit"]], "pending": ["slow"]}
+
+    def call(self, params):
+        self.calls.append(params)
+        result = self.results.get(params["tool"], text("done"))
+        return result(params) if callable(result) else result
+
+
+class ServerTest(CellTest):
+    def setUp(self):
+        super().setUp()
+        self.host = Host()
+        self.guest.answers.update(self.host.answers())
+
+    def returns(self, tool, result):
+        self.host.results[tool] = result
+
+
+class Names(ServerTest):
+    def test_a_server_is_there_in_code_that_mentions_it(self):
+        out = self.ok("mcp_forge, mcp_my_tracker, (lambda: mcp_filesystem)()").out
+        self.assertEqual(
+            out,
+            "(<MCP server 'forge': mcp_forge>, <MCP server 'My Tracker': mcp_my_tracker>, "
+            "<MCP server 'filesystem': mcp_filesystem>)\n",
+        )
+        self.assertIn("NameError", self.run_cell("mcp_nobody").error)
+        self.ok("mcp_forge = 5\nassert mcp_forge == 5\ndel mcp_forge")
+
+    def test_those_of_the_call_are_there_from_the_start(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            context = {"servers": [{"name": "forge", "alias": "forge"}]}
+            self.assertEqual(guest.run("'mcp_' + 'forge' in globals()", context).out, "True\n")
+
+    def test_every_way_to_name_one_leads_to_the_same(self):
+        self.ok(
+            """
+            from mcp import mcp_servers, mcp_forge, mcp_my_tracker
+            import mcp.servers.forge, mcp.servers
+            from mcp.servers import my_tracker
+            from mcp.servers.forge import create_issue
+            assert mcp_servers["forge"] is mcp_forge is mcp.mcp_forge and mcp.servers.forge.search is mcp_forge.search
+            assert create_issue is mcp_forge.create_issue is mcp_forge["create-issue"]
+            assert mcp_servers["My Tracker"] is mcp_my_tracker and mcp_servers.get("nobody") is None
+            """
+        )
+        self.ok("from mcp.servers.forge import *\nassert create_issue and search and odd")
+        for code, error in (
+            ("import mcp.servers.nobody", "ModuleNotFoundError: no server is called 'nobody'; did you mean 'forge'?"),
+            ("from mcp import mcp_nobody", "ImportError"),
+            ("mcp_servers['nobody']", "KeyError"),
+            ("from mcp.servers.forge import serch", "ImportError"),
+            ("mcp_forge.serch", "'forge' has no tool 'serch'; did you mean 'search'?"),
+        ):
+            self.assertIn(error, self.run_cell(code).error, code)
+        self.assertEqual(self.ok("hasattr(mcp_forge, 'serch'), 'search' in dir(mcp_forge)").out, "(False, True)\n")
+
+    def test_a_saved_tool_finds_its_servers(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            guest.send(b"S", 0, "issues\nasync def issues(): return await mcp_forge.search()")
+            self.assertEqual(guest.run("await issues()").out, "'done'\n")
+
+
+class Functions(ServerTest):
+    def test_they_tell_what_they_take(self):
+        self.ok("make = mcp_forge.create_issue")
+        out = self.ok("import inspect\ninspect.signature(make), inspect.iscoroutinefunction(make)").out
+        self.assertEqual(
+            out, "(<Signature (repo: 'str', title: 'str', body: 'str' = None, labels: 'list[str]' = None)>, True)\n"
+        )
+        told = self.ok("help(make)\nhelp(mcp_forge.odd)").out
+        for line in ("create_issue(repo: ", "Creates an issue.", "labels (list[str], optional): the labels", "**more"):
+            self.assertIn(line, told)
+        self.assertEqual(self.ok("make.__name__, make.__module__").out, "('create_issue', 'mcp.servers.forge')\n")
+
+    def test_arguments_go_by_name_and_by_place(self):
+        self.ok("await mcp_forge.create_issue('acme/app', 't', labels=['a'])\nawait mcp_forge.odd(**{'from': 1, 'a-b': None})")
+        self.assertEqual(
+            [(call["server"], call["tool"], call["arguments"]) for call in self.host.calls],
+            [
+                ("forge", "create-issue", {"labels": ["a"], "repo": "acme/app", "title": "t"}),
+                ("forge", "odd", {"from": 1, "a-b": None}),
+            ],
+        )
+        for code in ("mcp_forge.read_file(1, 2)", "mcp_forge.read_file(1, path=2)", "mcp_forge.search(state=object())"):
+            error = self.run_cell("await " + code).error
+            self.assertIn("MCPArgumentError", error)
+        self.assertEqual(len(self.host.calls), 2)
+
+    def test_values_that_json_has_no_form_for(self):
+        self.ok(
+            """
+            import datetime, pathlib
+            await mcp_forge.search(project=b"\\x00\\xff", state=[pathlib.Path("/a"), {1}, datetime.date(2026, 1, 2), "ü\\ud83d"])
+            """
+        )
+        self.assertEqual(
+            self.host.calls[0]["arguments"], {"project": "AP8=", "state": ["/a", [1], "2026-01-02", "ü?"]}
+        )
+        self.assertIn("MCPArgumentError", self.run_cell("await mcp_forge.search(state=float('nan'))").error)
+
+    def test_what_the_bridge_refuses(self):
+        self.returns("search", Refusal("search() takes no 'stat'; did you mean 'state'?", "arguments"))
+        error = self.run_cell("await mcp_forge.search(stat=1)").error
+        self.assertEqual(error, "mcp.runtime.MCPArgumentError: search() takes no 'stat'; did you mean 'state'?")
+        self.ok("try:\n    await mcp_forge.search(stat=1)\nexcept TypeError: pass")
+        self.returns("search", Refusal("Server 'forge' is not available"))
+        error = self.run_cell("await mcp_forge.search()").error
+        self.assertEqual(error, "mcp.runtime.MCPError: Server 'forge' is not available")
+        self.assertIn("did you forget await?", self.run_cell("mcp_forge.search()\n1").notices[0])
+
+
+class Calls(ServerTest):
+    def test_by_name_with_and_without_await(self):
+        self.ok(
+            """
+            assert await runtime.call_tool("forge", "search", {"state": "open"}) == "done"
+            assert runtime.call_tool_sync("forge", "search") == "done"
+            """
+        )
+
+    def test_at_once_from_tasks_threads_and_loops(self):
+        waiting = []
+
+        def hold(params):
+            waiting.append(self.guest.queries[-1][0])
+            if len(waiting) == 3:
+                for number in waiting:
+                    self.guest.send(b"A", number, json.dumps({"ok": text("late")}))
+                waiting.clear()
+            return LATER
+
+        self.returns("search", hold)
+        self.ok("import asyncio\nassert await asyncio.gather(*[mcp_forge.search() for _ in range(3)]) == ['late'] * 3")
+        self.ok(
+            """
+            import asyncio, concurrent.futures
+            async def three(): return await asyncio.gather(*[mcp_forge.search() for _ in range(3)])
+            assert asyncio.run(three()) == ["late"] * 3
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                assert list(pool.map(lambda _: asyncio.run(mcp_forge.search()), range(3))) == ["late"] * 3
+                assert list(pool.map(lambda _: runtime.call_tool_sync("forge", "search"), range(3))) == ["late"] * 3
+            """
+        )
+        self.assertEqual(self.guest.withdrawn, [])
+
+    def test_one_that_is_given_up_is_taken_back(self):
+        self.returns("search", lambda params: LATER)
+        self.ok(
+            """
+            import asyncio
+            try: await asyncio.wait_for(mcp_forge.search(), 0.01)
+            except asyncio.TimeoutError: pass
+            """
+        )
+        self.assertEqual(self.guest.withdrawn, [self.guest.queries[-1][0]])
+        for code in ("await mcp_forge.search()", "runtime.call_tool_sync('forge', 'search')"):
+            before = len(self.guest.queries)
+            number = self.guest.start(code)
+            self.guest.until(lambda: len(self.guest.queries) > before)
+            self.guest.interrupt(number)
+            self.assertEqual(self.guest.finish(number).status, "interrupted")
+            self.assertEqual(self.guest.withdrawn[-1], self.guest.queries[-1][0])
+
+
+class Results(ServerTest):
+    def check(self, result, code):
+        self.returns("search", result)
+        self.ok("r = await mcp_forge.search()\n" + code)
+
+    def test_text(self):
+        self.check(
+            text("FIXME: all"),
+            """assert r == "FIXME: all" and "FIXME" in r and r[:3] == "FIX" and isinstance(r, str)
+assert r["content"][0]["text"] == r.content[0].text == r.raw["content"][0].text == r""",
+        )
+        self.check(text("[unclosed"), "assert r == '[unclosed' and r.upper()")
+        self.check(text(""), "assert r == ''")
+
+    def test_json_in_a_text(self):
+        self.check(
+            text([{"id": 7, "title": "t", "by": {"name": "n"}, "items": [1]}]),
+            """assert r[0].id == 7 and r[0]["title"] == "t" and r[0].by.name == "n" and len(r) == 1 and isinstance(r, list)
+assert r["content"][0]["type"] == "text" and r.raw["content"] and r[0]["items"] == [1] and [x.id for x in r] == [7]
+import json, pickle, copy
+assert json.loads(json.dumps(r)) == pickle.loads(pickle.dumps(r)) == copy.deepcopy(r) == r""",
+        )
+        self.check(text({"body": "B", "raw": 1}), "assert r.body.lower() == 'b' and r['content'] and r['raw'] == 1 and r.raw['content']")
+        self.check(text(42), "assert r == 42 and r + 1 == 43 and r.raw['content'][0]['text'] == '42' == r['content'][0].text")
+        self.check(text(1.5), "assert r * 2 == 3 and r.raw")
+        self.check(text(True), "assert r is True")
+        self.check(text(123456789012345678901234567890), "assert r == 123456789012345678901234567890")
+
+    def test_structured_content_wins(self):
+        result = {**text("for people"), "structuredContent": {"a": {"b": [1]}, "content": "own"}}
+        self.check(result, "assert r.a.b == [1] and r['content'] == 'own' and r.raw['content'][0].text == 'for people'")
+        self.check({**text("[1, 2]"), "structuredContent": {"result": [1, 2]}}, "assert r == [1, 2] == r.result == r['result'] and r['content']")
+        self.check({**text("hello"), "structuredContent": {"content": "hello"}}, "assert r == 'hello' and r['content'][0]['text'] == 'hello'")
+        self.check({**text("x"), "structuredContent": {"content": "hello"}}, "assert r == {'content': 'hello'}")
+        self.check({**text("{}"), "structuredContent": {"result": {"a": 1}}}, "assert r.result.a == 1")
+
+    def test_images_and_lists_of_blocks(self):
+        image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+        self.check(
+            {"content": [image]},
+            """assert r == b"\\x89PNG" and r.mime_type == r.mimeType == r["mimeType"] == "image/png" and isinstance(r, bytes)
+assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<image/png, 4 bytes>" """,
+        )
+        self.check(
+            {"content": [{"type": "text", "text": "[1]"}, image]},
+            "assert r[0].text == '[1]' and r[0]['type'] == 'text' and r[1].mime_type and r['content'] and len(r) == 2",
+        )
+        link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+        self.check({"content": [link]}, "assert r[0].uri == 'file:///a' and r.raw")
+        self.check({"content": []}, "assert r == [] and r.raw == {'content': []}")
+        self.check({}, "assert r == []")
+
+    def test_an_error_raises(self):
+        self.returns("search", {**text("no such project"), "isError": True})
+        result = self.run_cell("await mcp_forge.search()")
+        self.assertEqual(result.error, "mcp.runtime.MCPError: forge.search: no such project")
+        self.assertNotIn("codebridge", result.traceback)
+        self.ok(
+            """
+            try: await mcp_forge.search()
+            except Exception as e: assert e.result == "no such project" and e.result.raw["isError"] is True
+            """
+        )
+
+    def test_fields_that_are_not_there(self):
+        self.returns("search", text({"title": 1, "id": 2}))
+        error = self.run_cell("(await mcp_forge.search()).titel").error
+        self.assertEqual(error, "AttributeError: no field 'titel'; there are: title, id")
+        self.assertIn("KeyError: 'titel'", self.run_cell("(await mcp_forge.search())['titel']").error)
+        self.assertIn("AttributeError", self.run_cell("(await mcp_forge.search()).__array__").error)
+
+
+class Helpers(ServerTest):
+    def test_all_of_them(self):
+        self.ok(
+            """
+            assert runtime.discovered_servers() == await runtime.discovered_servers() == ["forge", "My Tracker", "filesystem"]
+            assert runtime.discovered_servers(detailed=True)[0] == {"name": "forge", "description": "about forge"}
+            assert await runtime.list_servers() == runtime.list_servers_sync() == []
+            d = runtime.describe_server("forge")
+            assert d == await runtime.describe_server(mcp_forge) and d["tools"][0]["alias"] == "create_issue"
+            assert await runtime.list_tools("forge") == runtime.list_tools_sync("forge") == d["tools"]
+            docs = await runtime.query_tool_docs("forge")
+            assert [t["name"] for t in docs["tools"]][0] == docs[0]["tool"] == "create-issue" and len(docs) == 5
+            one = await runtime.query_tool_docs("forge", tool="create_issue", detail="full")
+            assert one["inputSchema"] and one == runtime.query_tool_docs_sync("forge", "create_issue", "full") == one["tools"][0]
+            assert "search_tool_docs" in runtime.capability_summary()
+            """
+        )
+        result = self.ok("for hit in await runtime.search_tool_docs('issues', limit=2): print(hit['tool'], hit.get('description', ''))")
+        self.assertEqual(result.out, "create-issue Creates an issue.\nsearch Does a thing. At length.\n")
+        self.assertIn("search again in a moment: slow", result.notices[0])
+        self.assertEqual(self.ok("len(runtime.search_tool_docs_sync('x'))").out, "5\n")
+
+    def test_the_servers_of_the_call(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            context = {"servers": [{"name": "My Tracker", "alias": "my_tracker"}]}
+            code = "LOADED_MCP_SERVERS, list(mcp_servers), await runtime.list_servers(), [m['name'] for m in runtime.list_loaded_server_metadata()]"
+            self.assertEqual(guest.run(code, context).out, "(%s)\n" % ", ".join(["['My Tracker']"] * 4))
+            code = "LOADED_MCP_SERVERS, len(mcp_servers), 'forge' in mcp_servers, runtime.list_servers_sync()"
+            self.assertEqual(guest.run(code, {"servers": [], "any": True}).out.count("'forge'"), 2)
+            self.assertEqual(guest.run(code, {}).out, "([], 0, False, [])\n")
+
+
+del ServerTest, CellTest
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,34 @@
+"""The start: parts that come compiled, and what is offered for the next time."""
+
+import unittest
+
+from guest_client import Guest
+
+
+class Compiled(unittest.TestCase):
+    def offer(self):
+        with Guest("offer=1") as guest:
+            self.assertEqual(guest.run("6 * 7").out, "42\n")
+            return guest.offered
+
+    def test_it_is_offered_when_asked_for_and_used_the_next_time(self):
+        with Guest() as guest:
+            guest.run("1")
+            self.assertIsNone(guest.offered)
+        offered = self.offer()
+        with Guest("offer=1", compiled=offered) as guest:
+            self.assertEqual(guest.run("await __import__('asyncio').sleep(0)\n6 * 7").out, "42\n")
+            self.assertIsNone(guest.offered, "what fits is not offered again")
+            self.assertIn("ZeroDivisionError", guest.run("1/0").traceback)
+            self.assertEqual(guest.run("[n for n in dir() if len(n) == 1 or n in ('os', 'sys', 'marshal')]").out, "[]\n")
+
+    def test_that_of_another_python_is_passed_over(self):
+        _, _, code = self.offer().partition(b"\n")
+        for other in b"'2.7.18'\n" + code, b"", b"\n", b"garbage without a line":
+            with Guest("offer=1", compiled=other) as guest:
+                self.assertEqual(guest.run("6 * 7").out, "42\n")
+                self.assertEqual(guest.offered.partition(b"\n")[2][:1], code[:1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,242 @@
+# Results of tools as Python values that can also be read as the raw MCP result; and arguments as JSON.
+# Their classes are names of mcp.runtime, so that they can be pickled and told about.
+
+import json
+
+# Fields of a raw result, where a value has none of that name itself.
+RAW_FIELDS = "content", "structuredContent", "isError", "_meta"
+NOTHING = object()
+
+
+class Raw:
+    """What every value has beside its own: the raw result, and its fields."""
+
+    __slots__ = ()
+
+    @property
+    def raw(self):
+        """The MCP result as the server sent it."""
+        result = raw_of(self)
+        if result is None:
+            # A part of a result; it may have a field of that name.
+            raise AttributeError("raw")
+        return result
+
+    def __getattr__(self, name):
+        value = raw_field(self, name)
+        if value is NOTHING:
+            raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
+        return value
+
+
+def raw_of(value):
+    try:
+        return object.__getattribute__(value, "_raw")
+    except AttributeError:
+        return None
+
+
+def raw_field(value, name):
+    result = raw_of(value)
+    if result is None:
+        return NOTHING
+    if name in RAW_FIELDS:
+        return result.get(name, NOTHING)
+    structured = result.get("structuredContent")
+    return structured.get(name, NOTHING) if isinstance(structured, dict) else NOTHING
+
+
+def item(self, key, plain):
+    if isinstance(key, str):
+        value = raw_field(self, key)
+        if value is NOTHING:
+            raise KeyError(key)
+        return value
+    return plain(self, key)
+
+
+class Record(Raw, dict):
+    """A JSON object; its fields are attributes as well."""
+
+    __slots__ = ("_raw",)
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            # Known names help more than the one that is not there.
+            raise AttributeError("no field %r; there are: %s" % (name, ", ".join(map(str, self)))) from None
+
+    def __setattr__(self, name, value):
+        self[name] = value
+
+    def __delattr__(self, name):
+        try:
+            del self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __missing__(self, key):
+        value = raw_field(self, key) if isinstance(key, str) else NOTHING
+        if value is NOTHING:
+            raise KeyError(key)
+        return value
+
+    def __dir__(self):
+        return [*super().__dir__(), *(key for key in self if isinstance(key, str) and key.isidentifier())]
+
+    def __reduce__(self):
+        return type(self), (dict(self),)
+
+
+class Text(Raw, str):
+    def __getitem__(self, key):
+        return item(self, key, str.__getitem__)
+
+    def __reduce__(self):
+        return str, (str(self),)
+
+
+class Items(Raw, list):
+    def __getitem__(self, key):
+        return item(self, key, list.__getitem__)
+
+    def __reduce__(self):
+        return list, (list(self),)
+
+
+class Whole(Raw, int):
+    def __getitem__(self, key):
+        return item(self, key, refuse_index)
+
+    def __reduce__(self):
+        return int, (int(self),)
+
+
+class Real(Raw, float):
+    def __getitem__(self, key):
+        return item(self, key, refuse_index)
+
+    def __reduce__(self):
+        return float, (float(self),)
+
+
+class Blob(Raw, bytes):
+    """An image or a sound: its bytes, and what they are."""
+
+    mime_type = None
+
+    @property
+    def mimeType(self):
+        return self.mime_type
+
+    def __getitem__(self, key):
+        if isinstance(key, str) and key in self.block:
+            return self.block[key]
+        return item(self, key, bytes.__getitem__)
+
+    def __repr__(self):
+        return "<%s, %d bytes>" % (self.mime_type, len(self))
+
+    def __reduce__(self):
+        return bytes, (bytes(self),)
+
+
+def refuse_index(value, key):
+    raise TypeError("%r object is not subscriptable" % type(value).__name__)
+
+
+for kind in Record, Text, Items, Whole, Real, Blob:
+    kind.__module__ = "mcp.runtime"
+    kind.__qualname__ = kind.__name__
+KINDS = ((str, Text), (list, Items), (dict, Record), (float, Real), (int, Whole))
+
+
+def parse(payload):
+    return json.loads(payload, object_hook=Record)
+
+
+def value_of(result):
+    """The value that a raw result stands for."""
+    blocks = result.get("content")
+    blocks = blocks if isinstance(blocks, list) else []
+    structured = result.get("structuredContent")
+    if structured is not None:
+        return with_raw(unwrapped(structured, blocks), result)
+    if len(blocks) == 1:
+        value = value_of_block(blocks[0])
+        if value is not blocks[0]:
+            return with_raw(value, result)
+    return with_raw([block if is_text(block) else value_of_block(block) for block in blocks], result)
+
+
+def unwrapped(structured, blocks):
+    """Structured content has to be an object, so servers put what is none into a field: that field's value is meant."""
+    if isinstance(structured, dict) and len(structured) == 1:
+        (name, value), = structured.items()
+        if name == "result" and not isinstance(value, dict):
+            return value
+        if len(blocks) == 1 and is_text(blocks[0]) and isinstance(value, str) and value == blocks[0].get("text"):
+            return value
+    return structured
+
+
+def is_text(block):
+    return isinstance(block, dict) and block.get("type") == "text"
+
+
+def value_of_block(block):
+    if is_text(block):
+        text = block.get("text")
+        text = text if isinstance(text, str) else ""
+        try:
+            # Most texts are none, which their first character tells.
+            return parse(text) if text.lstrip()[:1] in set('{["-0123456789tfn') else text
+        except (ValueError, RecursionError):
+            return text
+    if isinstance(block, dict) and isinstance(block.get("data"), str):
+        import binascii
+
+        try:
+            blob = Blob(binascii.a2b_base64(block["data"]))
+        except ValueError:
+            return block
+        blob.block, blob.mime_type = block, block.get("mimeType")
+        return blob
+    return block
+
+
+def with_raw(value, result):
+    """True, False and None cannot carry anything; they are what they are."""
+    if isinstance(value, Blob):
+        value._raw = result
+        return value
+    for plain, kind in KINDS:
+        if isinstance(value, plain) and not isinstance(value, bool):
+            value = value if kind is Record and type(value) is Record else kind(value)
+            object.__setattr__(value, "_raw", result)
+            return value
+    return value
+
+
+def error_text(result):
+    """What a result says that is an error."""
+    blocks = result.get("content")
+    texts = [block.get("text") for block in (blocks if isinstance(blocks, list) else []) if is_text(block)]
+    return "\n".join(text for text in texts if isinstance(text, str) and text) or "the tool failed and did not say why"
+
+
+def jsonable(value):
+    """For what JSON has no form of its own for."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        import binascii
+
+        return binascii.b2a_base64(value, newline=False).decode()
+    if hasattr(value, "__fspath__"):
+        return value.__fspath__()
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    for method in "isoformat", "tolist", "model_dump":
+        if callable(getattr(value, method, None)):
+            return getattr(value, method)()
+    raise TypeError("a value of type %s cannot be sent to a tool" % type(value).__name__)

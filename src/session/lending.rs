@@ -1,0 +1,377 @@
+//! What a session lends to its code: the user's MCP servers. Looking at their documentation is free; calls go only to
+//! those that the current run may use, whatever the sandbox claims.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Progress;
+use super::queries::{Answer, QueryError};
+use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
+use crate::upstream::discovery::Server;
+use crate::upstream::{ServerProgress, Upstream, UpstreamError};
+
+/// Stands for every server in the list of a call.
+const ANY: &str = "*";
+/// How long a search waits for servers whose tools are not known yet.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Tools that one search tells of.
+const MOST_FOUND: usize = 20;
+/// Messages of a running call that wait to be passed on.
+const WAITING_PROGRESS: usize = 16;
+
+/// Which servers a run may use.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Grant {
+    /// None at all, without a look at what there is.
+    #[default]
+    Nothing,
+    /// These.
+    Named(Vec<Arc<Server>>),
+    /// Every one.
+    Any,
+}
+
+/// A server as code is told of it.
+#[derive(Debug, Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    alias: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+}
+
+impl<'a> Named<'a> {
+    fn of(server: &'a Server) -> Self {
+        Self { name: &server.name, alias: &server.alias, description: None }
+    }
+}
+
+impl Grant {
+    /// What a call asks for.
+    ///
+    /// # Errors
+    /// A server that there is not, or whose definition is not used; in words for the caller.
+    pub(super) fn of(names: &[String], upstream: &Upstream) -> Result<Self, String> {
+        if names.is_empty() {
+            return Ok(Self::Nothing);
+        }
+        if names.iter().any(|name| name == ANY) {
+            return Ok(Self::Any);
+        }
+        let mut servers: Vec<Arc<Server>> = Vec::with_capacity(names.len());
+        for name in names {
+            let server = upstream.server(name).map_err(|error| error.to_string())?;
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        Ok(Self::Named(servers))
+    }
+
+    /// What the guest is told before the run, as JSON.
+    pub(super) fn context(&self) -> Vec<u8> {
+        let context = match self {
+            Self::Nothing => return b"{}".to_vec(),
+            Self::Named(servers) => {
+                json!({ "servers": servers.iter().map(|server| Named::of(server)).collect::<Vec<_>>() })
+            }
+            Self::Any => json!({ "any": true }),
+        };
+        serde_json::to_vec(&context).unwrap_or_else(|_| b"{}".to_vec())
+    }
+
+    fn allows(&self, server: &Server) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Named(servers) => servers.iter().any(|named| named.name == server.name),
+            Self::Any => true,
+        }
+    }
+}
+
+/// The servers as one interpreter may use them.
+#[derive(Debug)]
+pub(super) struct Lending {
+    upstream: Upstream,
+    current: Mutex<Current>,
+}
+
+/// What holds for the run under way; the grant goes on to hold for what it leaves in the background.
+#[derive(Debug, Default)]
+struct Current {
+    grant: Grant,
+    progress: Option<mpsc::Sender<Progress>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Servers {
+    #[serde(default)]
+    aliases: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OneServer {
+    server: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct OneTool {
+    server: String,
+    tool: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tools {
+    server: String,
+    #[serde(default)]
+    tool: Option<String>,
+    #[serde(default)]
+    detail: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Search {
+    query: String,
+    #[serde(default)]
+    limit: Option<i64>,
+    #[serde(default)]
+    detail: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Call {
+    server: String,
+    tool: String,
+    arguments: Map<String, Value>,
+}
+
+impl Lending {
+    pub(super) fn new(upstream: Upstream) -> Self {
+        Self { upstream, current: Mutex::default() }
+    }
+
+    /// From here on code may use what this run may; `progress` hears of its calls.
+    pub(super) fn begin(&self, grant: Grant, progress: mpsc::Sender<Progress>) {
+        *self.lock() = Current { grant, progress: Some(progress) };
+    }
+
+    /// The run is over.
+    pub(super) fn end(&self) {
+        self.lock().progress = None;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a question about servers; None when it is about something else.
+    pub(super) async fn answer(
+        &self,
+        method: &str,
+        params: &str,
+        cancel: &CancellationToken,
+    ) -> Option<Result<Answer, QueryError>> {
+        Some(match method {
+            "call" => self.call(params, cancel).await,
+            "tool" => self.tool(params, cancel).await.map(Answer::Value),
+            "tools" => self.tools(params, cancel).await.map(Answer::Value),
+            "search" => self.search(params).await.map(Answer::Value),
+            "server" => self.server(params).map(Answer::Value),
+            "servers" => self.servers(params).map(Answer::Value),
+            "describe" => self.describe(params, cancel).await.map(Answer::Value),
+            _ => return None,
+        })
+    }
+
+    fn servers(&self, params: &str) -> Result<Value, QueryError> {
+        let Servers { aliases } = QueryError::read(params)?;
+        let snapshot = self.upstream.snapshot();
+        let wanted = |server: &&Arc<Server>| match &aliases {
+            Some(aliases) => aliases.iter().any(|alias| **alias == *server.alias),
+            None => true,
+        };
+        let described = |server: &Arc<Server>| {
+            let description = server.description.as_deref().unwrap_or_default();
+            json!(Named { description: Some(description), ..Named::of(server) })
+        };
+        Ok(snapshot.servers.iter().filter(wanted).map(described).collect())
+    }
+
+    fn server(&self, params: &str) -> Result<Value, QueryError> {
+        let OneServer { server } = QueryError::read(params)?;
+        Ok(json!(Named::of(&*self.upstream.server(&server)?)))
+    }
+
+    async fn describe(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
+        let OneServer { server } = QueryError::read(params)?;
+        let (server, docs) = self.upstream.docs_of(&server, cancel).await?;
+        let tools: Vec<Value> = items(&server, &docs, Detail::Full)
+            .map(|item| {
+                json!({
+                    "name": item.tool,
+                    "alias": item.tool_alias,
+                    "description": item.description,
+                    "input_schema": item.input_schema,
+                })
+            })
+            .collect();
+        let cwd = server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd());
+        // The user's words count more than the server's.
+        let description =
+            server.description.clone().or_else(|| docs.about().instructions.clone()).unwrap_or_default();
+        Ok(json!({
+            "name": server.name,
+            "alias": server.alias,
+            "description": description,
+            "cwd": cwd,
+            "tools": tools,
+        }))
+    }
+
+    async fn tool(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
+        let OneTool { server, tool } = QueryError::read(params)?;
+        let item = self.item(&server, &tool, Detail::Full, cancel).await?;
+        let schema = item.input_schema.clone().unwrap_or_default();
+        let parameters: Vec<Value> =
+            parameters(&schema).iter().map(|parameter| described(parameter, &schema)).collect();
+        let mut value = json!(item);
+        value["parameters"] = parameters.into();
+        Ok(value)
+    }
+
+    async fn tools(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
+        let Tools { server, tool, detail } = QueryError::read(params)?;
+        let detail = detail_of(detail.as_deref())?;
+        let found = match tool {
+            Some(tool) => vec![json!(self.item(&server, &tool, detail, cancel).await?)],
+            None => {
+                let (server, docs) = self.upstream.docs_of(&server, cancel).await?;
+                items(&server, &docs, detail).map(|item| json!(item)).collect()
+            }
+        };
+        Ok(found.into())
+    }
+
+    async fn item(
+        &self,
+        server: &str,
+        tool: &str,
+        detail: Detail,
+        cancel: &CancellationToken,
+    ) -> Result<ToolItem, QueryError> {
+        let item = |server: &Server, docs: &ServerDocs| {
+            ToolItem::new(&server.name, &server.alias, docs, docs.position(tool)?, detail)
+        };
+        let (known, docs) = self.upstream.docs_of(server, cancel).await?;
+        if let Some(item) = item(&known, &docs) {
+            return Ok(item);
+        }
+        // It may be newer than what is known; if it is not there either, the error names one that is like it.
+        self.upstream.tool(server, tool, cancel).await?;
+        let (known, docs) = self.upstream.docs_of(server, cancel).await?;
+        item(&known, &docs).ok_or_else(|| {
+            QueryError::plain(format!("the documentation of {server}.{tool} is not to be had"))
+        })
+    }
+
+    async fn search(&self, params: &str) -> Result<Value, QueryError> {
+        let Search { query, limit, detail } = QueryError::read(params)?;
+        let detail = detail_of(detail.as_deref())?;
+        let limit = limit.unwrap_or(5).clamp(1, MOST_FOUND as i64);
+        let found = self.upstream.search(&query, usize::try_from(limit).unwrap_or(1), detail, PATIENCE).await;
+        // One that could not be asked will not be known a moment later either.
+        let pending = found.unknown.iter().filter(|server| server.failure.is_none());
+        let pending: Vec<_> = pending.map(|server| &server.name).collect();
+        Ok(json!({ "items": found.tools, "pending": pending }))
+    }
+
+    async fn call(&self, params: &str, cancel: &CancellationToken) -> Result<Answer, QueryError> {
+        let Call { server, tool, arguments } = QueryError::read(params)?;
+        let server = self.upstream.server(&server)?;
+        let progress = {
+            let current = self.lock();
+            if !current.grant.allows(&server) {
+                return Err(QueryError::of_kind("server", not_available(&server)));
+            }
+            current.progress.clone()
+        };
+        let progress = progress.map(|progress| pass_on(&server, &tool, progress));
+        let outcome = self.upstream.call(&server.name, &tool, arguments, progress, cancel).await?;
+        Ok(Answer::Raw(outcome.json))
+    }
+}
+
+fn not_available(server: &Server) -> String {
+    let name = json!(server.name);
+    format!(
+        "Server '{}' is not available: this call of run_python may not use it. Name it in the call: servers=[{name}], \
+         or servers=[\"*\"] for any.",
+        server.name
+    )
+}
+
+/// Passes on what a server says of a call, for as long as it runs.
+fn pass_on(server: &Server, tool: &str, progress: mpsc::Sender<Progress>) -> mpsc::Sender<ServerProgress> {
+    let (sender, mut said) = mpsc::channel::<ServerProgress>(WAITING_PROGRESS);
+    let name = format!("{}.{tool}", server.name);
+    tokio::spawn(async move {
+        while let Some(one) = said.recv().await {
+            // What nobody has time for is out of date by then.
+            let _ = progress.try_send(Progress::Calling(described_progress(&name, &one)));
+        }
+    });
+    sender
+}
+
+fn described_progress(name: &str, said: &ServerProgress) -> String {
+    let so_far = match said.total {
+        Some(total) => format!("{}/{total}", said.progress),
+        None => said.progress.to_string(),
+    };
+    match &said.message {
+        Some(message) => format!("{name}: {message} ({so_far})"),
+        None => format!("{name}: {so_far}"),
+    }
+}
+
+fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<Item = ToolItem> {
+    (0..docs.tools().len())
+        .filter_map(move |tool| ToolItem::new(&server.name, &server.alias, docs, tool, detail))
+}
+
+fn described(parameter: &Parameter, schema: &Value) -> Value {
+    json!({
+        "name": parameter.name,
+        "required": parameter.required,
+        "type": parameter.type_name,
+        "default": schema["properties"][&parameter.name]["default"],
+    })
+}
+
+fn detail_of(name: Option<&str>) -> Result<Detail, QueryError> {
+    let name = name.unwrap_or("summary");
+    Detail::parse(name).ok_or_else(|| {
+        QueryError::plain(format!("detail is 'summary' or 'full', not '{}'", name.escape_debug()))
+    })
+}
+
+impl From<UpstreamError> for QueryError {
+    fn from(error: UpstreamError) -> Self {
+        let kind = match &error {
+            UpstreamError::Unknown { .. } | UpstreamError::Skipped { .. } => Some("server"),
+            UpstreamError::UnknownTool { .. } => Some("tool"),
+            UpstreamError::Arguments { .. } => Some("arguments"),
+            _ => None,
+        };
+        let text = match error.hint() {
+            Some(hint) => format!("{error}. {hint}"),
+            None => error.to_string(),
+        };
+        Self { kind, text }
+    }
+}

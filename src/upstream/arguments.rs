@@ -1,0 +1,166 @@
+//! Whether arguments can be what a tool takes: what can be told from its schema before the call.
+//!
+//! Only names are looked at. A server knows its values better, and some schemas say less than their servers do.
+
+use serde_json::{Map, Value};
+
+use super::ToolDoc;
+use super::catalog::signature;
+use super::nearest::nearest;
+use super::pool::Tool;
+
+/// What makes other arguments possible than those that are listed.
+const OPEN_ENDED: &[&str] = &[
+    "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas",
+    "patternProperties",
+];
+
+/// Checks the names of arguments.
+///
+/// # Errors
+/// One is missing or none of the tool's: in words, with what may have been meant and the signature.
+pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), String> {
+    let Some(schema) = tool.input_schema.as_object() else { return Ok(()) };
+    let none = Map::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    let mut complaints = Vec::new();
+    let missing: Vec<&str> = required(schema)
+        .filter(|name| !arguments.contains_key(*name))
+        // Servers that fill in a default may list the argument as required all the same.
+        .filter(|name| properties.get(*name).is_none_or(|property| property.get("default").is_none()))
+        .collect();
+    if names_all(schema, properties) {
+        for name in arguments.keys().filter(|name| !properties.contains_key(*name)) {
+            let open = properties.keys().map(String::as_str).filter(|known| !arguments.contains_key(*known));
+            complaints.push(match nearest(name, open) {
+                Some(meant) => format!("unknown argument '{name}'; did you mean '{meant}'?"),
+                None => format!("unknown argument '{name}'"),
+            });
+        }
+    }
+    if !missing.is_empty() {
+        let s = if missing.len() > 1 { "s" } else { "" };
+        complaints.push(format!("missing argument{s} '{}'", missing.join("', '")));
+    }
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}; it is called as {}",
+        complaints.join("; "),
+        signature(&tool.alias, &ToolDoc::from(tool))
+    ))
+}
+
+fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether there can be no other arguments than those of the list.
+fn names_all(schema: &Map<String, Value>, properties: &Map<String, Value>) -> bool {
+    match schema.get("additionalProperties") {
+        Some(Value::Bool(false)) => {}
+        None if !properties.is_empty() => {}
+        _ => return false,
+    }
+    !OPEN_ENDED.iter().any(|key| schema.contains_key(*key))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(schema: &Value, arguments: Value) -> Result<(), String> {
+        let tool = Tool {
+            name: "create-issue".into(),
+            alias: "create_issue".into(),
+            description: String::new(),
+            input_schema: schema.clone(),
+            output_schema: None,
+            raw: Map::new(),
+        };
+        check_arguments(&tool, arguments.as_object().unwrap())
+    }
+
+    fn issue() -> Value {
+        json!({
+            "type": "object",
+            "properties": { "title": { "type": "string" }, "body": { "type": "string" }, "retry-max": {} },
+            "required": ["title"],
+        })
+    }
+
+    #[test]
+    fn what_fits_goes_through() {
+        for arguments in [json!({ "title": "t" }), json!({ "title": null, "body": 7, "retry-max": 1 })] {
+            assert_eq!(check(&issue(), arguments), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_is_told_with_the_right_one() {
+        let told = check(&issue(), json!({ "titel": "t" })).unwrap_err();
+        assert_eq!(
+            told,
+            "unknown argument 'titel'; did you mean 'title'?; missing argument 'title'; \
+             it is called as create_issue(title, body?, \"retry-max\"?: any)"
+        );
+        let told = check(&issue(), json!({ "title": "t", "retry_max": 1, "wombat": 1 })).unwrap_err();
+        assert!(told.contains("unknown argument 'retry_max'; did you mean 'retry-max'?"), "{told}");
+        assert!(told.contains("unknown argument 'wombat'; it is called"), "{told}");
+        // What is there already cannot have been meant.
+        let told = check(&issue(), json!({ "title": "t", "titel": "t" })).unwrap_err();
+        assert!(told.starts_with("unknown argument 'titel'; it is called"), "{told}");
+    }
+
+    #[test]
+    fn all_that_is_missing_is_told() {
+        let schema = json!({ "properties": { "a": {}, "b": {} }, "required": ["a", "b", "c"] });
+        let told = check(&schema, json!({ "b": 1 })).unwrap_err();
+        assert!(
+            told.starts_with("missing arguments 'a', 'c'; it is called as create_issue(a: any, b: any"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn an_argument_with_a_default_is_not_missing() {
+        let schema = json!({ "properties": { "a": { "default": null }, "b": {} }, "required": ["a", "b"] });
+        assert_eq!(check(&schema, json!({ "b": 1 })), Ok(()));
+    }
+
+    #[test]
+    fn names_that_the_schema_may_not_list_go_through() {
+        let properties = json!({ "a": {} });
+        for schema in [
+            json!({ "type": "object" }),
+            json!({ "properties": {} }),
+            json!({ "properties": properties, "additionalProperties": true }),
+            json!({ "properties": properties, "additionalProperties": { "type": "string" } }),
+            json!({ "properties": properties, "patternProperties": { "^x": {} } }),
+            json!({ "properties": properties, "oneOf": [{}] }),
+            json!({ "properties": properties, "$ref": "#/$defs/x" }),
+            json!({ "properties": 7 }),
+            json!([]),
+            json!(true),
+        ] {
+            assert_eq!(check(&schema, json!({ "x": 1 })), Ok(()), "{schema}");
+        }
+        for schema in [
+            json!({ "additionalProperties": false }),
+            json!({ "properties": properties, "additionalProperties": false }),
+            json!({ "properties": properties }),
+        ] {
+            assert!(check(&schema, json!({ "x": 1 })).is_err(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn what_is_required_is_so_whatever_else_is_possible() {
+        let schema = json!({ "oneOf": [{}], "required": ["a"], "additionalProperties": true });
+        assert!(check(&schema, json!({ "b": 1 })).unwrap_err().contains("missing argument 'a'"));
+        assert_eq!(check(&json!({ "required": "a" }), json!({})), Ok(()));
+    }
+}

@@ -1,0 +1,166 @@
+//! The catalogue, for those who must not block.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::task::TaskTracker;
+
+use super::keys::Keys;
+use crate::upstream::ToolDoc;
+use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
+use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
+use crate::upstream::pool::{Listener, Listing};
+
+/// Keeps what servers say of their tools.
+#[derive(Debug)]
+pub(in crate::upstream) struct Keeper {
+    catalog: Catalog,
+    keys: Keys,
+    /// The servers of the last snapshot, with their keys.
+    listed: Mutex<Option<Keyed>>,
+    tasks: TaskTracker,
+}
+
+/// A snapshot's servers as the catalogue knows them, in the same order.
+#[derive(Debug, Clone)]
+pub(super) struct Keyed {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) servers: Arc<[ListedServer]>,
+}
+
+/// What a search came to.
+pub(super) struct Found {
+    pub(super) tools: Vec<ToolItem>,
+    /// The places of servers whose tools are not known.
+    pub(super) unknown: Vec<usize>,
+    pub(super) keyed: Keyed,
+}
+
+impl Keeper {
+    /// One for the surroundings.
+    pub(in crate::upstream) fn new(surroundings: &Surroundings) -> Self {
+        let Surroundings { home, cwd, state_dir, .. } = surroundings;
+        let folder = state_dir.join(FOLDER);
+        let project = Some(cwd.clone()).filter(|cwd| home.as_ref() != Some(cwd));
+        Self {
+            catalog: Catalog::at(folder.clone()),
+            keys: Keys::new(folder, project),
+            listed: Mutex::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// What is known of a server's tools.
+    pub(super) async fn known(self: &Arc<Self>, server: &Arc<Server>) -> Option<Arc<ServerDocs>> {
+        let (keeper, server) = (Arc::clone(self), Arc::clone(server));
+        blocking(move || keeper.catalog.docs(&keeper.key(&server)?)).await
+    }
+
+    /// What is known of the tools of all servers, in the order of the snapshot.
+    pub(super) async fn all_known(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<Option<Arc<ServerDocs>>> {
+        let keeper = Arc::clone(self);
+        let known = move || {
+            let keyed = keeper.keyed(snapshot);
+            keyed.servers.iter().map(|server| keeper.catalog.docs(&server.key)).collect()
+        };
+        blocking(known).await
+    }
+
+    /// Keeps a list of tools, once.
+    pub(super) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
+        let keeping = || async {
+            let (keeper, listing) = (Arc::clone(self), Arc::clone(listing));
+            blocking(move || {
+                let docs: Vec<_> = listing.tools.tools.iter().map(ToolDoc::from).collect();
+                let key = keeper.keys.of(&listing.source, &listing.definition);
+                keeper.catalog.keep(&key, listing.about.clone(), docs)
+            })
+            .await
+        };
+        Arc::clone(listing.docs.get_or_init(keeping).await)
+    }
+
+    /// The tools that fit a query best.
+    pub(super) async fn find(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        query: &str,
+        limit: usize,
+        detail: Detail,
+    ) -> Found {
+        let (keeper, query) = (Arc::clone(self), query.to_owned());
+        let find = move || {
+            let keyed = keeper.keyed(snapshot);
+            let found = keeper.catalog.search(&keyed.servers, &query, limit);
+            let tools = found.tools.iter().filter_map(|tool| tool.item(&keyed.servers, detail)).collect();
+            Found { tools, unknown: found.unknown, keyed }
+        };
+        blocking(find).await
+    }
+
+    /// Forgets what nobody defines any more, as far as it is old.
+    pub(super) async fn prune(self: &Arc<Self>, keyed: Keyed) {
+        let keeper = Arc::clone(self);
+        let prune = move || {
+            if let Err(error) = keeper.catalog.prune(&keyed.servers) {
+                tracing::debug!(folder = %keeper.catalog.folder().display(), %error, "not tidied");
+            }
+        };
+        blocking(prune).await;
+    }
+
+    /// The key of a server's definition; none when that is not used.
+    pub(super) async fn key_of(self: &Arc<Self>, server: &Arc<Server>) -> Option<Arc<str>> {
+        let (keeper, server) = (Arc::clone(self), Arc::clone(server));
+        blocking(move || keeper.key(&server)).await
+    }
+
+    /// What goes on beside the questions of others.
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Waits until everything is kept.
+    pub(in crate::upstream) async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn key(&self, server: &Server) -> Option<Arc<str>> {
+        let definition: &Definition = server.definition.as_ref().ok()?;
+        Some(self.keys.of(&server.source.path, definition))
+    }
+
+    fn keyed(&self, snapshot: Arc<Snapshot>) -> Keyed {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keyed) = &*listed
+            && Arc::ptr_eq(&keyed.snapshot, &snapshot)
+        {
+            return keyed.clone();
+        }
+        let server = |server: &Arc<Server>| {
+            let (name, alias) = (server.name.to_string(), server.alias.to_string());
+            Some(ListedServer { name, alias, key: self.key(server)? })
+        };
+        let servers = snapshot.servers.iter().filter_map(server).collect();
+        let keyed = Keyed { snapshot, servers };
+        *listed = Some(keyed.clone());
+        keyed
+    }
+}
+
+impl Listener for Keeper {
+    fn listed(self: Arc<Self>, listing: Arc<Listing>) {
+        let keeper = Arc::clone(&self);
+        self.tasks.spawn(async move { keeper.keep(&listing).await });
+    }
+}
+
+/// Does what blocks where nobody waits for the thread.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
+        Ok(value) => value,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // Called off only when everything is.
+        Err(Err(_)) => std::future::pending().await,
+    }
+}
