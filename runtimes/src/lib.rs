@@ -11,6 +11,7 @@ mod cli;
 mod detect;
 mod driver;
 pub mod exec;
+mod facts;
 mod machine;
 mod mounts;
 mod oci;
@@ -34,6 +35,7 @@ pub use driver::{
     AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
     ReclaimError, RuntimeId, RuntimeKind, Sandbox,
 };
+pub use facts::{Fact, FactState, host_facts};
 pub use machine::{MachinePolicy, MachineReport, ShareReport};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
@@ -41,4 +43,4 @@ pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
-pub use sweep::{Swept, installed_engines, reclaim_instance, sweep};
+pub use sweep::{Swept, engine_at, installed_engines, reclaim_instance, sweep};

@@ -361,7 +361,7 @@ fn machines(settings: &Settings) -> MachinePolicy {
 }
 
 /// `$XDG_CACHE_HOME/codebridge` or its usual place.
-fn cache_dir() -> Option<PathBuf> {
+pub fn cache_dir() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("codebridge"))
 }

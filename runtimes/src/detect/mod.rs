@@ -18,9 +18,9 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::address::Target;
-use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
+use crate::driver::{AnyDriver, HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
-use crate::machine::{MachinePolicy, Machines};
+use crate::machine::{MachinePolicy, MachineReport, Machines, ShareReport};
 use crate::refusal::Refusal;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
@@ -115,6 +115,12 @@ pub struct ProbeReport {
     /// What works, or why nothing does.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// The machine that its engine is in, when it is in one.
+    pub machine: Option<MachineReport>,
+    /// Whether an engine elsewhere sees the folder that it should; None for engines that are here.
+    pub share: Option<ShareReport>,
+    /// Whether sandboxes get the bridge's own seccomp profile, when it works.
+    pub own_profile: Option<bool>,
 }
 
 /// The end of a probe.
@@ -344,7 +350,10 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
-        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
+        // A question is no reason to download a machine.
+        let machines = self.machines.without_making_any();
+        let _in_use = machines.use_engines().await;
+        let trial = Trial { machines: &machines, probe, provider, instance, stop };
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
@@ -366,7 +375,26 @@ impl Detector {
                 (None, Some((root, refusal))) => (root, Verdict::Refused(refusal)),
                 (None, None) => continue,
             };
+            let machine = match (&candidate.program, &candidate.target) {
+                (Some(program), Target { kind: RuntimeKind::Podman, connection: None }) => {
+                    machines.report(program, &verdict).await
+                }
+                _ => None,
+            };
+            let (mut share, mut own_profile) = (None, None);
+            if let Verdict::Works(choice) = &verdict {
+                let driver = AnyDriver::new(choice.runtime.clone());
+                own_profile = Some(driver.has_own_profile());
+                if let (AnyDriver::Cli(driver), RootFs::Image(image), true) =
+                    (&driver, &choice.root, choice.runtime.remote)
+                {
+                    share = machines.shares.report(driver, image, instance).await;
+                }
+            }
             reports.push(ProbeReport {
+                machine,
+                share,
+                own_profile,
                 kind: candidate.target.kind,
                 connection: candidate.target.connection.clone(),
                 program: candidate.program.clone(),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::share::Shares;
 use super::words::{self, Machine};
 use crate::cli::CliDriver;
+use crate::detect::Verdict;
 use crate::driver::RuntimeKind;
 use crate::exec::{self, CommandLine, ExecError};
 use crate::refusal::Refusal;
@@ -286,8 +287,23 @@ impl Machines {
         machine.running && started.and_then(|started| started.run) == Some(run_of(machine))
     }
 
+    /// The same without the right to make a machine.
+    pub(crate) fn without_making_any(&self) -> Self {
+        let policy = MachinePolicy { init: false, idle: None, ..self.policy.clone() };
+        Self::new(policy, self.dir.clone())
+    }
+
     /// The machine that podman's default connection means, for diagnosis; None where podman needs none.
-    pub(crate) async fn report(&self, program: &Path) -> Option<MachineReport> {
+    pub(crate) async fn report(&self, program: &Path, verdict: &Verdict) -> Option<MachineReport> {
+        let may_be = match verdict {
+            Verdict::Works(choice) => choice.runtime.remote && choice.runtime.address.variables.is_empty(),
+            Verdict::Refused(refusal) => {
+                matches!(refusal, Refusal::MachineMissing { .. } | Refusal::MachineFailed { .. })
+            }
+        };
+        if !may_be {
+            return None;
+        }
         let podman = Podman { program };
         let machine = choose(&podman.list().await?, None)?;
         let started_by_bridge = self.is_ours(&machine);
