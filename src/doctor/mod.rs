@@ -8,9 +8,7 @@ mod text;
 
 use std::time::Instant;
 
-use codebridge_runtimes::{
-    Fact, HeldLimits, Mechanism, ProbeReport, RootFs, Setback, Target, Verdict, host_facts,
-};
+use codebridge_runtimes::{Fact, HeldLimits, Mechanism, ProbeReport, Setback, Target, Verdict, host_facts};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -74,8 +72,8 @@ pub enum Readiness {
 pub struct Picked {
     /// Which runtime.
     pub runtime: Target,
-    /// What it starts.
-    pub root: RootFs,
+    /// What it starts, as one would name it.
+    pub root: String,
     /// Why this one.
     pub why: String,
     /// Whether every limit is kept for the sandbox as a whole.
@@ -188,7 +186,7 @@ fn pick(runtimes: &[ProbeReport], settings: &Settings) -> Option<Picked> {
             }
         },
         full_limits: is_full(&choice.held),
-        root: choice.asked,
+        root: choice.asked.to_string(),
     })
 }
 

@@ -12,6 +12,7 @@ mod attacks;
 mod clients;
 mod command_line;
 mod detection;
+mod doctor;
 mod drift;
 mod execution;
 mod fakes;
@@ -46,6 +47,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     clients::register,
     command_line::register,
     detection::register,
+    doctor::register,
     drift::register,
     execution::register,
     fakes::register,

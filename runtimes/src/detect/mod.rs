@@ -111,6 +111,7 @@ pub struct ProbeReport {
     /// The first line of its `--version`.
     pub version: Option<String>,
     /// The root it was tried with.
+    #[serde(serialize_with = "as_text")]
     pub root: RootFs,
     /// What works, or why nothing does.
     #[serde(flatten)]
@@ -121,6 +122,11 @@ pub struct ProbeReport {
     pub share: Option<ShareReport>,
     /// Whether sandboxes get the bridge's own seccomp profile, when it works.
     pub own_profile: Option<bool>,
+}
+
+/// A root as one would name it.
+fn as_text<S: serde::Serializer>(root: &RootFs, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(root)
 }
 
 /// The end of a probe.
