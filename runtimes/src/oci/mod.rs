@@ -145,7 +145,10 @@ impl OciDriver {
             if let Some(first) = first
                 && !has_ended(first).await
             {
-                return Err(ReclaimError::StillThere { name: name.clone(), what: "its first process".into() });
+                return Err(ReclaimError::StillThere {
+                    name: name.clone(),
+                    what: "its first process".into(),
+                });
             }
         }
         cgroup::remove_empty(name).await;
