@@ -85,6 +85,8 @@ pub enum ImageCommand {
         #[arg(long)]
         layers: bool,
     },
+    /// Put an image together from packages, without any builder
+    Build(BuildArgs),
     /// Show what is known of an image, as JSON
     Inspect {
         /// A name, or the beginning of an id
@@ -93,6 +95,26 @@ pub enum ImageCommand {
     },
 }
 
+<<<<<<< HEAD
+/// What is built, and where it goes.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// slim, data, or a folder with a recipe.toml
+    #[arg(value_name = "RECIPE")]
+    pub recipe: String,
+    /// The archive to write, as `--image` takes it: oci-archive:FILE[:TAG]
+    #[arg(short = 'o', long, value_name = "IMAGE")]
+    pub output: String,
+    /// Where Debian packages come from, in place of the mirror that apt uses here
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Take what the mirror has now, and pin a recipe in a folder to it
+    #[arg(long)]
+    pub update: bool,
+    /// Only say what would be downloaded
+    #[arg(long)]
+    pub dry_run: bool,
+=======
 /// What is done about MCP servers; nothing = they are listed.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -154,6 +176,7 @@ pub struct SearchArgs {
 
 fn detail(text: &str) -> Result<Detail, String> {
     Detail::parse(text).ok_or_else(|| "expected summary or full".into())
+>>>>>>> main
 }
 
 /// Which tool is called, and with what.

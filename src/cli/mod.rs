@@ -1,6 +1,7 @@
 //! The command line: flags, signals, logs, exit codes. It decides nothing; it puts the other rooms together.
 
 mod args;
+mod build;
 mod code;
 mod exec;
 mod host;
@@ -24,10 +25,14 @@ use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
+<<<<<<< HEAD
+pub use args::{BuildArgs, CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
+=======
 pub use args::{
     CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
     SettingFlags, ToolsCommand,
 };
+>>>>>>> main
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {

@@ -28,6 +28,7 @@ mod losses;
 mod mcp;
 mod output;
 mod real_servers;
+mod recipes;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -60,6 +61,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     output::register,
     real_servers::register,
+    recipes::register,
     saved_tools::register,
     servers::register,
     sessions::register,
