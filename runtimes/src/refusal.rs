@@ -59,6 +59,26 @@ pub enum Refusal {
         /// What was found.
         message: String,
     },
+    /// The root filesystem is on this machine and the engine on another.
+    RootElsewhere {
+        /// What was found.
+        message: String,
+    },
+    /// Podman needs a machine here, and there is none.
+    MachineMissing {
+        /// Podman's words.
+        message: String,
+    },
+    /// Podman's machine does not come up.
+    MachineFailed {
+        /// Podman's words.
+        message: String,
+    },
+    /// The client knows no engine of this name.
+    UnknownConnection {
+        /// The client's words.
+        message: String,
+    },
     /// It did not come up in time.
     TimedOut {
         /// What was waited for.
@@ -76,7 +96,18 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the image, not the runtime, is what is missing.
     pub fn is_image(&self) -> bool {
-        matches!(self, Self::ImageMissing { .. } | Self::ProgramMissing { .. } | Self::RootUnreachable { .. })
+        matches!(
+            self,
+            Self::ImageMissing { .. }
+                | Self::ProgramMissing { .. }
+                | Self::RootUnreachable { .. }
+                | Self::RootElsewhere { .. }
+        )
+    }
+
+    /// Whether there is no engine to speak to, which may have been there a while ago.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::DaemonUnreachable { .. } | Self::TimedOut { .. })
     }
 
     /// What to do about it: a command or one sentence.
@@ -107,6 +138,18 @@ impl Refusal {
             Self::RootUnreachable { .. } => {
                 "make the folder and all above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
             }
+            Self::RootElsewhere { .. } => {
+                "name an image that the engine can pull or has; crun and runc, or an engine of this machine, can use it as it is"
+            }
+            Self::MachineMissing { .. } => {
+                "`podman machine init` and `podman machine start`, or allow it with MCP_BRIDGE_MACHINE_INIT=1"
+            }
+            Self::MachineFailed { .. } => {
+                "`podman machine start` by hand says more; `podman machine rm` and `podman machine init` make a new one"
+            }
+            Self::UnknownConnection { .. } => {
+                "see `podman system connection list` and `docker context ls` for the names that there are"
+            }
             Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
             Self::Stopped => "try again",
             Self::Other { .. } => "run the command by hand, or `codebridge doctor` for all runtimes",
@@ -134,6 +177,12 @@ impl fmt::Display for Refusal {
             }
             Self::ProgramMissing { message } => ("the image has no such program", message.as_str()),
             Self::RootUnreachable { message } => ("the root filesystem cannot be reached", message.as_str()),
+            Self::RootElsewhere { message } => ("the root filesystem is out of its reach", message.as_str()),
+            Self::MachineMissing { message } => {
+                ("it needs a podman machine and there is none", message.as_str())
+            }
+            Self::MachineFailed { message } => ("its podman machine does not come up", message.as_str()),
+            Self::UnknownConnection { message } => ("there is no such engine", message.as_str()),
             Self::TimedOut { message } => ("did not come up in time", message.as_str()),
             Self::Stopped => ("stopped before it was known", ""),
             Self::Other { message } => ("failed", message.as_str()),

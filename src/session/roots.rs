@@ -87,6 +87,10 @@ impl RootProvider for Provider<'_> {
         }
     }
 
+    fn announce(&self, line: &str) {
+        let _ = self.progress.try_send(Progress::Preparing(line.into()));
+    }
+
     async fn known_root(&self, reference: &str) -> Option<ProvidedRoot> {
         let root = match reference.parse().ok()? {
             ImageName::Registry(name) => self.roots.images.stored(&name, &self.watch(reference)).await,

@@ -97,7 +97,8 @@ fn values_are_read_in_the_documented_forms() {
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable  apparmor=unconfined"),
     ])
     .unwrap();
-    assert_eq!(*settings.runtime, RuntimeChoice::Named("podman"));
+    let podman = RuntimeName { program: "podman", connection: None };
+    assert_eq!(*settings.runtime, RuntimeChoice::Named(vec![podman]));
     assert_eq!(*settings.image, ImageChoice::Dir("/home/someone/roots/python".into()));
     assert_eq!(*settings.memory, 512 << 20);
     assert_eq!(*settings.cpus, Some(1.5));
@@ -105,6 +106,12 @@ fn values_are_read_in_the_documented_forms() {
     assert_eq!(*settings.runtime_idle_timeout, None);
     assert_eq!(*settings.security_opt, ["label=disable", "apparmor=unconfined"]);
 
+    let engines = resolve(&[("MCP_BRIDGE_RUNTIME", "podman:Big, docker:x,crun,podman:Big")]).unwrap();
+    assert_eq!(engines.runtime.to_string(), "podman:Big,docker:x,crun");
+    for bad in ["podman:", "crun:x", "podman,,docker", "podman:-x", "docker:a b", "lxc:x", "auto,podman"] {
+        let text = message(&[("MCP_BRIDGE_RUNTIME", bad)]);
+        assert!(text.contains("is not auto, podman, docker"), "{bad}: {text}");
+    }
     let path = resolve(&[("MCP_BRIDGE_RUNTIME", "/opt/crun")]).unwrap();
     assert_eq!(*path.runtime, RuntimeChoice::Path("/opt/crun".into()));
     for reference in ["python", "python:3.13", "ghcr.io/x/y"] {

@@ -12,6 +12,7 @@ mod attacks;
 mod clients;
 mod command_line;
 mod detection;
+mod doctor;
 mod drift;
 mod execution;
 mod fakes;
@@ -25,10 +26,12 @@ mod lending;
 mod lifecycle;
 mod limits;
 mod losses;
+mod machine;
 mod mcp;
 mod output;
 mod real_servers;
 mod recipes;
+mod remote;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -45,6 +48,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     clients::register,
     command_line::register,
     detection::register,
+    doctor::register,
     drift::register,
     execution::register,
     fakes::register,
@@ -58,10 +62,12 @@ const TOPICS: &[fn(&mut Suite)] = &[
     lifecycle::register,
     limits::register,
     losses::register,
+    machine::register,
     mcp::register,
     output::register,
     real_servers::register,
     recipes::register,
+    remote::register,
     saved_tools::register,
     servers::register,
     sessions::register,
