@@ -77,7 +77,7 @@ impl Keeper {
     }
 
     /// Keeps a list of tools, once.
-    pub(super) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
+    pub(in crate::upstream) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
         let keeping = || async {
             let (keeper, listing) = (Arc::clone(self), Arc::clone(listing));
             blocking(move || {

@@ -290,6 +290,10 @@ async fn a_tool_that_was_not_there_before_is_looked_for_once_more() {
     home.call(&bridge, "change", json!({ "tools": 1 })).await.unwrap();
     let refused = home.call(&bridge, "tool-0", json!({})).await.unwrap_err();
     assert!(matches!(refused, UpstreamError::Refused { .. }), "{refused}");
+    home.call(&bridge, "change", json!({ "tools": 2 })).await.unwrap();
+    assert_eq!(home.docs(&bridge, "fake").await.position("tool-1"), None);
+    bridge.tool("fake", "tool-1", &home.cancel).await.unwrap();
+    assert!(home.docs(&bridge, "fake").await.position("tool-1").is_some());
     bridge.shutdown().await;
 }
 
