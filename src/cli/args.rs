@@ -95,7 +95,6 @@ pub enum ImageCommand {
     },
 }
 
-<<<<<<< HEAD
 /// What is built, and where it goes.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
@@ -114,7 +113,8 @@ pub struct BuildArgs {
     /// Only say what would be downloaded
     #[arg(long)]
     pub dry_run: bool,
-=======
+}
+
 /// What is done about MCP servers; nothing = they are listed.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -176,7 +176,6 @@ pub struct SearchArgs {
 
 fn detail(text: &str) -> Result<Detail, String> {
     Detail::parse(text).ok_or_else(|| "expected summary or full".into())
->>>>>>> main
 }
 
 /// Which tool is called, and with what.

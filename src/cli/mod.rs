@@ -25,14 +25,10 @@ use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
-<<<<<<< HEAD
-pub use args::{BuildArgs, CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SettingFlags};
-=======
 pub use args::{
-    CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
+    BuildArgs, CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
     SettingFlags, ToolsCommand,
 };
->>>>>>> main
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
