@@ -40,7 +40,7 @@ pub struct DigestError(String);
 impl Digest {
     /// The digest of some bytes, as content gets its name here.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher(Hashing::Sha256(Sha256::new()));
+        let mut hasher = Hasher::sha256();
         hasher.update(bytes);
         hasher.finish()
     }
@@ -126,6 +126,11 @@ enum Hashing {
 }
 
 impl Hasher {
+    /// A digest of the usual algorithm.
+    pub(crate) fn sha256() -> Self {
+        Self(Hashing::Sha256(Sha256::new()))
+    }
+
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             Hashing::Sha256(state) => state.update(bytes),

@@ -17,6 +17,7 @@ mod name;
 mod platform;
 mod progress;
 mod pull;
+mod recipe;
 mod store;
 mod unpack;
 
@@ -28,5 +29,8 @@ pub use name::{EngineKind, ImageName, NameError, RegistryName};
 pub use platform::Platform;
 pub use progress::{Event, Progress};
 pub use pull::{CredentialHelper, HelperAnswer, PullError, Reason, Tried};
+pub use recipe::{
+    Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
+};
 pub use store::{ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
 pub use unpack::UnpackError;

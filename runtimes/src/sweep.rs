@@ -38,6 +38,17 @@ pub fn installed_engines() -> Vec<RuntimeId> {
         .collect()
 }
 
+/// The runtime that made a sandbox; when its program was moved or replaced since, the one of its kind that there is.
+fn remover(maker: &RuntimeId) -> AnyDriver {
+    let mut runtime = maker.clone();
+    if !runtime.program.exists()
+        && let Some(program) = exec::find_program(Path::new(runtime.kind.program_name()))
+    {
+        runtime.program = program;
+    }
+    AnyDriver::new(runtime)
+}
+
 /// An engine by the user's name for it, as far as its client is here.
 pub fn engine_at(target: &Target) -> Option<RuntimeId> {
     let program = exec::find_program(Path::new(target.kind.program_name()))?;
@@ -51,7 +62,7 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
     for record in instance.records() {
         let instance = instance.clone();
         running.spawn(async move {
-            let result = AnyDriver::new(record.runtime.clone()).reclaim(&record.name, &instance).await;
+            let result = remover(&record.runtime).reclaim(&record.name, &instance).await;
             if result.is_ok() {
                 instance.forget(&record.name);
             }
@@ -66,7 +77,7 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
     if stragglers::end(instance).await {
         // What was under way may have come into being meanwhile.
         for record in instance.records() {
-            let result = AnyDriver::new(record.runtime.clone()).reclaim(&record.name, instance).await;
+            let result = remover(&record.runtime).reclaim(&record.name, instance).await;
             swept.add(record.name, result);
         }
     }

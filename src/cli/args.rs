@@ -85,12 +85,34 @@ pub enum ImageCommand {
         #[arg(long)]
         layers: bool,
     },
+    /// Put an image together from packages, without any builder
+    Build(BuildArgs),
     /// Show what is known of an image, as JSON
     Inspect {
         /// A name, or the beginning of an id
         #[arg(value_name = "IMAGE")]
         name: String,
     },
+}
+
+/// What is built, and where it goes.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// slim, data, or a folder with a recipe.toml
+    #[arg(value_name = "RECIPE")]
+    pub recipe: String,
+    /// The archive to write, as `--image` takes it: oci-archive:FILE[:TAG]
+    #[arg(short = 'o', long, value_name = "IMAGE")]
+    pub output: String,
+    /// Where Debian packages come from, in place of the mirror that apt uses here
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Take what the mirror has now, and pin a recipe in a folder to it
+    #[arg(long)]
+    pub update: bool,
+    /// Only say what would be downloaded
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// What is done about MCP servers; nothing = they are listed.

@@ -59,6 +59,7 @@ pub(super) async fn image(what: ImageCommand) -> ExitCode {
         ImageCommand::Prune { all, layers } => {
             store.prune(Prune { all, layers }).map(|pruned| pruned_text(&pruned)).map_err(Trouble::from)
         }
+        ImageCommand::Build(args) => return super::build::build(args).await,
         ImageCommand::Inspect { name } => {
             return match find(store, &name) {
                 Ok(image) => write(&Form { json: true }, &image, String::new(), Exit::Fine).await,

@@ -1,6 +1,7 @@
 //! The command line: flags, signals, logs, exit codes. It decides nothing; it puts the other rooms together.
 
 mod args;
+mod build;
 mod code;
 mod exec;
 mod host;
@@ -25,7 +26,7 @@ use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
 pub use args::{
-    CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs,
     ServersCommand, SettingFlags, ToolsCommand,
 };
 

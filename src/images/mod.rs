@@ -1,6 +1,7 @@
 //! The images of this user, for sessions and for `codebridge image`: where the store is, and what the image crate cannot
 //! do by itself because it takes another program.
 
+pub mod build;
 mod engines;
 mod helper;
 mod report;

@@ -1,6 +1,7 @@
 //! What a session lends to its code: the user's MCP servers. Looking at their documentation is free; calls go only to
 //! those that the current run may use, whatever the sandbox claims.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -106,6 +107,8 @@ pub(super) struct Lending {
 struct Current {
     grant: Grant,
     progress: Option<mpsc::Sender<Progress>>,
+    /// Servers that were called, by the name that they were called by: looking one up takes longer than a call does.
+    called: HashMap<String, Arc<Server>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -157,7 +160,7 @@ impl Lending {
 
     /// From here on code may use what this run may; `progress` hears of its calls.
     pub(super) fn begin(&self, grant: Grant, progress: mpsc::Sender<Progress>) {
-        *self.lock() = Current { grant, progress: Some(progress) };
+        *self.lock() = Current { grant, progress: Some(progress), called: HashMap::new() };
     }
 
     /// The run is over.
@@ -292,17 +295,25 @@ impl Lending {
 
     async fn call(&self, params: &str, cancel: &CancellationToken) -> Result<Answer, QueryError> {
         let Call { server, tool, arguments } = QueryError::read(params)?;
-        let server = self.upstream.server(&server)?;
-        let progress = {
-            let current = self.lock();
-            if !current.grant.allows(&server) {
-                return Err(QueryError::of_kind("server", not_available(&server)));
-            }
-            current.progress.clone()
-        };
+        let (server, progress) = self.granted(server)?;
         let progress = progress.map(|progress| pass_on(&server, &tool, progress));
-        let outcome = self.upstream.call(&server.name, &tool, arguments, progress, cancel).await?;
+        let outcome = self.upstream.call_of(&server, &tool, arguments, progress, cancel).await?;
         Ok(Answer::Raw(outcome.json))
+    }
+
+    /// The server of a name that the run under way may call, and who hears of the call.
+    fn granted(&self, name: String) -> Result<(Arc<Server>, Option<mpsc::Sender<Progress>>), QueryError> {
+        let mut current = self.lock();
+        let progress = current.progress.clone();
+        if let Some(server) = current.called.get(&name) {
+            return Ok((Arc::clone(server), progress));
+        }
+        let server = self.upstream.server(&name)?;
+        if !current.grant.allows(&server) {
+            return Err(QueryError::of_kind("server", not_available(&server)));
+        }
+        current.called.insert(name, Arc::clone(&server));
+        Ok((server, progress))
     }
 }
 

@@ -161,8 +161,22 @@ impl Upstream {
         progress: Option<mpsc::Sender<ServerProgress>>,
         cancel: &CancellationToken,
     ) -> Result<CallOutcome, UpstreamError> {
-        let server = self.server(server)?;
-        let tools = self.tools_with(&server, tool, cancel).await?;
+        self.call_of(&self.server(server)?, tool, arguments, progress, cancel).await
+    }
+
+    /// As [`Self::call`], of a server that is known already: nothing is looked up.
+    ///
+    /// # Errors
+    /// As those.
+    pub async fn call_of(
+        &self,
+        server: &Arc<Server>,
+        tool: &str,
+        arguments: Map<String, Value>,
+        progress: Option<mpsc::Sender<ServerProgress>>,
+        cancel: &CancellationToken,
+    ) -> Result<CallOutcome, UpstreamError> {
+        let tools = self.tools_with(server, tool, cancel).await?;
         let name = match tools.get(tool) {
             Some(tool) => {
                 check_arguments(tool, &arguments).map_err(|why| UpstreamError::Arguments {
@@ -174,9 +188,9 @@ impl Upstream {
             }
             // One that lists nothing may still know what to do.
             None if tools.tools.is_empty() => tool,
-            None => return Err(unknown_tool(&server, tool, &tools)),
+            None => return Err(unknown_tool(server, tool, &tools)),
         };
-        self.0.pool.call(use_of(&server, Purpose::Call, cancel)?, name, arguments, progress).await
+        self.0.pool.call(use_of(server, Purpose::Call, cancel)?, name, arguments, progress).await
     }
 
     /// The tools of a server that is about to be called; asked for anew when this one is not among them.

@@ -31,6 +31,7 @@ mod machine;
 mod mcp;
 mod output;
 mod real_servers;
+mod recipes;
 mod remote;
 mod saved_tools;
 mod servers;
@@ -67,6 +68,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     output::register,
     real_servers::register,
+    recipes::register,
     remote::register,
     saved_tools::register,
     servers::register,

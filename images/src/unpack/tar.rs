@@ -115,7 +115,7 @@ impl<R: Source> TarStream<R> {
         loop {
             let Some(block) = self.header()? else { return Ok(None) };
             let header = Header::from_byte_slice(&block);
-            let size = header.entry_size().map_err(|_| malformed("an entry has no size"))?;
+            let size = field(&header.as_old().size, header.entry_size())?;
             match header.entry_type() {
                 EntryType::XGlobalHeader => self.extension(&mut extensions, size).map(drop)?,
                 EntryType::XHeader => {
@@ -138,8 +138,7 @@ impl<R: Source> TarStream<R> {
     }
 
     fn entry(&mut self, header: &Header, extensions: Extensions) -> Result<Entry, UnpackError> {
-        let number =
-            |field: io::Result<u64>| field.map_err(|_| malformed("a header's number cannot be read"));
+        let old = header.as_old();
         let path = extensions.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let link =
             extensions.link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned());
@@ -161,20 +160,20 @@ impl<R: Source> TarStream<R> {
         let size = match extensions.size {
             _ if header_only => 0,
             Some(size) => size,
-            None => number(header.entry_size())?,
+            None => field(&old.size, header.entry_size())?,
         };
-        let mode = header.mode().map_err(|_| malformed("a header's mode cannot be read"))?;
+        let mode = field(&old.mode, header.mode())?;
         let mut entry = Entry {
             path,
             link,
             kind,
             mode,
-            uid: extensions.uid.map_or_else(|| number(header.uid()), Ok)?,
-            gid: extensions.gid.map_or_else(|| number(header.gid()), Ok)?,
+            uid: extensions.uid.map_or_else(|| field(&old.uid, header.uid()), Ok)?,
+            gid: extensions.gid.map_or_else(|| field(&old.gid, header.gid()), Ok)?,
             mtime: match extensions.mtime {
                 Some(mtime) => mtime,
                 // Before 1970 as GNU writes it wraps around, which is what the cast undoes.
-                None => number(header.mtime())?.cast_signed(),
+                None => field(&old.mtime, header.mtime())?.cast_signed(),
             },
             stored: size,
             sparse: None,
@@ -366,6 +365,15 @@ impl<R: Source> TarStream<R> {
                 _ => return Err(malformed("the map of a sparse file cannot be read")),
             }
         }
+    }
+}
+
+/// A number of a header. One that is left blank is zero, for every other reader too.
+fn field<T: Default>(text: &[u8], parsed: io::Result<T>) -> Result<T, UnpackError> {
+    match parsed {
+        Ok(number) => Ok(number),
+        Err(_) if text.iter().all(|byte| matches!(byte, 0 | b' ')) => Ok(T::default()),
+        Err(_) => Err(malformed("a header's number cannot be read")),
     }
 }
 

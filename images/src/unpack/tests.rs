@@ -284,3 +284,22 @@ fn a_tree_remembers_the_way_and_notices_when_it_changed() {
     assert_eq!(tree.path_of(b"one"), b"a/b/one");
     assert!(tree.locate(b"x/y", tree::Missing::Tell).unwrap().is_none());
 }
+
+#[test]
+fn numbers_that_a_header_leaves_blank_are_zero() {
+    for blank in [0, b' '] {
+        let mut archive = Archive::new().folder("d").file("d/f", b"content").done();
+        for header in archive[..1024].chunks_mut(512) {
+            // User, group and time; then the sum of all.
+            header[108..124].fill(blank);
+            header[136..148].fill(blank);
+            header[148..156].fill(b' ');
+            let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+            header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        unpack_into(folder.path(), &[archive]).unwrap();
+        assert_eq!(text(folder.path().join("d/f")), "content");
+        assert_eq!(fs::metadata(folder.path().join("d/f")).unwrap().mtime(), 0);
+    }
+}

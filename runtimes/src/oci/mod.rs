@@ -6,8 +6,12 @@ mod bundle;
 mod cgroup;
 mod idmap;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::driver::{
     CgroupMode, End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
@@ -132,16 +136,35 @@ impl OciDriver {
     pub(crate) async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
         let root = self.state_root(instance);
         if root.join(name.as_str()).exists() {
+            let first = self.first_process(&root, name).await;
             let command = self.runtime(&root).args(["delete", "--force", name.as_str()]);
             exec::run(command, DELETE_LIMIT)
                 .await
                 .map_err(|source| ReclaimError::Command { name: name.clone(), source })?;
+            // They signal it and do not wait: only its end is the end of all others.
+            if let Some(first) = first
+                && !has_ended(first).await
+            {
+                return Err(ReclaimError::StillThere { name: name.clone(), what: "its first process".into() });
+            }
         }
         cgroup::remove_empty(name).await;
         match self.leftovers(name, instance) {
             None => Ok(()),
             Some(what) => Err(ReclaimError::StillThere { name: name.clone(), what }),
         }
+    }
+
+    /// The first process of a container that still has one.
+    async fn first_process(&self, root: &Path, name: &SandboxName) -> Option<OwnedFd> {
+        #[derive(serde::Deserialize)]
+        struct State {
+            pid: i32,
+        }
+        let command = self.runtime(root).args(["state", name.as_str()]);
+        let done = exec::run(command, DELETE_LIMIT).await.ok()?.success().ok()?;
+        let State { pid } = serde_json::from_slice(&done.stdout).ok()?;
+        pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
     }
 
     /// What is left of a sandbox: its state folder, or a control group.
@@ -164,6 +187,15 @@ impl OciDriver {
             },
         })
     }
+}
+
+/// Waits for the end of a process that was killed; false when it does not come.
+async fn has_ended(process: OwnedFd) -> bool {
+    let waited = tokio::task::spawn_blocking(move || {
+        let limit = Timespec { tv_sec: DELETE_LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit))
+    });
+    matches!(waited.await, Ok(Ok(1)))
 }
 
 /// Understands why crun or runc did not start a container. The messages, as captured:

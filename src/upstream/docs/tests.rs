@@ -156,6 +156,18 @@ async fn whatever_lists_the_tools_keeps_them() {
 }
 
 #[tokio::test]
+async fn a_server_whose_tools_always_change_is_not_asked_all_the_time() {
+    let home = Home::with(&[("fake", &["--restless"])]);
+    let bridge = home.bridge();
+    home.call(&bridge, "echo", json!({})).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let listings = home.call(&bridge, "listings", json!({})).await.unwrap().value().unwrap();
+    let listings: usize = listings["content"][0]["text"].as_str().unwrap().parse().unwrap();
+    assert!((2..10).contains(&listings), "{listings}");
+    bridge.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_search_asks_the_servers_that_are_not_known() {
     let home = Home::with(&[
         ("one", &["--few"]),

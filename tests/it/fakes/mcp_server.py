@@ -25,6 +25,7 @@ options.add_argument("--initialize", metavar="JSON", help="the result of initial
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
 options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
+options.add_argument("--restless", action="store_true", help="says after every list that it has changed")
 options.add_argument("--quiet", action="store_true", help="does not say that its tools have changed")
 options.add_argument("--page", type=int, default=10_000, help="tools on a page")
 options.add_argument("--cursor", choices=["good", "same", "endless"], default="good")
@@ -180,6 +181,8 @@ def handle(message):
         send({"id": id, "result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}})
     elif method == "tools/list" and not options.no_tools:
         send({"id": id, "result": list_tools(message.get("params"))})
+        if options.restless:
+            send({"method": "notifications/tools/list_changed"})
     elif method == "tools/call":
         threading.Thread(target=run_call, args=(message,), daemon=True).start()
     elif method == "notifications/cancelled":

@@ -1,0 +1,206 @@
+//! Images built out of packages: the same again, whoever builds them, and with what they promise on every runtime.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::env::base;
+use crate::harness::process::{Output, Prepared, collect};
+use crate::harness::registry::store_of;
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
+use crate::tests;
+
+/// An image of the recipe `data`, built before: it takes longer than a test may.
+const DATA: &str = "CODEBRIDGE_TEST_DATA";
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime("recipes", tests![the_slim_image_has_its_tools]);
+    // Behind those, so that what they all wait for is there.
+    let crun = Runtime::ALL.into_iter().find(|row| row.to_string() == "crun-user");
+    suite.on(crun.as_slice(), "recipes", tests![an_ordinary_user_builds_the_very_same_image]);
+    suite.once(
+        "recipes",
+        tests![
+            a_build_that_is_interrupted_leaves_nothing,
+            a_build_that_cannot_be_says_why_and_leaves_nothing,
+        ],
+    );
+    if std::env::var_os(DATA).is_some() {
+        suite.each_runtime("recipes", tests![the_data_image_runs_its_examples]);
+    }
+}
+
+fn build(env: &TestEnv, words: &[&str]) -> Prepared {
+    let mut command = env.command(env.binary());
+    command.argv.extend(["image", "build"].into_iter().chain(words.iter().copied()).map(OsString::from));
+    command
+}
+
+/// The recipe slim pinned to what the mirror has today, and the image that root has built of it.
+struct Slim {
+    recipe: PathBuf,
+    archive: PathBuf,
+    digest: String,
+}
+
+impl Slim {
+    fn get(env: &TestEnv) -> &'static Self {
+        static SLIM: OnceLock<Slim> = OnceLock::new();
+        SLIM.get_or_init(|| {
+            let folder = base().join("recipes");
+            let recipe = folder.join("slim");
+            fs::create_dir_all(&recipe).unwrap();
+            let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("images/recipes/slim/recipe.toml");
+            fs::copy(ours, recipe.join("recipe.toml")).unwrap();
+            let archive = folder.join("slim.tar");
+            // As root, whoever the test is for.
+            let builder = TestEnv::new(None);
+            let words =
+                [recipe.to_str().unwrap(), "--update", "-o", &format!("oci-archive:{}", archive.display())];
+            let digest = build(&builder, &words).run(env.guard()).ok();
+            builder.close();
+            Self { recipe, archive, digest }
+        })
+    }
+}
+
+fn an_ordinary_user_builds_the_very_same_image(env: &TestEnv) {
+    let slim = Slim::get(env);
+    let lock = fs::read_dir(&slim.recipe).unwrap().flatten().map(|entry| entry.path());
+    let lock = lock.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock")).unwrap();
+    let lock = fs::read_to_string(lock).unwrap();
+    let archive = env.folder("out").join("slim.tar");
+    let words = [slim.recipe.to_str().unwrap(), "-o", &format!("oci-archive:{}", archive.display())];
+    let mut command = build(env, &words);
+    // Root's files are for all to read by default; these are not, and the image is the same.
+    command.argv.splice(0..0, ["/bin/sh", "-c", "umask 077; exec \"$@\"", "sh"].map(OsString::from));
+    let output = command.run(env.guard());
+    assert_eq!(output.stdout, slim.digest, "{output}");
+    assert!(fs::read(&archive).unwrap() == fs::read(&slim.archive).unwrap(), "the archives differ");
+    assert_eq!(names_in(archive.parent().unwrap()), ["slim.tar"]);
+    // It has said before what it is going to download.
+    for line in lock.lines().filter(|line| !line.starts_with('#')) {
+        let name: Vec<_> = line.split(' ').take(2).collect();
+        assert!(output.stderr.contains(&name.join(" ")), "{line}: {output}");
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn exec(env: &TestEnv, archive: &Path, code: &str) -> Output {
+    let image = format!("oci-archive:{}", archive.display());
+    let bridge = env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_LOG_LEVEL", "warn");
+    let timeout = Duration::from_secs(110).as_secs().to_string();
+    bridge.args(&["--image", &image, "--timeout", &timeout, "exec", "-c", code]).command().run(env.guard())
+}
+
+fn the_slim_image_has_its_tools(env: &TestEnv) {
+    let code = r#"
+import asyncio, csv, ctypes, decimal, json, lzma, os, sqlite3, ssl, subprocess, sys, zoneinfo
+def sh(line): return subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout.strip()
+print(sys.version_info[:2], os.environ["LANG"], zoneinfo.ZoneInfo("Europe/Berlin").key)
+print(sh("echo '{\"n\": 41}' | jq .n+1"), sh("sqlite3 :memory: 'select 6*7'"), sh("echo a b | awk '{print $2}'"))
+open("x.txt", "w").write("needle\nhay\n")
+print(sh("rg --no-filename needle x.txt"), sh("git init -q . && git add x.txt && git -c user.name=a -c user.email=b commit -qm c && git log --format=%s"))
+print(sh("whoami || id -u"), sh("printf x | gzip | zcat"), sh("file -b --mime-type x.txt"))
+# Compiled ahead: nothing could be written beside them.
+print(json.__cached__ if hasattr(json, "__cached__") else json.__spec__.cached, os.path.exists(json.__spec__.cached))
+"#;
+    let output = exec(env, &Slim::get(env).archive, code);
+    let lines: Vec<_> = output.stdout.lines().collect();
+    assert_eq!(lines[..3], ["(3, 14) C.UTF-8 Europe/Berlin", "42 42 b", "needle c"], "{output}");
+    assert!(lines[3].ends_with("x text/plain") && lines[4].ends_with(".pyc True"), "{output}");
+    let _ = output.ok();
+}
+
+fn the_data_image_runs_its_examples(env: &TestEnv) {
+    let archive = PathBuf::from(std::env::var_os(DATA).unwrap());
+    let code = r#"
+import time
+began = time.perf_counter()
+import pandas as pd
+first = time.perf_counter() - began
+df = pd.DataFrame({"month": [1, 1, 2], "revenue": [1.0, 2.0, 4.0]})
+df.to_csv("/tmp/sales.csv", index=False); df.to_parquet("/tmp/sales.parquet"); df.to_excel("/tmp/sales.xlsx")
+print(pd.read_csv("/tmp/sales.csv").groupby("month").revenue.sum().tolist(), len(pd.read_excel("/tmp/sales.xlsx")))
+import numpy as np, scipy.linalg
+a = np.random.default_rng(0).random((500, 500))
+print(round(float(np.linalg.norm(scipy.linalg.solve(a, a @ a) - a)), 3))
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.cluster import KMeans
+x = np.random.default_rng(1).random((300, 4)); y = x[:, 0] > .5
+print(RandomForestClassifier(50, n_jobs=-1, random_state=0).fit(x, y).score(x, y) > .9, KMeans(3, n_init=2).fit(x).n_iter_ > 0)
+import matplotlib.pyplot as plt
+df.groupby("month").revenue.sum().plot.bar(); plt.savefig("/tmp/chart.png")
+print(open("/tmp/chart.png", "rb").read(4))
+import polars as pl
+print(pl.read_parquet("/tmp/sales.parquet").group_by("month").agg(pl.col("revenue").sum()).sort("month")["revenue"].to_list())
+print(pl.scan_csv("/tmp/sales.csv").filter(pl.col("month") == 1).select(pl.len()).collect().item())
+print(f"import pandas: {first:.2f} s")
+"#;
+    let output = exec(env, &archive, code);
+    let lines: Vec<_> = output.stdout.lines().collect();
+    let expected = ["[3.0, 4.0] 3", "0.0", "True True", "b'\\x89PNG'", "[3.0, 4.0]", "2"];
+    assert_eq!(lines[..lines.len().min(6)], expected, "{output}");
+    eprintln!("{}: {}, {:.1} s in all", env.runtime(), lines[6], output.elapsed.as_secs_f64());
+    let _ = output.ok();
+}
+
+fn a_build_that_is_interrupted_leaves_nothing(env: &TestEnv) {
+    let folder = env.folder("out");
+    let words = ["slim", "--update", "-o", &format!("oci-archive:{}", folder.join("slim.tar").display())];
+    // While it asks the mirror, while it downloads, while it unpacks: by what is there then.
+    for (moment, signal, code) in
+        [("apt/sources.list", Signal::INT, 130), ("layer0/usr/bin", Signal::TERM, 143)]
+    {
+        let mut process = build(env, &words).spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::piped());
+        let said = collect(process.child.stderr.take().unwrap(), process.transcript.clone());
+        let began = |name: &String| folder.join(name).join(moment).exists();
+        eventually("it works", env.guard().left(), || names_in(&folder).iter().any(began).then_some(()));
+        process.signal(signal);
+        assert_eq!(process.wait().code(), Some(code));
+        assert!(names_in(&folder).is_empty(), "{:?}", names_in(&folder));
+        drop(said);
+    }
+}
+
+fn a_build_that_cannot_be_says_why_and_leaves_nothing(env: &TestEnv) {
+    let folder = env.folder("out");
+    let output = format!("oci-archive:{}", folder.join("image.tar").display());
+    let fails = |words: &[&str], code: i32, why: &str| {
+        let output = build(env, words).run(env.guard());
+        assert_eq!(output.code(), Some(code), "{output}");
+        assert!(output.stderr.contains(why), "no '{why}': {output}");
+        assert!(names_in(&folder).is_empty(), "{:?}", names_in(&folder));
+    };
+    fails(&["slimm", "-o", &output], 2, "there are slim, data");
+    fails(&["slim", "-o", "docker-archive:x.tar"], 2, "oci-archive:FILE[:TAG]");
+    fails(&["slim", "--mirror", "http://127.0.0.1:1/debian", "-o", &output], 72, "127.0.0.1");
+    fails(&["slim", "--mirror", "nowhere", "-o", &output], 72, "no address of a mirror");
+    let recipe = "suite = \"forky\"\npython = \"3.14\"\npackages = [\"jq\"]\n";
+    let _ = env.write("recipe/recipe.toml", recipe);
+    let recipe = env.folder("recipe").display().to_string();
+    fails(&[&recipe, "-o", &output], 72, "hint: take what there is now with --update");
+    // What was pinned once, and what there is now, are not the same.
+    let lock = format!("jq 0.1-1 amd64 {} 7\n", "0".repeat(64));
+    for architecture in ["amd64", "arm64"] {
+        let _ = env.write(&format!("recipe/debian-{architecture}.lock"), &lock);
+    }
+    fails(&[&recipe, "-o", &output], 72, "in place of 0.1-1");
+    let _ = env.write(
+        "recipe/recipe.toml",
+        "suite = \"forky\"\npython = \"3.14\"\npackages = [\"no-such-package\"]\n",
+    );
+    fails(&[&recipe, "--update", "-o", &output], 72, "no-such-package");
+    // Only a look at what would come: nothing is written.
+    let plan = build(env, &["slim", "--update", "--dry-run", "-o", &output]).run(env.guard());
+    assert!(plan.stderr.contains("python3.14 ") && plan.stderr.contains(" MB from "), "{plan}");
+    assert_eq!((plan.ok().as_str(), names_in(&folder).len()), ("", 0));
+}
