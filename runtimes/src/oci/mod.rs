@@ -145,7 +145,10 @@ impl OciDriver {
             if let Some(first) = first
                 && !has_ended(first).await
             {
-                return Err(ReclaimError::StillThere { name: name.clone(), what: "its first process".into() });
+                return Err(ReclaimError::StillThere {
+                    name: name.clone(),
+                    what: "its first process".into(),
+                });
             }
         }
         cgroup::remove_empty(name).await;
@@ -215,10 +218,9 @@ pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
     let has = |needle: &str| messages.contains(needle);
     let message = || exec::tail(messages.as_bytes());
     let denied = has("peration not permitted");
-    let confined = (denied
-        && (has("mount `proc`") || has("mounting \"proc\"") || has("mounting \\\"proc\\\"")))
-        || (denied && has("create keyring"))
-        || (has("/proc/sys/") && has("ead-only file system"));
+    let needs = ["mount `proc`", "mounting \"proc\"", "mounting \\\"proc\\\"", "create keyring"];
+    let confined =
+        (denied && needs.into_iter().any(has)) || (has("/proc/sys/") && has("ead-only file system"));
     if has("cgroups in hybrid mode not supported") {
         Some(Refusal::HybridCgroups)
     } else if confined {
