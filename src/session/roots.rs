@@ -115,7 +115,7 @@ impl RootProvider for Provider<'_> {
     }
 
     fn announce(&self, line: &str) {
-        let _ = self.progress.try_send(Progress::Preparing(line.into()));
+        self.telling.say(line.into());
     }
 
     async fn known_root(&self, reference: &str) -> Option<ProvidedRoot> {
