@@ -17,6 +17,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_stopped_machine_of_every_version_is_started,
             where_there_is_none_one_is_made_and_started,
             making_one_can_be_forbidden,
+            none_is_made_where_another_runtime_works,
             a_machine_that_somebody_starts_is_waited_for,
             two_bridges_make_and_start_one_machine,
             a_machine_that_does_not_start_is_told_in_its_own_words,
@@ -93,6 +94,17 @@ fn making_one_can_be_forbidden(env: &TestEnv) {
     machine.change(&json!({ "os": "linux" }));
     let bridge = machine.bridge().start();
     let _ = bridge.run("1").expect("error").because("its daemon does not answer");
+    assert_eq!(machine.calls(), [""; 0]);
+    bridge.close();
+}
+
+fn none_is_made_where_another_runtime_works(env: &TestEnv) {
+    need(Kind::Podman);
+    need(Kind::Crun);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
+    let _ = env.programs(&["crun"]);
+    let bridge = machine.bridge().var("MCP_BRIDGE_RUNTIME", "auto").var("MCP_BRIDGE_IMAGE", "host:").start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
     assert_eq!(machine.calls(), [""; 0]);
     bridge.close();
 }
