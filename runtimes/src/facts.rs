@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::exec;
+use crate::refusal::Refusal;
 
 /// How much a fact helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -119,7 +120,7 @@ impl Host {
                         kind.map_or("a container".into(), |kind| format!("a {kind} container"))
                     ),
                 )
-                .hint("start it with `--security-opt=unmask=ALL` (podman), `--security-opt=systempaths=unconfined` (docker), or lend it an engine's socket"),
+.hint(Refusal::Confined { message: String::new() }.hint()),
             ),
         }
     }

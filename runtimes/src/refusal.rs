@@ -37,6 +37,11 @@ pub enum Refusal {
         /// The runtime's words.
         message: String,
     },
+    /// The container that this process is in does not allow what a sandbox needs.
+    Confined {
+        /// The runtime's words.
+        message: String,
+    },
     /// A control group or a limit in it may not be set.
     CgroupDenied {
         /// The runtime's words.
@@ -105,6 +110,16 @@ impl Refusal {
         )
     }
 
+    /// Whether this says more than another reason for the same runtime, driven in another way.
+    pub(crate) fn says_more_than(&self, other: &Self) -> bool {
+        let weight = |refusal: &Self| match refusal {
+            Self::Other { .. } => 0,
+            Self::CgroupDenied { .. } => 1,
+            _ => 2,
+        };
+        weight(self) > weight(other)
+    }
+
     /// Whether there is no engine to speak to, which may have been there a while ago.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::DaemonUnreachable { .. } | Self::TimedOut { .. })
@@ -122,13 +137,16 @@ impl Refusal {
                 "install runc, which works here, or boot with systemd.unified_cgroup_hierarchy=1"
             }
             Self::NoUserNamespaces { .. } => {
-                "allow them: `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
+                "allow them: `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`; in a container `--security-opt=seccomp=unconfined`"
             }
             Self::NoSubuids { .. } => {
                 "`apt-get install uidmap` and `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`"
             }
             Self::RlimitDenied { .. } => {
                 "raise the hard limit (`ulimit -H -n`) of the process that starts codebridge"
+            }
+            Self::Confined { .. } => {
+                "start the container with `--security-opt=seccomp=unconfined` and `--security-opt=unmask=ALL` (podman) or `--security-opt=systempaths=unconfined` (docker), or lend it an engine's socket"
             }
             Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
             Self::ImageMissing { .. } => {
@@ -167,6 +185,9 @@ impl fmt::Display for Refusal {
             Self::NoUserNamespaces { message } => ("user namespaces are not allowed", message.as_str()),
             Self::NoSubuids { message } => ("no subordinate ids for this user", message.as_str()),
             Self::RlimitDenied { message } => ("a resource limit may not be set", message.as_str()),
+            Self::Confined { message } => {
+                ("the container around this process does not allow it", message.as_str())
+            }
             Self::CgroupDenied { message } => ("a control group may not be used", message.as_str()),
             Self::ImageMissing { image, message } => {
                 return if message.is_empty() {

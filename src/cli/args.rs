@@ -101,7 +101,7 @@ pub struct BuildArgs {
     /// slim, data, or a folder with a recipe.toml
     #[arg(value_name = "RECIPE")]
     pub recipe: String,
-    /// The archive to write, as `--image` takes it: oci-archive:FILE[:TAG]
+    /// The archive to write, as `--image` takes it: `oci-archive:FILE[:TAG]`
     #[arg(short = 'o', long, value_name = "IMAGE")]
     pub output: String,
     /// Where Debian packages come from, in place of the mirror that apt uses here

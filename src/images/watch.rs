@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use codebridge_images::{Digest, Event, Progress};
 
-/// Lines that come faster than this say nothing more.
+/// Lines that come faster than this say nothing more, unless much has come meanwhile: when the connection stalls, the
+/// last line has to be about right.
 const PACE: Duration = Duration::from_millis(250);
+/// So much of the whole is much.
+const PART: u64 = 50;
 
 /// Turns steps towards an image into lines, not too many of them.
 pub struct Watch<F> {
@@ -21,6 +24,8 @@ struct State {
     received: HashMap<Digest, u64>,
     total: u64,
     said: Option<Instant>,
+    /// Bytes that the last line spoke of.
+    told: u64,
 }
 
 impl<F: Fn(String) + Send + Sync> Watch<F> {
@@ -43,10 +48,12 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
             }
             Event::Received { layer, received, .. } => {
                 state.received.insert(layer, received);
-                if state.said.is_some_and(|said| said.elapsed() < PACE) {
+                let received: u64 = state.received.values().sum();
+                let little = received.saturating_sub(state.told) < state.total / PART;
+                if little && state.said.is_some_and(|said| said.elapsed() < PACE) {
                     return;
                 }
-                let received = state.received.values().sum();
+                state.told = received;
                 format!("pulling {name}: {} of {}", bytes_text(received), bytes_text(state.total))
             }
             Event::Retrying { why, .. } => format!("pulling {name}: once more, because: {why}"),
@@ -86,13 +93,15 @@ mod tests {
         let layer = Digest::of(b"layer");
         watch.event(Event::Asking { endpoint: "https://quay.example".into() });
         watch.event(Event::Layers { count: 1, bytes: 10 << 20 });
-        for received in 1..=10 {
-            watch.event(Event::Received { layer: layer.clone(), received: received << 20, size: 10 << 20 });
+        for received in [1 << 20, (1 << 20) + 5, 5 << 20, 10 << 20] {
+            watch.event(Event::Received { layer: layer.clone(), received, size: 10 << 20 });
         }
         watch.event(Event::Unpacking { layer: 1, of: 2 });
         let expected = [
             "pulling python:3 from https://quay.example",
             "pulling python:3: 1.0 MB of 10.0 MB",
+            "pulling python:3: 5.0 MB of 10.0 MB",
+            "pulling python:3: 10.0 MB of 10.0 MB",
             "unpacking python:3: layer 1 of 2",
         ];
         assert_eq!(*lines.lock().unwrap(), expected);

@@ -19,7 +19,7 @@ use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
 use super::lending::Lending;
 use super::queries::Queries;
-use super::roots::Roots;
+use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
 use crate::guest;
 use crate::settings::{ImageChoice, RuntimeChoice, Settings};
@@ -171,12 +171,14 @@ impl Launcher {
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
-        let start = self.start_quietly(queries, lending, progress, cancel);
+        let telling = Telling::new(progress.clone());
+        let start = self.start_quietly(queries, lending, &telling, cancel);
         tokio::pin!(start);
         if let Ok(done) = tokio::time::timeout(SLOW_START, &mut start).await {
             return done;
         }
-        let _ = progress.try_send(Progress::Preparing("starting a sandbox".into()));
+        // Unless something more exact was said by now, such as how much of the image is here.
+        telling.say_first("starting a sandbox".into());
         start.await
     }
 
@@ -184,13 +186,13 @@ impl Launcher {
         &self,
         queries: &Arc<Queries>,
         lending: &Arc<Lending>,
-        progress: &mpsc::Sender<Progress>,
+        telling: &Arc<Telling>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
         let home = self.home().await?;
         loop {
             let probe = self.probe(&home.instance);
-            let roots = self.roots.provider(&home.instance, progress);
+            let roots = self.roots.provider(&home.instance, telling);
             let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
             if cancel.is_cancelled() {
                 return Err(StartFailure::stopped());
@@ -292,7 +294,7 @@ impl Launcher {
         let home = self.home().await?;
         // Nobody listens to a diagnosis.
         let (progress, _) = mpsc::channel(1);
-        let roots = self.roots.provider(&home.instance, &progress);
+        let roots = self.roots.provider(&home.instance, &Telling::new(progress));
         let stop = CancellationToken::new();
         Ok(self.detector.examine(&self.probe(&home.instance), &roots, &home.instance, &stop).await)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codebridge_images::{ImageName, Images, RegistryName, Root};
@@ -23,9 +24,35 @@ pub(super) struct Roots {
 pub(super) struct Provider<'a> {
     roots: &'a Roots,
     instance: &'a Arc<Instance>,
-    progress: mpsc::Sender<Progress>,
+    telling: Arc<Telling>,
     /// What could not be had a moment ago, for another runtime.
     missed: Mutex<HashMap<String, Refusal>>,
+}
+
+/// Tells a call what its start is at.
+#[derive(Debug)]
+pub(super) struct Telling {
+    progress: mpsc::Sender<Progress>,
+    told: AtomicBool,
+}
+
+impl Telling {
+    pub(super) fn new(progress: mpsc::Sender<Progress>) -> Arc<Self> {
+        Arc::new(Self { progress, told: AtomicBool::new(false) })
+    }
+
+    fn say(&self, line: String) {
+        self.told.store(true, Ordering::Relaxed);
+        // Who does not read fast enough misses a line.
+        let _ = self.progress.try_send(Progress::Preparing(line));
+    }
+
+    /// Says something when nothing was said before.
+    pub(super) fn say_first(&self, line: String) {
+        if !self.told.load(Ordering::Relaxed) {
+            self.say(line);
+        }
+    }
 }
 
 impl Roots {
@@ -36,9 +63,9 @@ impl Roots {
     pub(super) fn provider<'a>(
         &'a self,
         instance: &'a Arc<Instance>,
-        progress: &mpsc::Sender<Progress>,
+        telling: &Arc<Telling>,
     ) -> Provider<'a> {
-        Provider { roots: self, instance, progress: progress.clone(), missed: Mutex::default() }
+        Provider { roots: self, instance, telling: Arc::clone(telling), missed: Mutex::default() }
     }
 
     /// Makes sure that a root which is one of the store's is whole and stays until this bridge ends.
@@ -88,7 +115,7 @@ impl RootProvider for Provider<'_> {
     }
 
     fn announce(&self, line: &str) {
-        let _ = self.progress.try_send(Progress::Preparing(line.into()));
+        self.telling.say(line.into());
     }
 
     async fn known_root(&self, reference: &str) -> Option<ProvidedRoot> {
@@ -104,11 +131,10 @@ impl RootProvider for Provider<'_> {
 
 impl Provider<'_> {
     fn watch(&self, reference: &str) -> Arc<dyn codebridge_images::Progress> {
-        let progress = self.progress.clone();
+        let telling = Arc::clone(&self.telling);
         Arc::new(Watch::new(reference, move |line| {
             tracing::debug!("{line}");
-            // Who does not read fast enough misses a line.
-            let _ = progress.try_send(Progress::Preparing(line));
+            telling.say(line);
         }))
     }
 

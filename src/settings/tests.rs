@@ -65,6 +65,8 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_CPU_QUOTA", "50000"),
         ("MCP_BRIDGE_CONTAINER_USER", "1000:1000"),
         ("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "10"),
+        ("MCP_BRIDGE_MACHINE_INIT", "0"),
+        ("MCP_BRIDGE_MACHINE_ROOTFUL", "1"),
         ("MCP_BRIDGE_MAX_SESSIONS", "2"),
         ("MCP_BRIDGE_STATE_DIR", "/srv/state"),
         ("MCP_BRIDGE_OUTPUT_MODE", "json"),
@@ -191,7 +193,8 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
         (("MCP_BRIDGE_SESSION_PERSIST", "2"), "MCP_BRIDGE_SESSION_PERSIST: \"2\" is not true or false"),
         (
             ("MCP_BRIDGE_RUNTIME", "lxc"),
-            "MCP_BRIDGE_RUNTIME: \"lxc\" is not auto, podman, docker, crun, runc or a path to one of them",
+            "MCP_BRIDGE_RUNTIME: \"lxc\" is not auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, \
+             several of them with commas, or a path",
         ),
     ];
     for (pair, expected) in cases {

@@ -20,6 +20,7 @@ mod guardian;
 mod house;
 mod image_store;
 mod images;
+mod in_container;
 mod interrupts;
 mod leaks;
 mod lending;
@@ -56,6 +57,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     house::register,
     image_store::register,
     images::register,
+    in_container::register,
     interrupts::register,
     leaks::register,
     lending::register,

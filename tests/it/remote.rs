@@ -21,6 +21,7 @@ pub(crate) fn register(suite: &mut Suite) {
             what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others,
             sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed,
             a_killed_docker_daemon_is_cleaned_up_when_it_is_back,
+            an_engine_that_hangs_is_passed_by,
         ],
     );
 }
@@ -214,4 +215,28 @@ fn a_killed_docker_daemon_is_cleaned_up_when_it_is_back(env: &TestEnv) {
     eventually("what ran there is removed", REMOVAL, || far.containers().is_empty().then_some(()));
     bridge.close();
     assert_eq!(near.containers(), [""; 0]);
+}
+
+fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
+    need(Kind::Podman);
+    let one = PodmanService::start(env, "one");
+    let two = PodmanService::start(env, "two");
+    let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();
+    for session in ["a", "b"] {
+        let _ = bridge.run_in(session, "1").expect("success");
+    }
+    assert_eq!((one.containers().len(), two.containers().len()), (1, 1));
+    one.hang(true);
+    assert_eq!(bridge.run_in("c", "6 * 7").within(Duration::from_secs(40)).ok(), "42");
+    assert_eq!(two.containers().len(), 2);
+    // It is left alone for a while: nobody waits for it again.
+    assert_eq!(bridge.run_in("d", "6 * 7").ok(), "42");
+    assert_eq!(two.containers().len(), 3);
+    one.hang(false);
+    eventually("it takes sessions again", REMOVAL, || {
+        let _ = bridge.run_in("new", "1").expect("success");
+        bridge.log().matches("podman:one is back").count().checked_sub(1)
+    });
+    bridge.close();
+    assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
 }

@@ -22,6 +22,9 @@ pub(super) struct Dialect {
     pub(super) starts_folders: bool,
     /// Whether a tmpfs may be given an owner and a number of files; podman knows neither option.
     pub(super) owns_tmpfs: bool,
+    /// Whether `/dev/shm` has to be asked for: podman 5 makes it read-only together with the other places that
+    /// `--read-only-tmpfs=false` takes away.
+    pub(super) asks_for_shm: bool,
     /// `--security-opt=mask=PATH`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#security-opt-option>.
     pub(super) masks_paths: bool,
     /// Whether the client reads the seccomp profile and sends its content; else the engine reads its own disk.
@@ -49,6 +52,7 @@ static PODMAN: Dialect = Dialect {
     selects_engine: "--connection",
     starts_folders: true,
     owns_tmpfs: false,
+    asks_for_shm: true,
     masks_paths: true,
     sends_profile: false,
     hermetic_flags: &[
@@ -74,6 +78,7 @@ static DOCKER: Dialect = Dialect {
     selects_engine: "--context",
     starts_folders: false,
     owns_tmpfs: true,
+    asks_for_shm: false,
     masks_paths: false,
     sends_profile: true,
     hermetic_flags: &[

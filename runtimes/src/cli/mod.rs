@@ -200,6 +200,9 @@ impl CliDriver {
             }
             option
         }));
+        if self.dialect().asks_for_shm {
+            args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
+        }
         if self.dialect().masks_paths && (self.id.remote || oci::cgroup_v1()) {
             // crun mounts the controllers on a tmpfs that anybody may write to. Elsewhere they may be of that kind as well.
             args.push("--security-opt=mask=/sys/fs/cgroup".into());

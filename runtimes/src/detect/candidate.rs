@@ -90,7 +90,10 @@ impl Candidate {
                 }
                 Err(refusal) => {
                     ways.extend(other_ways(&runtime, &refusal));
-                    last.get_or_insert(refusal);
+                    match &last {
+                        Some(before) if !refusal.says_more_than(before) => {}
+                        _ => last = Some(refusal),
+                    }
                 }
             }
         }

@@ -185,7 +185,9 @@ impl Place {
         for (rank, root) in roots.iter().enumerate() {
             match candidate.probe(root, trial).await {
                 Ok(choice) => {
-                    tracing::info!(engine = %self.target, root = %choice.asked, "takes sandboxes");
+                    let was_aside = self.lock().aside.is_some();
+                    let again = if was_aside { "is back" } else { "takes sandboxes" };
+                    tracing::info!(root = %choice.asked, "{} {again}", self.target);
                     let info = candidate.engine.as_ref().and_then(|info| info.as_ref().ok());
                     *self.lock() = State {
                         choice: Some(Choice { fallback: rank > 0, ..choice }),

@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use super::catalogue::{Attack, Mechanism};
 use super::in_a_place;
 use crate::harness::matrix::{Machine, Runtime, which};
+use crate::harness::registry::{Registry, store_of};
+use crate::harness::suite::ignore;
 use crate::harness::{Suite, TestEnv};
+use crate::tests;
 
 const PRELUDE: &str = include_str!("prelude.py");
 /// Name and text of each file.
@@ -52,6 +55,13 @@ pub(crate) fn register(suite: &mut Suite) {
             }
         }
     }
+    // And all of them at once in roots that come from elsewhere: an engine's own image and a folder are tried above.
+    let rows = |runtimes: &[&str]| -> Vec<Runtime> {
+        Runtime::ALL.into_iter().filter(|row| runtimes.contains(&row.to_string().as_str())).collect()
+    };
+    suite.on(&rows(&["crun", "crun-user", "runc"]), "attacks", tests![all_end_alike_in_a_pulled_image]);
+    suite.on(&rows(&["podman", "docker"]), "attacks", tests![all_end_alike_in_a_folder]);
+    suite.on(&rows(&["crun", "podman"]), "attacks", tests![all_end_alike_in_this_machines_own]);
     for (topic, attacks) in ATTACKS.iter() {
         for attack in attacks.iter().filter(|attack| attack.differs_outside) {
             let (topic, attack) = ((*topic).to_string(), Arc::clone(attack));
@@ -67,12 +77,52 @@ fn check(runtime: Runtime, topic: &str, attack: &Attack) -> Result<Completion, F
     }
     static REPORTS: [OnceLock<Result<Report, String>>; 7] = [const { OnceLock::new() }; 7];
     let index = Runtime::ALL.iter().position(|known| *known == runtime).unwrap();
-    let report = REPORTS[index].get_or_init(|| in_a_place(Some(runtime), inside)).as_ref()?;
+    let report =
+        REPORTS[index].get_or_init(|| in_a_place(Some(runtime), |env| inside(env, None))).as_ref()?;
     let expected = attack.outcome(runtime, report.mechanism);
     match report.outcomes.get(&(topic.into(), attack.name.clone())) {
         Some(outcome) if expected.split(" or ").any(|one| one == outcome.trim()) => Ok(Completion::Completed),
         outcome => Err(format!("expected {expected:?}, got {outcome:?}\n{}", attack.code).into()),
     }
+}
+
+fn all_end_alike_in_a_pulled_image(env: &TestEnv) {
+    let registry = Registry::start(env);
+    // What the image says itself is there.
+    all_end_alike(env, &format!("{}/python:gzip", registry.host), &[("the environment", "done: ['FOO']")]);
+}
+
+fn all_end_alike_in_a_folder(env: &TestEnv) {
+    let Some(folder) = &Machine::get().rootfs_314 else {
+        ignore("this machine is not prepared, see tests/check")
+    };
+    all_end_alike(env, &format!("dir:{}", folder.display()), &[]);
+}
+
+fn all_end_alike_in_this_machines_own(env: &TestEnv) {
+    // Its nsswitch.conf knows files alone.
+    all_end_alike(env, "host:", &[("a name", "gaierror: [Errno -2] Name or service not known")]);
+}
+
+/// Every attack ends as it does in the usual image, but for these.
+fn all_end_alike(env: &TestEnv, image: &str, but: &[(&str, &str)]) {
+    let report = inside(env, Some(image));
+    let mut others = Vec::new();
+    for (topic, attacks) in ATTACKS.iter() {
+        for attack in attacks {
+            let expected = attack.outcome(env.runtime(), report.mechanism);
+            let outcome = report.outcomes.get(&((*topic).into(), attack.name.clone()));
+            let own = but.iter().find(|(name, _)| *name == attack.name).map(|(_, outcome)| *outcome);
+            let as_expected = outcome.map(|outcome| outcome.trim()).is_some_and(|outcome| match own {
+                Some(own) => outcome == own,
+                None => expected.split(" or ").any(|one| one == outcome),
+            });
+            if !as_expected {
+                others.push(format!("{topic}, {}: expected {expected:?}, got {outcome:?}", attack.name));
+            }
+        }
+    }
+    assert!(others.is_empty(), "in {image}:\n{}", others.join("\n"));
 }
 
 fn check_outside(topic: &str, attack: &Attack) -> Result<(), Failed> {
@@ -138,11 +188,16 @@ fn take(topic: &str, lines: &str, outcomes: &mut HashMap<(String, String), Strin
     }
 }
 
-fn inside(env: &TestEnv) -> Report {
+/// Tries all of them in a sandbox of the test's runtime: in its usual image, or in this one.
+fn inside(env: &TestEnv, image: Option<&str>) -> Report {
     let host = Host::new(env);
     // Whoever starts the bridge may leave descriptors open; nothing of them may reach a sandbox.
     let leaky = ["/bin/sh", "-c", "exec 7<\"$0\" && exec \"$@\"", host.known["file"].as_str().unwrap()];
-    let bridge = env.bridge().var("CODEBRIDGE_ATTACK", WORD).behind(leaky).start();
+    let mut bridge = env.bridge().var("CODEBRIDGE_ATTACK", WORD).behind(leaky);
+    if let Some(image) = image {
+        bridge = bridge.var("MCP_BRIDGE_IMAGE", image).var("XDG_DATA_HOME", store_of(env));
+    }
+    let bridge = bridge.start();
     let mut outcomes = HashMap::new();
     for (topic, attacks) in ATTACKS.iter() {
         let output = bridge.call(json!({ "code": host.cell(attacks.iter()), "timeout": 100 })).ok();

@@ -24,6 +24,7 @@ options.add_argument("--modern", action="store_true", help="knows server/discove
 options.add_argument("--initialize", metavar="JSON", help="the result of initialize")
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
+options.add_argument("--schema-bytes", type=int, default=0, help="how long these tools go on about an argument")
 options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
 options.add_argument("--restless", action="store_true", help="says after every list that it has changed")
 options.add_argument("--quiet", action="store_true", help="does not say that its tools have changed")
@@ -146,7 +147,9 @@ def list_tools(params):
     tools = [{"name": "echo", "description": "Says it again.", "inputSchema": {**schema, "additionalProperties": True}}]
     if not options.few:
         tools += [{"name": name, "inputSchema": {"type": "object"}} for name in ODD_TOOLS]
-    tools += [{"name": f"tool-{at}", "inputSchema": schema} for at in range(extra_tools)]
+    long = {"type": "string", "description": "z" * options.schema_bytes}
+    properties = {**schema["properties"], "zeta": long} if options.schema_bytes else schema["properties"]
+    tools += [{"name": f"tool-{at}", "inputSchema": {**schema, "properties": properties}} for at in range(extra_tools)]
     start = int((params or {}).get("cursor") or 0)
     result = {"tools": tools[start : start + options.page]}
     if options.cursor == "same":

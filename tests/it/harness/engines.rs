@@ -93,6 +93,12 @@ impl<'a> PodmanService<'a> {
         running.wait();
     }
 
+    /// Lets it hang, or go on.
+    pub(crate) fn hang(&self, hangs: bool) {
+        let running = self.running.as_ref().expect("it does not run");
+        running.signal(if hangs { Signal::STOP } else { Signal::CONT });
+    }
+
     /// The containers that it has, whether or not it runs.
     pub(crate) fn containers(&self) -> Vec<String> {
         let mut command = self.podman();

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -272,6 +272,67 @@ impl CuttingProxy {
     /// How many connections were cut.
     pub(crate) fn cut(&self) -> usize {
         self.cut.load(Ordering::SeqCst)
+    }
+}
+
+/// Passes connections on to a registry, and holds the rest of an answer back once so many bytes of it have passed.
+pub(crate) struct HoldingProxy {
+    pub(crate) host: String,
+    held: Arc<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Whether something is held, and whether nothing is to be held any more.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl HoldingProxy {
+    /// Holds back what comes after `after` bytes of an answer.
+    pub(crate) fn start(to: &str, after: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let held = Arc::<Held>::default();
+        let (to, holding) = (to.to_string(), Arc::clone(&held));
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (to, holding) = (to.clone(), Arc::clone(&holding));
+                thread::spawn(move || hold_back(client, &to, after, &holding));
+            }
+        });
+        Self { host, held }
+    }
+
+    /// Whether something waits here.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.state.lock().unwrap().0
+    }
+
+    /// Lets everything pass from now on.
+    pub(crate) fn release(&self) {
+        self.held.state.lock().unwrap().1 = true;
+        self.held.changed.notify_all();
+    }
+}
+
+fn hold_back(client: TcpStream, to: &str, after: usize, held: &Held) {
+    let Ok(server) = TcpStream::connect(to) else { return };
+    let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    thread::spawn(move || std::io::copy(&mut from_client, &mut to_server));
+    let (mut from_server, mut to_client) = (server, client);
+    let mut start = (&mut from_server).take(after as u64);
+    if std::io::copy(&mut start, &mut to_client).is_ok_and(|passed| passed == after as u64) {
+        let mut state = held.state.lock().unwrap();
+        state.0 = true;
+        while !state.1 {
+            state = held.changed.wait(state).unwrap();
+        }
+        drop(state);
+        let _ = std::io::copy(&mut from_server, &mut to_client);
+    }
+    for stream in [from_server, to_client] {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
     }
 }
 

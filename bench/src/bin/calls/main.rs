@@ -7,6 +7,7 @@ mod cold;
 mod direct;
 #[path = "../../machine.rs"]
 mod machine;
+mod sandbox;
 mod server;
 mod warm;
 
@@ -28,6 +29,9 @@ struct Options {
     /// How often a tool is called each way.
     #[arg(long, default_value_t = 4_000)]
     calls: usize,
+    /// Where code runs that makes calls, repeated: `crun=dir:/path/to/a/root`, `podman=python:3.14-slim`.
+    #[arg(long, value_name = "RUNTIME=IMAGE", value_parser = place)]
+    sandbox: Vec<sandbox::Place>,
     /// Also write the table to `bench/results/DATE-calls.md`.
     #[arg(long)]
     save: bool,
@@ -78,9 +82,17 @@ fn measure(options: &Options) -> io::Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         warm::measure(options.calls, &mut table).await?;
+        for place in &options.sandbox {
+            sandbox::measure(&options.program, place, options.calls, &mut table).await?;
+        }
         cold::measure(&options.program, &mut table).await
     })?;
     Ok(table.0)
+}
+
+fn place(text: &str) -> Result<sandbox::Place, String> {
+    let (runtime, image) = text.split_once('=').ok_or("RUNTIME=IMAGE is wanted")?;
+    Ok(sandbox::Place { runtime: runtime.into(), image: image.into() })
 }
 
 /// A user who has servers like this one: how many, and with how many tools each.

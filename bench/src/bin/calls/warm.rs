@@ -18,10 +18,12 @@ use crate::{Table, at, home, micros, millis};
 /// Calls of one way before it is the other's turn.
 const TURN: usize = 50;
 /// Tools of the server.
-const TOOLS: usize = 50;
+pub(crate) const TOOLS: usize = 50;
 /// Calls at once.
 const AT_ONCE: usize = 200;
-const SERVER: &str = "server-0";
+pub(crate) const SERVER: &str = "server-0";
+/// What the tool is called with.
+pub(crate) const TEXT: &str = "as long as arguments of tools are, give or take a few words";
 
 /// The servers of a home, through the library of the bridge.
 pub(crate) fn upstream(home: &Path) -> Upstream {
@@ -41,7 +43,7 @@ pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {
     let mut direct = Direct::start(TOOLS).await?;
     let bridge = upstream(home.path());
     let tool = first_tool();
-    let text = "as long as arguments of tools are, give or take a few words";
+    let text = TEXT;
     let arguments: Map<String, Value> = [("text".to_owned(), text.into())].into_iter().collect();
     let cancel = CancellationToken::new();
     let call = || bridge.call(SERVER, &tool, arguments.clone(), None, &cancel);

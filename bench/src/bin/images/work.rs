@@ -43,6 +43,10 @@ impl Who {
         for (name, value) in [("HOME", self.home.as_path()), ("XDG_DATA_HOME", store)] {
             argv.push(format!("{name}={}", value.display()).into());
         }
+        if self.ids.is_some() {
+            // Somewhere of its own, where skopeo looks for logins.
+            argv.push(format!("XDG_RUNTIME_DIR={}", self.home.display()).into());
+        }
         argv.extend(words.iter().map(OsString::from));
         let command = CommandLine::new(PathBuf::from(argv.remove(0))).args(argv);
         // What others have written a moment ago is not for this one to wait for.
