@@ -18,6 +18,7 @@ use super::bytecode::Bytecode;
 use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
 use super::lending::Lending;
+use super::library;
 use super::queries::Queries;
 use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
@@ -194,7 +195,7 @@ impl Launcher {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, home, queries, lending, cancel).await {
+            let refusal = match self.start_with(&choice, home, queries, lending, telling, cancel).await {
                 Ok(interpreter) => {
                     if !self.swept_engine.swap(true, Ordering::Relaxed) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
@@ -218,6 +219,7 @@ impl Launcher {
         home: &Home,
         queries: &Arc<Queries>,
         lending: &Arc<Lending>,
+        telling: &Telling,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
         self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
@@ -225,6 +227,10 @@ impl Launcher {
         let mut spec = self.template.spec(&home.instance, guest::argv());
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
+        if let Some(compiling) = self.roots.to_compile(&choice.root) {
+            telling.say("compiling the standard library of the image, once".into());
+            library::compile(compiling, &driver, &spec, &home.instance, cancel).await;
+        }
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();

@@ -47,6 +47,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_removed_or_damaged_image_is_had_again,
             a_call_that_waits_for_a_pull_tells_of_it_and_keeps_its_time,
             an_image_that_is_not_to_be_had_says_what_was_tried,
+            the_standard_library_is_compiled_once,
         ],
     );
     suite.once(
@@ -252,6 +253,37 @@ fn an_image_that_is_not_to_be_had_says_what_was_tried(env: &TestEnv) {
     assert_eq!(output.code(), Some(72), "{output}");
     assert!(output.stderr.contains("Connection refused"), "{output}");
     assert!(output.elapsed < PULL, "{output}");
+}
+
+fn the_standard_library_is_compiled_once(env: &TestEnv) {
+    let image = ImageFiles::get(env).uncompiled(env);
+    let start =
+        || env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_IMAGE", image.as_str()).start();
+    // A module whose compiled form is not what its source says would be seen here.
+    let code = "import asyncio, email.message, json.decoder as it, os\n\
+                print(os.path.exists(it.__spec__.cached), it.__file__ == it.JSONDecoder.decode.__code__.co_filename)\n\
+                await asyncio.sleep(0, os.path.exists(email.message.__spec__.cached))";
+    for compiles in [true, false] {
+        let bridge = start();
+        assert_eq!(bridge.run(code).ok(), "True True\nTrue");
+        let log = bridge.close().log;
+        assert_eq!(log.contains("compiled the image's modules count="), compiles, "{log}");
+    }
+    let id = roots(env)[0].file_name().unwrap().to_str().unwrap().to_string();
+    let compiled: Vec<_> = listing(&roots(env)[0].join("rootfs"));
+    assert!(compiled.iter().filter(|line| line.contains(".pyc ")).count() > 300);
+    assert!(!compiled.iter().any(|line| line.contains(".unfinished")), "{compiled:?}");
+    // It is still the image that was unpacked, and goes as a whole.
+    assert!(run(env, &["image", "rm", &id]).ok().contains("removed image"));
+    assert_eq!(roots(env).len(), 0);
+    // What brings its own is left as it is.
+    let bridge = env
+        .bridge()
+        .var("XDG_DATA_HOME", store_of(env))
+        .var("MCP_BRIDGE_IMAGE", ImageFiles::get(env).layout())
+        .start();
+    assert_eq!(bridge.run("1").ok(), "1");
+    assert!(bridge.close().log.contains("compiled the image's modules count=0"));
 }
 
 fn every_kind_of_manifest_is_the_same_image(env: &TestEnv) {
