@@ -15,6 +15,10 @@ pub enum Exit {
     Usage,
     /// A tool of an MCP server was called, and says that it failed.
     Tool,
+    /// `doctor`: code runs, with fewer guarantees than it could.
+    Reduced,
+    /// `doctor`: no code can run.
+    NotReady,
     /// No container runtime works on this machine.
     NoRuntime,
     /// The sandbox, or the runtime that ran it, failed.
@@ -35,9 +39,11 @@ pub enum Exit {
 
 impl Exit {
     /// Every code, in ascending order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Fine,
         Self::Usage,
+        Self::Reduced,
+        Self::NotReady,
         Self::Tool,
         Self::NoRuntime,
         Self::Sandbox,
@@ -54,6 +60,8 @@ impl Exit {
         match self {
             Self::Fine => 0,
             Self::Usage => 2,
+            Self::Reduced => 10,
+            Self::NotReady => 11,
             Self::Tool => 65,
             Self::NoRuntime => 69,
             Self::Sandbox => 70,
@@ -71,6 +79,8 @@ impl Exit {
         match self {
             Self::Fine => "fine",
             Self::Usage => "the command line or a setting cannot be used",
+            Self::Reduced => "`doctor`: code runs, with fewer guarantees than it could",
+            Self::NotReady => "`doctor`: no code can run",
             Self::Tool => "the tool that was called says that it failed",
             Self::NoRuntime => "no container runtime works on this machine; `codebridge doctor` says why",
             Self::Sandbox => "the sandbox, or the runtime that ran it, failed",

@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use codebridge_runtimes::{AnyDriver, OwnerState, SandboxName, StateDir, Swept, installed_engines, sweep};
+use codebridge_runtimes::{
+    AnyDriver, OwnerState, RuntimeId, SandboxName, StateDir, Swept, Target, engine_at, installed_engines,
+    sweep,
+};
 use serde::Serialize;
+
+use crate::settings::{RuntimeChoice, Settings};
 
 /// One sandbox of some bridge of this user.
 #[derive(Debug, Clone, Serialize)]
@@ -24,7 +29,7 @@ pub struct Listed {
 }
 
 /// Every sandbox that is written down or that an engine lists with our labels.
-pub async fn list() -> Vec<Listed> {
+pub async fn list(settings: &Settings) -> Vec<Listed> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut found = BTreeMap::new();
     for instance in StateDir::usual().instances() {
@@ -40,7 +45,7 @@ pub async fn list() -> Vec<Listed> {
             found.insert(record.name, listed);
         }
     }
-    for engine in installed_engines() {
+    for engine in engines(settings) {
         let runtime = engine.to_string();
         // An engine that does not answer has nothing to list.
         for sandbox in AnyDriver::new(engine).list_owned().await.unwrap_or_default() {
@@ -90,9 +95,19 @@ pub(crate) fn columns(head: &[&str], rows: impl Iterator<Item = Vec<String>>) ->
     rows.iter().map(line).collect()
 }
 
-/// Removes what dead bridges of this machine left, in every engine that is installed.
-pub async fn reap() -> Swept {
-    sweep(&StateDir::usual(), &installed_engines()).await
+/// Removes what dead bridges of this machine left, in every engine that is installed and those that the settings name.
+pub async fn reap(settings: &Settings) -> Swept {
+    sweep(&StateDir::usual(), &engines(settings)).await
+}
+
+fn engines(settings: &Settings) -> Vec<RuntimeId> {
+    let mut engines = installed_engines();
+    if let RuntimeChoice::Named(names) = &settings.runtime.value {
+        let named = names.iter().filter(|name| name.connection.is_some());
+        let targets = named.filter_map(|name| Target::try_from(name.to_string()).ok());
+        engines.extend(targets.filter_map(|target| engine_at(&target)));
+    }
+    engines
 }
 
 fn word(state: OwnerState) -> &'static str {

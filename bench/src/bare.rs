@@ -19,7 +19,7 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn new(kind: RuntimeKind, program: std::path::PathBuf, root: RootFs) -> io::Result<Self> {
-        let id = RuntimeId { kind, program, cgroups: CgroupMode::Direct, oci_runtime: None, remote: false };
+        let id = RuntimeId::local(kind, program, CgroupMode::Direct);
         let owner = Owner::this_process(format!("bench{}{kind}", std::process::id()));
         let instance = StateDir::usual().create_instance(&owner).map_err(io::Error::other)?;
         Ok(Self { driver: Arc::new(AnyDriver::new(id)), instance: Arc::new(instance), root })

@@ -10,6 +10,7 @@ use codebridge_runtimes::{RootFs, RuntimeKind, exec};
 use crate::Options;
 use crate::bare::Bare;
 use crate::client::Bridge;
+use crate::machine;
 
 /// Warm calls for the median and the 99th percentile.
 const WARM_CALLS: usize = 1000;
@@ -26,7 +27,8 @@ impl Table {
 
 /// Takes every figure on every runtime that works here.
 pub(crate) async fn measure(options: &Options) -> io::Result<String> {
-    let mut table = Table(header());
+    let mut table =
+        Table(format!("{}| figure | runtime | measured | bound |\n|---|---|---|---|\n", machine::header("")));
     startup(options, &mut table).await?;
     for name in &options.runtimes {
         let kind = RuntimeKind::of_program(name)
@@ -179,32 +181,4 @@ fn median_ms(times: &mut [Duration]) -> String {
 
 fn ms(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
-}
-
-fn header() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpus = read("/proc/cpuinfo");
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("\t: unknown");
-    let count = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = read("/proc/sys/kernel/osrelease");
-    let load = read("/proc/loadavg");
-    format!(
-        "# {}\n\nMachine: {count} x{}, Linux {}, load {}.\n\n| figure | runtime | measured | bound |\n|---|---|---|---|\n",
-        today(),
-        model.trim_start_matches(['\t', ':']),
-        kernel.trim(),
-        load.split(' ').next().unwrap_or("?"),
-    )
-}
-
-/// The date in UTC, `YYYY-MM-DD`.
-fn today() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
-}
-
-/// Writes the table below `bench/results/`, in place of an earlier one of the same day.
-pub(crate) fn save(table: &str) -> io::Result<()> {
-    let folder = Path::new("bench/results");
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join(format!("{}.md", today())), table)
 }

@@ -6,6 +6,7 @@
 mod bare;
 mod client;
 mod figures;
+mod machine;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ async fn main() -> ExitCode {
     let measured = figures::measure(&options).await;
     let written = measured.and_then(|table| {
         io::stdout().write_all(table.as_bytes())?;
-        if options.save { figures::save(&table) } else { Ok(()) }
+        if options.save { machine::save("", &table) } else { Ok(()) }
     });
     match written {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 
+use crate::address::{Address, Target};
 use crate::cli::CliDriver;
 use crate::exec::{self, CommandLine, ExecError};
 use crate::oci::OciDriver;
@@ -26,6 +27,9 @@ use crate::state::{Instance, Record, StateError};
 pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
 /// How long a sandbox whose input has closed may take to leave by itself.
 const LEAVE_LIMIT: Duration = Duration::from_millis(300);
+/// Pauses between tries to remove what could not be removed: about a quarter of an hour together.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Bytes of a runtime's own messages that are kept.
 const MESSAGES_LIMIT: usize = 8 << 10;
 
@@ -94,11 +98,48 @@ pub struct RuntimeId {
     pub oci_runtime: Option<PathBuf>,
     /// Whether the engine is on another machine: no file of this host is there.
     pub remote: bool,
+    /// Which engine the client is told to talk to.
+    #[serde(default)]
+    pub address: Address,
+    /// A folder of this host that a remote engine sees under the same path.
+    #[serde(default)]
+    pub shared: Option<PathBuf>,
+}
+
+impl RuntimeId {
+    /// A runtime of this machine, or whatever engine its client takes by itself.
+    pub fn local(kind: RuntimeKind, program: impl Into<PathBuf>, cgroups: CgroupMode) -> Self {
+        Self::at(&Target::from(kind), program, cgroups)
+    }
+
+    /// A runtime by the user's name for it.
+    pub fn at(target: &Target, program: impl Into<PathBuf>, cgroups: CgroupMode) -> Self {
+        Self {
+            kind: target.kind,
+            program: program.into(),
+            cgroups,
+            oci_runtime: None,
+            remote: false,
+            address: Address::of(target),
+            shared: None,
+        }
+    }
+
+    /// Where its sandboxes are, when it is not simply here.
+    fn place(&self) -> Option<String> {
+        let named = self.address.connection.is_some() || self.remote;
+        named.then(|| format!("its engine is {}", self.target()))
+    }
+
+    /// The user's name for it.
+    pub fn target(&self) -> Target {
+        Target { kind: self.kind, connection: self.address.connection.clone() }
+    }
 }
 
 impl fmt::Display for RuntimeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.kind)?;
+        write!(f, "{}", self.target())?;
         match &self.oci_runtime {
             Some(path) => write!(f, " with {}", path.display()),
             None => Ok(()),
@@ -278,6 +319,14 @@ impl AnyDriver {
         matches!(self, Self::Cli(_))
     }
 
+    /// Whether sandboxes get our own seccomp profile.
+    pub fn has_own_profile(&self) -> bool {
+        match self {
+            Self::Cli(driver) => driver.profile_arrives(),
+            Self::Oci(_) => true,
+        }
+    }
+
     /// What launching this sandbox would do. Reads the host (folders, limits), changes nothing.
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;
@@ -353,6 +402,8 @@ impl AnyDriver {
 
     /// Why a runtime that ended before its sandbox said anything did so, from its own words.
     pub fn explain(&self, end: End, messages: &str) -> Refusal {
+        let place = self.id().place().map(|place| format!("({place})")).unwrap_or_default();
+        let messages = messages.strip_suffix(&place).unwrap_or(messages).trim_end();
         match self {
             Self::Cli(driver) => driver.explain(end, messages),
             Self::Oci(driver) => driver.explain(end, messages),
@@ -373,6 +424,23 @@ fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
     staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
     staging.persist(path)?;
     Ok(())
+}
+
+/// Tries again to remove a sandbox, less and less often, and leaves it to a sweep in the end.
+async fn reclaim_later(driver: Arc<AnyDriver>, instance: Arc<Instance>, name: SandboxName) {
+    let mut pause = FIRST_PAUSE;
+    while pause < LONGEST_PAUSE {
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+        match driver.reclaim(&name, &instance).await {
+            Ok(()) => {
+                instance.forget(&name);
+                tracing::info!(sandbox = %name, "removed what had been left behind");
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "still left behind"),
+        }
+    }
 }
 
 /// The runtime's own messages: the last bytes of its standard error.
@@ -443,9 +511,13 @@ impl Sandbox {
         self.stdout.take()
     }
 
-    /// What the runtime has complained about so far.
+    /// What the runtime has complained about so far, and which engine it was when one was named.
     pub fn messages(&self) -> String {
-        self.messages.text()
+        let text = self.messages.text();
+        match self.driver.id().place() {
+            Some(place) => format!("{text} ({place})").trim_start().to_string(),
+            None => text,
+        }
     }
 
     /// Waits until the runtime's process has ended.
@@ -470,8 +542,10 @@ impl Sandbox {
         let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
         let gone = left && self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
         let result = if gone { Ok(()) } else { self.kill().await };
-        if result.is_ok() {
-            self.instance.forget(&self.name);
+        match &result {
+            Ok(()) => self.instance.forget(&self.name),
+            // An engine that is out of reach for a while comes back with what ran in it.
+            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name))),
         }
         result
     }

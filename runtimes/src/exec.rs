@@ -36,12 +36,14 @@ pub struct CommandLine {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// Variables that it is to have, or not to have, whatever our own environment says.
+    pub env: Vec<(&'static str, Option<String>)>,
 }
 
 impl CommandLine {
     /// A command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: Vec::new() }
+        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
     }
 
     /// Adds one argument.
@@ -58,11 +60,24 @@ impl CommandLine {
         self
     }
 
+    /// Sets variables, or takes them away.
+    #[must_use]
+    pub fn env(mut self, env: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Self {
+        self.env.extend(env);
+        self
+    }
+
     /// The only call of `Command::new` in the product.
     fn command(&self) -> Command {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command.process_group(0).stdin(Stdio::null()).kill_on_drop(false);
         command
     }

@@ -6,10 +6,13 @@
 //! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
 //! anything; `launch` carries the plan out; `reclaim` removes what is left, as often as one likes.
 
+mod address;
 mod cli;
 mod detect;
 mod driver;
 pub mod exec;
+mod facts;
+mod machine;
 mod mounts;
 mod oci;
 mod owner;
@@ -22,6 +25,7 @@ mod state;
 mod stragglers;
 mod sweep;
 
+pub use address::{Address, Target, TargetError};
 pub use cli::{Export, LocalImage, find_local_image};
 pub use detect::{
     Choice, Detector, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice, Setback,
@@ -31,10 +35,12 @@ pub use driver::{
     AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
     ReclaimError, RuntimeId, RuntimeKind, Sandbox,
 };
+pub use facts::{Fact, FactState, host_facts};
+pub use machine::{MachinePolicy, MachineReport, ShareReport};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
-pub use sweep::{Swept, installed_engines, reclaim_instance, sweep};
+pub use sweep::{Swept, engine_at, installed_engines, reclaim_instance, sweep};

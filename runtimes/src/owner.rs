@@ -25,6 +25,9 @@ pub struct Owner {
     pub pid_namespace: u64,
     /// The machine id, so that nobody sweeps for another machine on a shared engine.
     pub machine: String,
+    /// The machine's name: machines that were made as copies of one have the same id.
+    #[serde(default)]
+    pub host: String,
 }
 
 /// What is known of an owner's life.
@@ -44,15 +47,15 @@ impl Owner {
     /// This process, under an instance id: up to 16 lower-case letters and digits.
     pub fn this_process(instance: String) -> Self {
         let pid = std::process::id();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
             instance,
             pid,
             start_time: start_time(pid).unwrap_or(0),
             boot: read_line("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| "-".into()),
             pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
-            machine: read_line("/etc/machine-id")
-                .or_else(|| read_line("/proc/sys/kernel/hostname"))
-                .unwrap_or_else(|| "-".into()),
+            machine: read_line("/etc/machine-id").unwrap_or_else(|| host.clone()),
+            host,
         }
     }
 
@@ -63,7 +66,7 @@ impl Owner {
             return OwnerState::Elsewhere;
         }
         if self.boot != me.boot {
-            return OwnerState::Dead;
+            return if self.host == me.host { OwnerState::Dead } else { OwnerState::Elsewhere };
         }
         if self.pid_namespace != me.pid_namespace {
             return OwnerState::Elsewhere;
@@ -76,7 +79,7 @@ impl Owner {
 
     /// The labels that a container of this owner carries.
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let Self { instance, pid, start_time, boot, pid_namespace, machine } = self;
+        let Self { instance, pid, start_time, boot, pid_namespace, machine, host } = self;
         [
             ("instance", instance.clone()),
             ("owner-pid", pid.to_string()),
@@ -84,6 +87,7 @@ impl Owner {
             ("owner-boot", boot.clone()),
             ("owner-pid-namespace", pid_namespace.to_string()),
             ("owner-machine", machine.clone()),
+            ("owner-host", host.clone()),
         ]
         .into_iter()
         .map(|(key, value)| (format!("{LABEL_PREFIX}{key}"), value))
@@ -100,6 +104,7 @@ impl Owner {
             boot: get("owner-boot")?.clone(),
             pid_namespace: get("owner-pid-namespace")?.parse().ok()?,
             machine: get("owner-machine")?.clone(),
+            host: get("owner-host")?.clone(),
         })
     }
 }
@@ -156,7 +161,10 @@ mod tests {
         let owner = Owner::this_process("abc".into());
         assert_eq!(owner.state(), OwnerState::Alive);
         assert_eq!(Owner { start_time: owner.start_time + 1, ..owner.clone() }.state(), OwnerState::Dead);
-        assert_eq!(Owner { boot: "other".into(), ..owner.clone() }.state(), OwnerState::Dead);
+        let rebooted = Owner { boot: "other".into(), ..owner.clone() };
+        assert_eq!(rebooted.state(), OwnerState::Dead);
+        // A copy of this machine: what it boots says nothing of processes here.
+        assert_eq!(Owner { host: "copy".into(), ..rebooted }.state(), OwnerState::Elsewhere);
         assert_eq!(Owner { machine: "other".into(), ..owner.clone() }.state(), OwnerState::Elsewhere);
         assert_eq!(Owner { pid_namespace: 1, ..owner }.state(), OwnerState::Elsewhere);
     }

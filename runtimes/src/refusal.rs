@@ -37,6 +37,11 @@ pub enum Refusal {
         /// The runtime's words.
         message: String,
     },
+    /// The container that this process is in does not allow what a sandbox needs.
+    Confined {
+        /// The runtime's words.
+        message: String,
+    },
     /// A control group or a limit in it may not be set.
     CgroupDenied {
         /// The runtime's words.
@@ -59,6 +64,26 @@ pub enum Refusal {
         /// What was found.
         message: String,
     },
+    /// The root filesystem is on this machine and the engine on another.
+    RootElsewhere {
+        /// What was found.
+        message: String,
+    },
+    /// Podman needs a machine here, and there is none.
+    MachineMissing {
+        /// Podman's words.
+        message: String,
+    },
+    /// Podman's machine does not come up.
+    MachineFailed {
+        /// Podman's words.
+        message: String,
+    },
+    /// The client knows no engine of this name.
+    UnknownConnection {
+        /// The client's words.
+        message: String,
+    },
     /// It did not come up in time.
     TimedOut {
         /// What was waited for.
@@ -76,7 +101,28 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the image, not the runtime, is what is missing.
     pub fn is_image(&self) -> bool {
-        matches!(self, Self::ImageMissing { .. } | Self::ProgramMissing { .. } | Self::RootUnreachable { .. })
+        matches!(
+            self,
+            Self::ImageMissing { .. }
+                | Self::ProgramMissing { .. }
+                | Self::RootUnreachable { .. }
+                | Self::RootElsewhere { .. }
+        )
+    }
+
+    /// Whether this says more than another reason for the same runtime, driven in another way.
+    pub(crate) fn says_more_than(&self, other: &Self) -> bool {
+        let weight = |refusal: &Self| match refusal {
+            Self::Other { .. } => 0,
+            Self::CgroupDenied { .. } => 1,
+            _ => 2,
+        };
+        weight(self) > weight(other)
+    }
+
+    /// Whether there is no engine to speak to, which may have been there a while ago.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::DaemonUnreachable { .. } | Self::TimedOut { .. })
     }
 
     /// What to do about it: a command or one sentence.
@@ -91,13 +137,16 @@ impl Refusal {
                 "install runc, which works here, or boot with systemd.unified_cgroup_hierarchy=1"
             }
             Self::NoUserNamespaces { .. } => {
-                "allow them: `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`"
+                "allow them: `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`; in a container `--security-opt=seccomp=unconfined`"
             }
             Self::NoSubuids { .. } => {
                 "`apt-get install uidmap` and `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`"
             }
             Self::RlimitDenied { .. } => {
                 "raise the hard limit (`ulimit -H -n`) of the process that starts codebridge"
+            }
+            Self::Confined { .. } => {
+                "start the container with `--security-opt=seccomp=unconfined` and `--security-opt=unmask=ALL` (podman) or `--security-opt=systempaths=unconfined` (docker), or lend it an engine's socket"
             }
             Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
             Self::ImageMissing { .. } => {
@@ -106,6 +155,18 @@ impl Refusal {
             Self::ProgramMissing { .. } => "use an image that has CPython 3.9 or newer as `python3`",
             Self::RootUnreachable { .. } => {
                 "make the folder and all above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
+            }
+            Self::RootElsewhere { .. } => {
+                "name an image that the engine can pull or has; crun and runc, or an engine of this machine, can use it as it is"
+            }
+            Self::MachineMissing { .. } => {
+                "`podman machine init` and `podman machine start`, or allow it with MCP_BRIDGE_MACHINE_INIT=1"
+            }
+            Self::MachineFailed { .. } => {
+                "`podman machine start` by hand says more; `podman machine rm` and `podman machine init` make a new one"
+            }
+            Self::UnknownConnection { .. } => {
+                "see `podman system connection list` and `docker context ls` for the names that there are"
             }
             Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
             Self::Stopped => "try again",
@@ -124,6 +185,9 @@ impl fmt::Display for Refusal {
             Self::NoUserNamespaces { message } => ("user namespaces are not allowed", message.as_str()),
             Self::NoSubuids { message } => ("no subordinate ids for this user", message.as_str()),
             Self::RlimitDenied { message } => ("a resource limit may not be set", message.as_str()),
+            Self::Confined { message } => {
+                ("the container around this process does not allow it", message.as_str())
+            }
             Self::CgroupDenied { message } => ("a control group may not be used", message.as_str()),
             Self::ImageMissing { image, message } => {
                 return if message.is_empty() {
@@ -134,6 +198,12 @@ impl fmt::Display for Refusal {
             }
             Self::ProgramMissing { message } => ("the image has no such program", message.as_str()),
             Self::RootUnreachable { message } => ("the root filesystem cannot be reached", message.as_str()),
+            Self::RootElsewhere { message } => ("the root filesystem is out of its reach", message.as_str()),
+            Self::MachineMissing { message } => {
+                ("it needs a podman machine and there is none", message.as_str())
+            }
+            Self::MachineFailed { message } => ("its podman machine does not come up", message.as_str()),
+            Self::UnknownConnection { message } => ("there is no such engine", message.as_str()),
             Self::TimedOut { message } => ("did not come up in time", message.as_str()),
             Self::Stopped => ("stopped before it was known", ""),
             Self::Other { message } => ("failed", message.as_str()),

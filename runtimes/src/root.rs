@@ -31,7 +31,9 @@ pub struct Bind {
 
 impl Bind {
     /// Mount options: read-only, and every flag of the underlying mount that a user namespace must not drop
-    /// (<https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>, "restrictions on mount namespaces").
+    /// (<https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>, "restrictions on mount namespaces"). Not
+    /// `relatime`: the kernel keeps it when a remount names none of its kind, and crun 1.28 makes `nosymfollow` of it
+    /// together with `ro`, so that no link of the root leads anywhere.
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = ["rbind", "ro", "nosuid", "nodev"].map(String::from).to_vec();
         if let Ok(stat) = statvfs(&self.source) {
@@ -39,7 +41,6 @@ impl Bind {
                 (StatVfsMountFlags::NOEXEC, "noexec"),
                 (StatVfsMountFlags::NOATIME, "noatime"),
                 (StatVfsMountFlags::NODIRATIME, "nodiratime"),
-                (StatVfsMountFlags::RELATIME, "relatime"),
             ];
             options.extend(
                 locked.iter().filter(|(f, _)| stat.f_flag.contains(*f)).map(|(_, o)| (*o).to_string()),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::address::Target;
 use crate::driver::{AnyDriver, CgroupMode, ReclaimError, RuntimeId, RuntimeKind};
 use crate::exec;
 use crate::owner::OwnerState;
@@ -33,10 +34,7 @@ impl Swept {
 pub fn installed_engines() -> Vec<RuntimeId> {
     [RuntimeKind::Podman, RuntimeKind::Docker]
         .into_iter()
-        .filter_map(|kind| {
-            let program = exec::find_program(Path::new(kind.program_name()))?;
-            Some(RuntimeId { kind, program, cgroups: CgroupMode::Direct, oci_runtime: None, remote: false })
-        })
+        .filter_map(|kind| engine_at(&kind.into()))
         .collect()
 }
 
@@ -49,6 +47,12 @@ fn remover(maker: &RuntimeId) -> AnyDriver {
         runtime.program = program;
     }
     AnyDriver::new(runtime)
+}
+
+/// An engine by the user's name for it, as far as its client is here.
+pub fn engine_at(target: &Target) -> Option<RuntimeId> {
+    let program = exec::find_program(Path::new(target.kind.program_name()))?;
+    Some(RuntimeId::at(target, program, CgroupMode::Direct))
 }
 
 /// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its guardian.

@@ -24,6 +24,7 @@ fn owner() -> Owner {
         boot: "boot".into(),
         pid_namespace: 7,
         machine: "machine".into(),
+        host: "host".into(),
     }
 }
 
@@ -49,7 +50,7 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         security_options: vec!["label=disable".into()],
     };
     let program = PathBuf::from("/usr/bin").join(kind.program_name());
-    let id = RuntimeId { kind, program, cgroups, oci_runtime: None, remote: false };
+    let id = RuntimeId::local(kind, program, cgroups);
     let plan = AnyDriver::new(id).plan(&spec, &instance).unwrap();
     Planned { plan, base }
 }

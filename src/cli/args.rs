@@ -30,7 +30,7 @@ pub enum Command {
     /// Run Python once; its output and its exit status are passed on
     Exec(ExecArgs),
     /// Try every runtime with a real sandbox and say what works, what does not and why
-    Doctor(Form),
+    Doctor(DoctorArgs),
     /// List the sandboxes of this user's bridges
     Ps(Form),
     /// List the MCP servers that are defined for this user, with where, and why some are not used
@@ -101,7 +101,7 @@ pub struct BuildArgs {
     /// slim, data, or a folder with a recipe.toml
     #[arg(value_name = "RECIPE")]
     pub recipe: String,
-    /// The archive to write, as `--image` takes it: oci-archive:FILE[:TAG]
+    /// The archive to write, as `--image` takes it: `oci-archive:FILE[:TAG]`
     #[arg(short = 'o', long, value_name = "IMAGE")]
     pub output: String,
     /// Where Debian packages come from, in place of the mirror that apt uses here
@@ -187,6 +187,17 @@ pub struct CallArgs {
     /// The arguments, a JSON object
     #[arg(value_name = "JSON", default_value = "{}")]
     pub arguments: String,
+}
+
+/// What `doctor` does.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// How it is written
+    #[command(flatten)]
+    pub form: Form,
+    /// Before that, remove what dead bridges left, forget what is remembered of runtimes, and fetch the image
+    #[arg(long)]
+    pub fix: bool,
 }
 
 /// How a listing is written.

@@ -6,32 +6,45 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
-use super::{Form, complain};
-use crate::doctor::Diagnosis;
+use super::{DoctorArgs, Form, complain};
+use crate::doctor::{Diagnosis, Readiness, fix};
 use crate::error::Exit;
 use crate::housekeeping;
 use crate::server::stdio;
 use crate::session::{RunPython, Sessions};
+use crate::settings::Settings;
+use crate::upstream::Upstream;
 
-pub(super) async fn doctor(sessions: &Sessions, form: Form) -> ExitCode {
-    let diagnosis = Diagnosis::make(sessions).await;
+pub(super) async fn doctor(
+    sessions: &Sessions,
+    settings: &Settings,
+    upstream: &Upstream,
+    args: DoctorArgs,
+) -> ExitCode {
+    let fixed = if args.fix { fix(settings).await } else { Vec::new() };
+    let diagnosis = Diagnosis::make(sessions, settings, upstream).await;
     sessions.shutdown().await;
     match diagnosis {
         Ok(diagnosis) => {
-            let exit = if diagnosis.ready { Exit::Fine } else { Exit::NoRuntime };
-            write(&form, &diagnosis, diagnosis.text(), exit).await
+            let diagnosis = Diagnosis { fixed, ..diagnosis };
+            let exit = match diagnosis.status {
+                Readiness::Ready => Exit::Fine,
+                Readiness::Reduced => Exit::Reduced,
+                Readiness::NotReady => Exit::NotReady,
+            };
+            write(&args.form, &diagnosis, diagnosis.text(), exit).await
         }
         Err(text) => complain(&io::Error::other(text), None, Exit::Sandbox),
     }
 }
 
-pub(super) async fn ps(form: Form) -> ExitCode {
-    let listed = housekeeping::list().await;
+pub(super) async fn ps(settings: &Settings, form: Form) -> ExitCode {
+    let listed = housekeeping::list(settings).await;
     write(&form, &listed, housekeeping::table(&listed), Exit::Fine).await
 }
 
-pub(super) async fn reap() -> ExitCode {
-    let swept = housekeeping::reap().await;
+pub(super) async fn reap(settings: &Settings) -> ExitCode {
+    let swept = housekeeping::reap(settings).await;
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
     if text.is_empty() && swept.failed.is_empty() {
         text = "nothing to remove\n".into();

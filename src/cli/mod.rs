@@ -26,8 +26,8 @@ use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs, ServersCommand,
-    SettingFlags, ToolsCommand,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs,
+    ServersCommand, SettingFlags, ToolsCommand,
 };
 
 /// Runs the program.
@@ -69,9 +69,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         match command {
             Command::Serve => serve::serve(sessions, client, &upstream, &settings).await,
             Command::Exec(args) => exec::exec(&*sessions, &settings, args).await,
-            Command::Doctor(form) => host::doctor(&sessions, form).await,
-            Command::Ps(form) => host::ps(form).await,
-            Command::Reap => host::reap().await,
+            Command::Doctor(args) => host::doctor(&sessions, &settings, &upstream, args).await,
+            Command::Ps(form) => host::ps(&settings, form).await,
+            Command::Reap => host::reap(&settings).await,
             Command::Servers(args) => servers::servers(&settings, environment, args).await,
             Command::Tools(command) => tools::tools(&settings, environment, command).await,
             Command::Call(args) => tools::call(&settings, environment, args).await,

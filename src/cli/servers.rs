@@ -89,7 +89,7 @@ impl Shown {
     /// What is to be said of it in a line.
     fn remark(&self) -> String {
         let remark = self.skipped.as_ref().or(self.error.as_ref()).or(self.description.as_ref());
-        remark.and_then(|remark| remark.lines().next()).unwrap_or_default().to_owned()
+        remark.map(|remark| in_a_line(remark)).unwrap_or_default()
     }
 }
 
@@ -161,6 +161,16 @@ fn table(shown: &[Shown]) -> String {
     columns(&["NAME", "TRANSPORT", "STATE", "TOOLS", "SOURCE", ""], rows)
 }
 
+/// The first line, and the last one with words in it: what a server says before it ends can be long.
+pub(super) fn in_a_line(text: &str) -> String {
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    match lines.rfind(|line| line.contains(char::is_alphabetic)) {
+        Some(last) => format!("{first} {}", last.trim_start_matches(|c: char| !c.is_alphanumeric())),
+        None => first.to_owned(),
+    }
+}
+
 /// Whether it was the command line that went wrong, or the server.
 pub(super) fn exit_of(error: &UpstreamError) -> Exit {
     match error {
@@ -177,5 +187,24 @@ pub(super) fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Malformed { .. }
         | UpstreamError::Unreachable { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_story_is_told_in_a_line() {
+        for (text, line) in [
+            ("", ""),
+            ("it ended", "it ended"),
+            (
+                "its last words were:\nTraceback\n  | Error: no luck\n  +----\n",
+                "its last words were: Error: no luck",
+            ),
+        ] {
+            assert_eq!(in_a_line(text), line);
+        }
     }
 }

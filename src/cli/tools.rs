@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::host::{print, write};
-use super::servers::exit_of;
+use super::servers::{exit_of, in_a_line};
 use super::signals::Signals;
 use super::{CallArgs, Form, SearchArgs, ToolsCommand, complain};
 use crate::error::Exit;
@@ -43,8 +43,9 @@ async fn search(upstream: &Upstream, args: SearchArgs) -> ExitCode {
         Err(exit) => return exit,
     };
     for server in unknown {
-        let why = server.failure.unwrap_or_else(|| "it has not answered yet".into());
-        eprintln!("codebridge: what '{}' offers is not known: {why}", server.name);
+        let why = server.failure.as_deref().map_or_else(|| "it has not answered yet".into(), in_a_line);
+        eprintln!("codebridge: what '{0}' offers is not known: {why}", server.name);
+        eprintln!("hint: `codebridge servers refresh {}` asks it now", server.name);
     }
     let mut text: String = tools.iter().map(described).collect();
     if text.is_empty() {

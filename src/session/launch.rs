@@ -1,14 +1,14 @@
 //! From "there is no interpreter" to a live one: the state folder, the guardian, the choice of a runtime, the sandbox.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, Limits, NothingWorks, Owner, Probe, ProbeReport,
-    Refusal, RootFs, RuntimeChoice as Wish, RuntimeKind, SandboxSpec, StateDir, StateError, Tmpfs, User,
-    reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
+    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, SandboxSpec, StateDir, StateError, Target, Tmpfs,
+    User, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -82,8 +82,8 @@ pub(super) struct Launcher {
     home: OnceCell<Home>,
     /// Things to say once, with the first result.
     warned_of_fallback: Mutex<bool>,
-    /// Whether the engine was asked for what dead bridges left in it.
-    swept_engine: AtomicBool,
+    /// The engines that were asked for what dead bridges left in them.
+    swept_engines: Mutex<HashSet<Target>>,
     tasks: TaskTracker,
 }
 
@@ -99,7 +99,11 @@ impl Launcher {
     pub(super) fn new(settings: &Settings, tasks: TaskTracker) -> Self {
         let wish = match &settings.runtime.value {
             RuntimeChoice::Auto => Wish::Auto,
-            RuntimeChoice::Named(name) => RuntimeKind::of_program(name).map_or(Wish::Auto, Wish::Kind),
+            RuntimeChoice::Named(names) => {
+                let mut targets: Vec<Target> =
+                    names.iter().filter_map(|name| Target::try_from(name.to_string()).ok()).collect();
+                if targets.len() == 1 { Wish::Named(targets.remove(0)) } else { Wish::Several(targets) }
+            }
             RuntimeChoice::Path(path) => Wish::Program(path.clone()),
         };
         let roots = match &settings.image.value {
@@ -118,13 +122,13 @@ impl Launcher {
         };
         Self {
             template: Template { user, limits, security_options: settings.security_opt.value.clone() },
-            detector: Detector::new(wish, roots, cache_dir()),
+            detector: Detector::new(wish, roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
             roots: Roots::usual(),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             home: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
-            swept_engine: AtomicBool::new(false),
+            swept_engines: Mutex::default(),
             tasks,
         }
     }
@@ -197,9 +201,11 @@ impl Launcher {
             let choice = choice?;
             let refusal = match self.start_with(&choice, home, queries, lending, telling, cancel).await {
                 Ok(interpreter) => {
-                    if !self.swept_engine.swap(true, Ordering::Relaxed) {
+                    let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
+                    if swept.insert(choice.runtime.target()) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
                     }
+                    drop(swept);
                     return Ok((interpreter, self.notices(&choice)));
                 }
                 Err(Attempt::Refused(refusal)) => refusal,
@@ -352,8 +358,18 @@ impl Template {
     }
 }
 
+/// What may be done with podman's machines.
+fn machines(settings: &Settings) -> MachinePolicy {
+    MachinePolicy {
+        init: settings.machine_init.value,
+        rootful: settings.machine_rootful.value,
+        idle: settings.runtime_idle_timeout.value,
+        share: Some(settings.state_dir.value.clone()),
+    }
+}
+
 /// `$XDG_CACHE_HOME/codebridge` or its usual place.
-fn cache_dir() -> Option<PathBuf> {
+pub fn cache_dir() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("codebridge"))
 }

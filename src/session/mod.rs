@@ -24,6 +24,7 @@ mod sessions;
 mod tools;
 
 pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
+pub use launch::cache_dir;
 pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
 pub use run_python::RunPython;
 pub use sessions::Sessions;

@@ -83,13 +83,15 @@ impl QueryError {
 /// Answers questions of all sessions.
 #[derive(Debug)]
 pub(super) struct Queries {
+    /// Held by whoever reads or writes files.
+    files: tokio::sync::Mutex<()>,
     outputs: Arc<Mutex<Outputs>>,
     tools: SavedTools,
 }
 
 impl Queries {
     pub(super) fn new(outputs: Arc<Mutex<Outputs>>, state_dir: PathBuf) -> Self {
-        Self { outputs, tools: SavedTools::at(state_dir) }
+        Self { files: tokio::sync::Mutex::default(), outputs, tools: SavedTools::at(state_dir) }
     }
 
     pub(super) fn tools(&self) -> &SavedTools {
@@ -110,7 +112,9 @@ impl Queries {
         if let Some(answer) = lending.answer(&query.method, query.params.get(), cancel).await {
             return written(answer);
         }
-        // Off the tasks that have to be quick: the answer may hold megabytes, and lie on a slow disk.
+        // Off the tasks that have to be quick: the answer may hold megabytes, and lie on a slow disk. One at a time, for
+        // the same reason.
+        let _turn = self.files.lock().await;
         let queries = Arc::clone(self);
         let answered = spawn_blocking(move || written(queries.answer_of_files(&json)));
         answered.await.unwrap_or_else(|_| br#"{"error":"the bridge failed to answer"}"#.to_vec())

@@ -124,6 +124,10 @@ impl RootProvider for Provider<'_> {
         }
     }
 
+    fn announce(&self, line: &str) {
+        self.telling.say(line.into());
+    }
+
     async fn known_root(&self, reference: &str) -> Option<ProvidedRoot> {
         let root = match reference.parse().ok()? {
             ImageName::Registry(name) => self.roots.images.stored(&name, &self.watch(reference)).await,

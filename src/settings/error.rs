@@ -103,7 +103,7 @@ impl fmt::Display for Expected {
             Self::Boolean => f.write_str("true or false"),
             Self::User => f.write_str("a user as UID:GID, such as 65534:65534"),
             Self::OneOf(names) => write!(f, "one of {}", names.join(", ")),
-            Self::Runtime => f.write_str("auto, podman, docker, crun, runc or a path to one of them"),
+            Self::Runtime => f.write_str("auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, several of them with commas, or a path"),
             Self::LogDirectives => {
                 f.write_str("a level such as INFO, or directives such as codebridge=debug")
             }

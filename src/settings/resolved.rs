@@ -8,7 +8,8 @@ use codebridge_images::ImageName;
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
-    ImageChoice, Origin, OutputMode, RawSettings, RuntimeChoice, Setting, SettingError, UserIds, parse,
+    ImageChoice, Origin, OutputMode, RawSettings, RuntimeChoice, RuntimeName, Setting, SettingError, UserIds,
+    parse,
 };
 
 /// Less memory than this does not start an interpreter; who writes `512` means megabytes.
@@ -37,6 +38,10 @@ pub struct Settings {
     pub container_user: Setting<UserIds>,
     /// When an idle session ends; None = never.
     pub runtime_idle_timeout: Setting<Option<Duration>>,
+    /// Whether a podman machine may be made where there is none.
+    pub machine_init: Setting<bool>,
+    /// Whether podman machines are to run containers as root.
+    pub machine_rootful: Setting<bool>,
     /// Sessions alive at once.
     pub max_sessions: Setting<usize>,
     /// Where saved tools and other things are kept. Absolute.
@@ -84,6 +89,8 @@ impl Settings {
             runtime_idle_timeout: resolver
                 .value(&var::RUNTIME_IDLE_TIMEOUT, Expected::Time, parse::parse_time)?
                 .map(|time| Some(time).filter(|time| !time.is_zero())),
+            machine_init: resolver.boolean(&var::MACHINE_INIT)?,
+            machine_rootful: resolver.boolean(&var::MACHINE_ROOTFUL)?,
             max_sessions: resolver.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
             state_dir: resolver.value_or(&var::STATE_DIR, |text, origin| resolver.path(text, origin))?,
             output_mode: resolver.value(
@@ -196,15 +203,18 @@ impl Resolver<'_> {
             if text.contains('/') {
                 return self.path(text, origin).map(RuntimeChoice::Path);
             }
-            let name = text.to_ascii_lowercase();
-            if name == "auto" {
+            if text.eq_ignore_ascii_case("auto") {
                 return Ok(RuntimeChoice::Auto);
             }
-            RuntimeChoice::NAMES
-                .into_iter()
-                .find(|known| *known == name)
-                .map(RuntimeChoice::Named)
-                .ok_or_else(|| invalid(text, origin, Expected::Runtime))
+            let mut names = Vec::new();
+            for name in text.split(',') {
+                let name = RuntimeName::parse(name)
+                    .ok_or_else(|| invalid(name.trim(), origin, Expected::Runtime))?;
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            Ok(RuntimeChoice::Named(names))
         })
     }
 

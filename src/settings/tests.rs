@@ -65,6 +65,8 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_CPU_QUOTA", "50000"),
         ("MCP_BRIDGE_CONTAINER_USER", "1000:1000"),
         ("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "10"),
+        ("MCP_BRIDGE_MACHINE_INIT", "0"),
+        ("MCP_BRIDGE_MACHINE_ROOTFUL", "1"),
         ("MCP_BRIDGE_MAX_SESSIONS", "2"),
         ("MCP_BRIDGE_STATE_DIR", "/srv/state"),
         ("MCP_BRIDGE_OUTPUT_MODE", "json"),
@@ -97,7 +99,8 @@ fn values_are_read_in_the_documented_forms() {
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable  apparmor=unconfined"),
     ])
     .unwrap();
-    assert_eq!(*settings.runtime, RuntimeChoice::Named("podman"));
+    let podman = RuntimeName { program: "podman", connection: None };
+    assert_eq!(*settings.runtime, RuntimeChoice::Named(vec![podman]));
     assert_eq!(*settings.image, ImageChoice::Dir("/home/someone/roots/python".into()));
     assert_eq!(*settings.memory, 512 << 20);
     assert_eq!(*settings.cpus, Some(1.5));
@@ -105,6 +108,12 @@ fn values_are_read_in_the_documented_forms() {
     assert_eq!(*settings.runtime_idle_timeout, None);
     assert_eq!(*settings.security_opt, ["label=disable", "apparmor=unconfined"]);
 
+    let engines = resolve(&[("MCP_BRIDGE_RUNTIME", "podman:Big, docker:x,crun,podman:Big")]).unwrap();
+    assert_eq!(engines.runtime.to_string(), "podman:Big,docker:x,crun");
+    for bad in ["podman:", "crun:x", "podman,,docker", "podman:-x", "docker:a b", "lxc:x", "auto,podman"] {
+        let text = message(&[("MCP_BRIDGE_RUNTIME", bad)]);
+        assert!(text.contains("is not auto, podman, docker"), "{bad}: {text}");
+    }
     let path = resolve(&[("MCP_BRIDGE_RUNTIME", "/opt/crun")]).unwrap();
     assert_eq!(*path.runtime, RuntimeChoice::Path("/opt/crun".into()));
     for reference in ["python", "python:3.13", "ghcr.io/x/y"] {
@@ -184,7 +193,8 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
         (("MCP_BRIDGE_SESSION_PERSIST", "2"), "MCP_BRIDGE_SESSION_PERSIST: \"2\" is not true or false"),
         (
             ("MCP_BRIDGE_RUNTIME", "lxc"),
-            "MCP_BRIDGE_RUNTIME: \"lxc\" is not auto, podman, docker, crun, runc or a path to one of them",
+            "MCP_BRIDGE_RUNTIME: \"lxc\" is not auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, \
+             several of them with commas, or a path",
         ),
     ];
     for (pair, expected) in cases {

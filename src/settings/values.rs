@@ -10,8 +10,9 @@ use codebridge_images::ImageName;
 pub enum RuntimeChoice {
     /// The first one that really works.
     Auto,
-    /// The one of this name, found on the search path.
-    Named(&'static str),
+    /// Those of these names, found on the search path: a program, or `podman:CONNECTION` and `docker:CONTEXT`. New
+    /// sessions are spread over several. Never empty.
+    Named(Vec<RuntimeName>),
     /// This executable.
     Path(PathBuf),
 }
@@ -25,9 +26,48 @@ impl fmt::Display for RuntimeChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
-            Self::Named(name) => f.write_str(name),
+            Self::Named(names) => {
+                let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                f.write_str(&names.join(","))
+            }
             Self::Path(path) => write!(f, "{}", path.display()),
         }
+    }
+}
+
+/// A runtime's name, and that of one of its engines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeName {
+    /// One of [`RuntimeChoice::NAMES`].
+    pub program: &'static str,
+    /// A connection of podman, a context of docker.
+    pub connection: Option<String>,
+}
+
+impl RuntimeName {
+    /// Reads `podman`, `docker:CONTEXT` and the like.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, connection) = match text.trim().split_once(':') {
+            Some((name, connection)) => (name, Some(connection)),
+            None => (text.trim(), None),
+        };
+        let name = name.to_ascii_lowercase();
+        let program = RuntimeChoice::NAMES.into_iter().find(|known| *known == name)?;
+        // It becomes an argument of a command line.
+        let fits = connection.is_none_or(|connection| {
+            matches!(program, "podman" | "docker")
+                && !connection.is_empty()
+                && !connection.starts_with('-')
+                && !connection.contains(|c: char| c.is_whitespace() || c.is_control())
+        });
+        fits.then(|| Self { program, connection: connection.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for RuntimeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.program)?;
+        self.connection.as_ref().map_or(Ok(()), |connection| write!(f, ":{connection}"))
     }
 }
 

@@ -29,7 +29,7 @@ pub static RUNTIME: Variable = Variable {
     flag: "runtime",
     placeholder: "RUNTIME",
     default: "auto",
-    meaning: "`podman`, `docker`, `crun`, `runc`, or a path to one of them; auto = the first of that order that really works",
+    meaning: "`podman`, `docker`, `crun`, `runc`, or a path to one of them; auto = the first of that order that really works; `podman:CONNECTION` and `docker:CONTEXT` for engines elsewhere; several with commas share the sessions",
 };
 
 /// Which root filesystem the code sees.
@@ -120,6 +120,26 @@ pub static RUNTIME_IDLE_TIMEOUT: Variable = Variable {
     placeholder: "TIME",
     default: "300",
     meaning: "seconds after which an idle session ends, and a podman machine that the bridge started is stopped; 0 = never",
+};
+
+/// Whether a podman machine may be made.
+pub static MACHINE_INIT: Variable = Variable {
+    name: "MCP_BRIDGE_MACHINE_INIT",
+    aliases: &[],
+    flag: "machine-init",
+    placeholder: "BOOL",
+    default: "1",
+    meaning: "0 = a podman machine is not made where podman needs one and there is none: that downloads gigabytes",
+};
+
+/// Whether podman machines run containers as root.
+pub static MACHINE_ROOTFUL: Variable = Variable {
+    name: "MCP_BRIDGE_MACHINE_ROOTFUL",
+    aliases: &[],
+    flag: "machine-rootful",
+    placeholder: "BOOL",
+    default: "0",
+    meaning: "1 = a podman machine that has to be started is switched to rootful before",
 };
 
 /// How many sessions may be alive.
@@ -213,10 +233,10 @@ pub static SERVERS_CONFIG: Variable = Variable {
 };
 
 /// Every variable, in the order in which the README shows them.
-pub static ALL: [&Variable; 19] = [
+pub static ALL: [&Variable; 21] = [
     &RUNTIME, &IMAGE, &TIMEOUT, &MAX_TIMEOUT, &MEMORY, &PIDS, &CPUS, &CPU_QUOTA, &CONTAINER_USER,
-    &RUNTIME_IDLE_TIMEOUT, &MAX_SESSIONS, &STATE_DIR, &OUTPUT_MODE, &OUTPUT_LIMIT, &LOG_LEVEL,
-    &SESSION_PERSIST, &SECURITY_OPT, &ALLOW_SELF_SERVER, &SERVERS_CONFIG,
+    &RUNTIME_IDLE_TIMEOUT, &MACHINE_INIT, &MACHINE_ROOTFUL, &MAX_SESSIONS, &STATE_DIR, &OUTPUT_MODE,
+    &OUTPUT_LIMIT, &LOG_LEVEL, &SESSION_PERSIST, &SECURITY_OPT, &ALLOW_SELF_SERVER, &SERVERS_CONFIG,
 ];
 
 /// The table as the README shows it.

@@ -134,7 +134,7 @@ impl Upstream {
         Ok(Arc::clone(&listing.tools))
     }
 
-    /// The tool of a name or an alias, of a server that is about to be called.
+    /// The tool of a name or an alias, as its server says it now; its documentation is known from then on.
     ///
     /// # Errors
     /// The server cannot be used, or has no such tool.
@@ -145,8 +145,12 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<Tool, UpstreamError> {
         let server = self.server(server)?;
-        let tools = self.tools_with(&server, tool, cancel).await?;
-        tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &tools))
+        let mut listing = self.0.pool.tools(use_of(&server, Purpose::Docs, cancel)?, Age::Current).await?;
+        if listing.tools.get(tool).is_none() {
+            listing = self.0.pool.tools(use_of(&server, Purpose::Docs, cancel)?, Age::New).await?;
+        }
+        self.0.keeper.keep(&listing).await;
+        listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &listing.tools))
     }
 
     /// Calls a tool by its name or alias, with arguments that it can take.

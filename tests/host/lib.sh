@@ -69,8 +69,9 @@ hybrid_cgroups() {
 # Puts a folder with the v1 controllers alone in place of the host's. An unmount of the v2 hierarchy would leave its empty
 # folder, in which crun then makes folders that are no groups.
 leave_hybrid_cgroups() {
-    local new=/run/codebridge-tests-cgroup name
-    mkdir -p "$new"
+    local new name
+    # One of its own: whoever removes the folder takes away what others have mounted there in the meantime.
+    new=$(mktemp -d /run/codebridge-tests-cgroup.XXXXXX)
     mount -t tmpfs -o mode=755 tmpfs "$new"
     for name in /sys/fs/cgroup/*; do
         if [[ -L $name ]]; then

@@ -74,11 +74,18 @@ fn exec_is_ended_by_a_signal_and_leaves_nothing(env: &TestEnv) {
 
 fn doctor_and_ps_say_what_there_is(env: &TestEnv) {
     let kind = env.runtime().kind.name();
-    let text = env.bridge().args(&["doctor"]).command().run(env.guard()).ok();
+    let output = env.bridge().args(&["doctor"]).command().run(env.guard());
+    let code = output.code();
+    let text = output.diagnosed();
     assert!(
-        text.contains(&format!("picked   {kind} with ")) && text.contains("limits    memory: "),
+        text.contains(&format!("picked   {kind} with ")) && text.contains("limits       memory: "),
         "{text}"
     );
+    assert!(text.contains("run      print(6*7) in a new session: 42 after "), "{text}");
+    assert!(text.lines().count() <= 40, "more than a screen:\n{text}");
+    // What stands in for a control group is less than one, and that shows in the exit status.
+    let less = text.contains("rlimit,") || text.contains("less         ");
+    assert_eq!(code, Some(if less { 10 } else { 0 }), "{text}");
     let bridge = env.bridge().start();
     let _ = bridge.run("1").expect("success");
     let (id, _) = instance_of(env, bridge.pid()).unwrap();

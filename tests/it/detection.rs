@@ -50,6 +50,9 @@ fn without_any_runtime_each_is_named_with_its_reason(env: &TestEnv) {
     bridge.close();
     let output = bare().args(&["exec", "-c", "1"]).command().run(env.guard());
     assert_eq!(output.code(), Some(69), "{output}");
+    let output = bare().args(&["doctor"]).command().run(env.guard());
+    assert_eq!(output.code(), Some(11), "{output}");
+    assert!(output.stdout.contains("verdict  cannot run code"), "{output}");
     let said = diagnosis(bare(), env);
     assert_eq!((&said["ready"], &said["picked"]), (&json!(false), &Value::Null));
     let reasons: Vec<&Value> =
@@ -105,7 +108,7 @@ fn the_first_that_works_is_taken_and_the_others_keep_their_reasons(env: &TestEnv
     assert_eq!(runtimes[1]["refused"]["reason"], "not-installed", "{said}");
     assert!(runtimes[2]["version"].as_str().unwrap().starts_with("crun version"), "{said}");
     assert!(runtimes[3]["works"].is_object(), "all are tried: {said}");
-    let text = auto(env, &programs).args(&["doctor"]).command().run(env.guard()).ok();
+    let text = auto(env, &programs).args(&["doctor"]).command().run(env.guard()).diagnosed();
     assert!(text.contains("the store is on fire") && text.contains("picked   crun"), "{text}");
     let bridge = auto(env, &programs).start();
     assert_eq!(bridge.run("6 * 7").ok(), "42");
@@ -181,7 +184,7 @@ fn a_runtime_that_does_not_launch_gives_way_to_the_next(env: &TestEnv) {
         1,
         "it is said once: {log_of_bridge}"
     );
-    let text = auto(env, &programs).args(&["doctor"]).command().run(env.guard()).ok();
+    let text = auto(env, &programs).args(&["doctor"]).command().run(env.guard()).diagnosed();
     assert!(
         text.contains("crun passed its probe and later failed to launch") && text.contains("lost its way"),
         "{text}"

@@ -17,8 +17,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("upstream", &["settings", "error", "wire"]),
     ("images", &["settings", "error"]),
     ("server", &["session", "upstream", "settings", "error", "wire", "fake_sessions"]),
-    ("doctor", &["session", "settings", "error"]),
-    ("housekeeping", &["error"]),
+    ("doctor", &["session", "settings", "error", "upstream", "images", "housekeeping"]),
+    ("housekeeping", &["settings", "error"]),
 ];
 
 /// Packages that the product may pull in, with those of its tests and benchmarks. Each one is code that somebody has to

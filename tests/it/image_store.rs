@@ -412,19 +412,28 @@ fn fifty_kills_leave_the_store_right(env: &TestEnv) {
     let prune = || run(env, &["image", "prune", "--all"]);
     // How long a whole one takes here and now.
     let whole = run(env, &pull);
-    let longest = whole.elapsed;
+    let mut longest = whole.elapsed;
     let id = whole.ok();
     let right = listing(&roots(env)[0].join("rootfs"));
     assert!(right.len() > 500);
-    let mut killed = 0;
-    for round in 0..50 {
+    let mut killed = 0_u32;
+    for round in 0.. {
+        if killed == 50 {
+            break;
+        }
+        assert!(round < 500, "only {killed} of them could be killed before their end");
         let _ = prune().ok();
         let mut process =
             codebridge(env, &pull).spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::null());
         // At moments spread over the whole of it.
-        std::thread::sleep(longest * round / 50);
+        std::thread::sleep(longest * killed / 50);
         process.signal(Signal::KILL);
-        killed += usize::from(!process.wait().success());
+        if process.wait().success() {
+            // The machine has become quicker meanwhile.
+            longest = longest * 9 / 10;
+        } else {
+            killed += 1;
+        }
         for root in roots(env) {
             let name = root.file_name().unwrap().to_str().unwrap();
             if !name.starts_with('.') {
@@ -433,7 +442,6 @@ fn fifty_kills_leave_the_store_right(env: &TestEnv) {
             }
         }
     }
-    assert!(killed > 25, "only {killed} were killed before their end");
     // Over what the last one left, without a removal in between.
     assert_eq!(run(env, &pull).ok(), id);
     let left = roots(env);

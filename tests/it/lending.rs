@@ -332,9 +332,14 @@ fn a_server_that_crashes_is_there_again(env: &TestEnv) {
 }
 
 fn large_results_and_large_catalogues_get_through(env: &TestEnv) {
-    let bridge = bridge(env, &json!({ "fake": fake(env, &["--tools", "500", "--page", "100"]) }));
+    let bridge = bridge(
+        env,
+        &json!({ "fake": fake(env, &["--tools", "500", "--page", "100", "--schema-bytes", "4096"]) }),
+    );
     let out = run(&bridge, &["fake"], "r = await mcp_fake.big(bytes=64 << 20)\nlen(r), set(r)").ok();
     assert_eq!(out, format!("({}, {{'x'}})", 64 << 20));
+    let code = "len(runtime.describe_server('fake')['tools'][-1]['input_schema']['properties']['zeta']['description'])";
+    assert_eq!(run(&bridge, &[], code).ok(), "4096");
     let code = "from mcp.servers.fake import *\nlen(runtime.list_tools_sync('fake')), tool_499.__name__, (await runtime.query_tool_docs('fake', 'tool-499'))['signature']";
     assert_eq!(run(&bridge, &["fake"], code).ok(), "(517, 'tool_499', 'tool_499(zeta?, alpha?: int)')");
     bridge.close();

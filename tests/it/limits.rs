@@ -35,7 +35,7 @@ fn limited(env: &TestEnv) -> BridgeBuilder<'_> {
 /// What `doctor` says of the test's runtime.
 fn held(env: &TestEnv, limit: &str) -> String {
     let output = limited(env).args(&["doctor", "--json"]).command().run(env.guard());
-    let said: Value = serde_json::from_str(&output.ok()).unwrap();
+    let said: Value = serde_json::from_str(&output.diagnosed()).unwrap();
     assert_eq!(said["ready"], true, "{said}");
     assert_eq!(said["runtimes"][0]["kind"], env.runtime().kind.name());
     said["runtimes"][0]["works"]["held"][limit].as_str().unwrap_or_else(|| panic!("{said}")).to_string()

@@ -12,6 +12,7 @@ mod attacks;
 mod clients;
 mod command_line;
 mod detection;
+mod doctor;
 mod drift;
 mod execution;
 mod fakes;
@@ -19,16 +20,19 @@ mod guardian;
 mod house;
 mod image_store;
 mod images;
+mod in_container;
 mod interrupts;
 mod leaks;
 mod lending;
 mod lifecycle;
 mod limits;
 mod losses;
+mod machine;
 mod mcp;
 mod output;
 mod real_servers;
 mod recipes;
+mod remote;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -45,6 +49,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     clients::register,
     command_line::register,
     detection::register,
+    doctor::register,
     drift::register,
     execution::register,
     fakes::register,
@@ -52,16 +57,19 @@ const TOPICS: &[fn(&mut Suite)] = &[
     house::register,
     image_store::register,
     images::register,
+    in_container::register,
     interrupts::register,
     leaks::register,
     lending::register,
     lifecycle::register,
     limits::register,
     losses::register,
+    machine::register,
     mcp::register,
     output::register,
     real_servers::register,
     recipes::register,
+    remote::register,
     saved_tools::register,
     servers::register,
     sessions::register,

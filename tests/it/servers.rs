@@ -23,6 +23,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_tool_that_fails_and_a_server_that_fails_are_told_apart,
             what_is_wrong_with_a_call_is_told_before_it,
             tools_are_found_without_starting_their_server_again,
+            a_server_that_fails_is_not_tried_by_every_search,
             a_server_is_asked_anew,
             servers_end_with_a_bridge_that_is_killed,
         ],
@@ -134,6 +135,22 @@ fn tools_are_found_without_starting_their_server_again(env: &TestEnv) {
     );
     let unknown = bridge(env, &server, &["tools", "show", "my-fake.tool"]).run(env.guard());
     assert!(unknown.code() == Some(2) && unknown.stderr.contains("did you mean 'tool-0'?"), "{unknown}");
+}
+
+fn a_server_that_fails_is_not_tried_by_every_search(env: &TestEnv) {
+    let starts = env.folder("home").join("starts");
+    let server = ["--fail-starts", "1", "--starts", starts.to_str().unwrap()];
+    for _ in 0..2 {
+        let search = bridge(env, &server, &["tools", "search", "echo"]).run(env.guard());
+        assert_eq!((search.code(), search.stdout.as_str()), (Some(0), "nothing fits\n"), "{search}");
+        let told =
+            search.stderr.contains("not this time") && search.stderr.contains("servers refresh my-fake");
+        assert!(told, "{search}");
+    }
+    assert_eq!(fs::read_to_string(&starts).unwrap(), "start\n");
+    bridge(env, &server, &["servers", "refresh", "my-fake"]).run(env.guard()).ok();
+    let found = bridge(env, &server, &["tools", "search", "echo", "--limit", "1"]).run(env.guard());
+    assert!(found.stdout.starts_with("my_fake.echo(") && found.stderr.is_empty(), "{found}");
 }
 
 fn a_server_is_asked_anew(env: &TestEnv) {

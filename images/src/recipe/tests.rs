@@ -8,7 +8,7 @@ use crate::name::ImageName;
 use crate::platform::Platform;
 use crate::unpack::archive::Archive;
 
-const GO_ON: AtomicBool = AtomicBool::new(false);
+static GO_ON: AtomicBool = AtomicBool::new(false);
 
 fn write(folder: &Path, name: &str, content: &str, mode: u32) {
     let path = folder.join(name);

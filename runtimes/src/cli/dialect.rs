@@ -5,21 +5,37 @@ use crate::spec::SandboxSpec;
 
 use super::{EngineInfo, messages};
 
+/// Variables that may hold credentials of a proxy.
+const PROXIES: &[&str] = &[
+    "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "ALL_PROXY",
+    "all_proxy", "NO_PROXY", "no_proxy",
+];
+
 /// One engine's row.
 #[derive(Debug)]
 pub(super) struct Dialect {
+    /// Asks the client where the engine of a connection listens, the connection being the last word.
+    pub(super) tells_endpoint: Option<&'static [&'static str]>,
+    /// How the client is told which of the engines that it knows it shall talk to.
+    pub(super) selects_engine: &'static str,
     /// `run --rootfs DIR`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#rootfs>.
     pub(super) starts_folders: bool,
     /// Whether a tmpfs may be given an owner and a number of files; podman knows neither option.
     pub(super) owns_tmpfs: bool,
+    /// Whether `/dev/shm` has to be asked for: podman 5 makes it read-only together with the other places that
+    /// `--read-only-tmpfs=false` takes away.
+    pub(super) asks_for_shm: bool,
     /// `--security-opt=mask=PATH`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#security-opt-option>.
     pub(super) masks_paths: bool,
     /// Whether the client reads the seccomp profile and sends its content; else the engine reads its own disk.
     pub(super) sends_profile: bool,
     /// Flags that keep the user's configuration out of the sandbox, or save work that nobody needs.
-    pub(super) hermetic_flags: &'static [&'static str],
-    /// Variables set to nothing because the client would fill them from its configuration.
-    emptied_variables: &'static [&'static str],
+    hermetic_flags: &'static [&'static str],
+    /// Likewise, which a client of an engine elsewhere does not know.
+    local_flags: &'static [&'static str],
+    /// Whether proxy variables have to be set to nothing, where the engine is here and where it is elsewhere, because
+    /// the client or the engine would fill them from its configuration.
+    empties_proxies: (bool, bool),
     /// More options of a `--volume`.
     pub(super) bind_options: &'static str,
     /// Files of `/etc` over which it mounts its own, whatever the root is.
@@ -31,19 +47,26 @@ pub(super) struct Dialect {
 }
 
 static PODMAN: Dialect = Dialect {
+    // Its own `info` says whether the engine is remote.
+    tells_endpoint: None,
+    selects_engine: "--connection",
     starts_folders: true,
     owns_tmpfs: false,
+    asks_for_shm: true,
     masks_paths: true,
     sends_profile: false,
     hermetic_flags: &[
-        // Proxy variables may hold credentials: https://docs.podman.io/en/latest/markdown/podman-run.1.html#http-proxy
-        "--http-proxy=false", "--env-host=false",
         // No tmpfs on /run and /var/tmp: the writable places are listed.
         "--read-only-tmpfs=false",
         // Output goes to us alone; a copy in a log would grow without bound.
         "--log-driver=none", "--no-healthcheck", "--no-hosts", "--stop-signal=KILL", "--systemd=false",
     ],
-    emptied_variables: &[],
+    local_flags: &[
+        // Proxy variables may hold credentials: https://docs.podman.io/en/latest/markdown/podman-run.1.html#http-proxy
+        // A remote 4.3.1 knows neither flag, 5.8 the first.
+        "--http-proxy=false", "--env-host=false",
+    ],
+    empties_proxies: (false, true),
     bind_options: ",nosuid,nodev,rbind",
     mounts_in_etc: &[],
     remove: &["rm", "--force", "--ignore", "--time=0", "--volumes"],
@@ -51,8 +74,11 @@ static PODMAN: Dialect = Dialect {
 };
 
 static DOCKER: Dialect = Dialect {
+    tells_endpoint: Some(&["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]),
+    selects_engine: "--context",
     starts_folders: false,
     owns_tmpfs: true,
+    asks_for_shm: false,
     masks_paths: false,
     sends_profile: true,
     hermetic_flags: &[
@@ -61,11 +87,9 @@ static DOCKER: Dialect = Dialect {
         // given: an address that nobody has (https://www.rfc-editor.org/rfc/rfc5737) and no domain.
         "--dns=192.0.2.1", "--dns-search=.",
     ],
+    local_flags: &[],
     // https://docs.docker.com/engine/cli/proxy/: taken from ~/.docker/config.json unless they are given.
-    emptied_variables: &[
-        "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "ALL_PROXY",
-        "all_proxy", "NO_PROXY", "no_proxy",
-    ],
+    empties_proxies: (true, true),
     bind_options: "",
     mounts_in_etc: &["hosts", "hostname", "resolv.conf"],
     remove: &["rm", "--force", "--volumes"],
@@ -80,9 +104,20 @@ impl Dialect {
         }
     }
 
+    /// The flags that keep configuration out.
+    pub(super) fn flags(&self, remote: bool) -> impl Iterator<Item = &'static str> {
+        let local = if remote { &[] } else { self.local_flags };
+        local.iter().chain(self.hermetic_flags).copied()
+    }
+
     /// The variables of the sandbox as this engine has to be told.
-    pub(super) fn environment<'a>(&self, spec: &'a SandboxSpec) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let emptied = self.emptied_variables.iter().map(|&name| (name, ""));
+    pub(super) fn environment<'a>(
+        &self,
+        spec: &'a SandboxSpec,
+        remote: bool,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let empties = if remote { self.empties_proxies.1 } else { self.empties_proxies.0 };
+        let emptied = PROXIES.iter().filter(move |_| empties).map(|&name| (name, ""));
         emptied.chain(spec.env.iter().map(|(key, value)| (key.as_str(), value.as_str())))
     }
 }

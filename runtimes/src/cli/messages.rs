@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::EngineInfo;
 use crate::exec;
+use crate::machine::parse_unreachable;
 use crate::oci;
 use crate::refusal::Refusal;
 
@@ -11,20 +12,31 @@ use crate::refusal::Refusal;
 ///
 /// - docker 20.10: ``Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?``
 /// - docker 28: ``permission denied while trying to connect to the Docker daemon socket``
-/// - podman 4.3 (remote): ``Cannot connect to Podman. Please verify your connection to the Linux system``
 /// - docker 20.10: ``Unable to find image 'x:latest' locally``, ``No such image: x:latest``
 /// - podman 4.3: ``Error: x: image not known``, ``short-name "x" did not resolve to an alias``
 /// - docker: ``exec: "python3": executable file not found in $PATH: unknown.``
+/// - podman 4.3.1: ``failed to resolve active destination: "x" service destination not found``
+/// - podman 5.8.6: ``read cli flags: connection "x" not found``
+/// - docker 20.10: ``unable to resolve docker endpoint: context "x" does not exist``
+/// - podman without its machine or its service: see [`parse_unreachable`]
+/// - docker 20.10 without the certificate: ``Error response from daemon: Client sent an HTTP request to an HTTPS server.``
+/// - docker 20.10 over ssh: ``error during connect: Get "http://docker.example.com/v1.24/info": command [ssh -l …``
 pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     let has = |needle: &str| text.contains(needle);
     let message = || exec::tail(text.as_bytes());
     if has("Cannot connect to the Docker daemon")
         || has("trying to connect to the Docker daemon")
-        || has("Cannot connect to Podman")
-        || has("unable to connect to Podman")
+        || parse_unreachable(text).is_some()
         || has("docker.sock: connect: permission denied")
+        || has("error during connect: ")
+        || has("Client sent an HTTP request to an HTTPS server")
     {
         Some(Refusal::DaemonUnreachable { message: message() })
+    } else if has("service destination not found")
+        || (has("read cli flags: connection ") && has(" not found"))
+        || has("unable to resolve docker endpoint")
+    {
+        Some(Refusal::UnknownConnection { message: message() })
     } else if let Some(image) = parse_missing_image(text) {
         Some(Refusal::ImageMissing { image, message: message() })
     } else {
@@ -59,6 +71,8 @@ pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
     #[derive(Deserialize)]
     struct Info {
         host: Host,
+        #[serde(default)]
+        store: Store,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -69,16 +83,48 @@ pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
         #[serde(default)]
         service_is_remote: bool,
         security: Security,
+        #[serde(default)]
+        cpus: u32,
+        #[serde(default)]
+        hostname: String,
+        #[serde(default)]
+        kernel: String,
+        #[serde(default)]
+        distribution: Distribution,
+    }
+    #[derive(Deserialize, Default)]
+    struct Distribution {
+        #[serde(default)]
+        distribution: String,
+        #[serde(default)]
+        version: String,
+    }
+    #[derive(Deserialize, Default)]
+    struct Store {
+        #[serde(rename = "containerStore", default)]
+        containers: Containers,
+    }
+    #[derive(Deserialize, Default)]
+    struct Containers {
+        #[serde(default)]
+        running: u32,
     }
     #[derive(Deserialize)]
     struct Security {
         rootless: bool,
     }
-    let Info { host } = serde_json::from_slice(stdout).ok()?;
+    let Info { host, store } = serde_json::from_slice(stdout).ok()?;
     let controllers = host.cgroup_controllers.unwrap_or_default();
     let delegated = ["memory", "pids"].iter().all(|name| controllers.iter().any(|c| c == name));
     let limits = delegated && !(host.security.rootless && host.cgroup_version == "v1");
-    Some(EngineInfo { limits, remote: host.service_is_remote })
+    Some(EngineInfo {
+        limits,
+        remote: host.service_is_remote,
+        cpus: host.cpus,
+        running: store.containers.running,
+        host: (host.hostname, host.kernel),
+        system: format!("{} {}", host.distribution.distribution, host.distribution.version),
+    })
 }
 
 /// `docker info --format '{{json .}}'`: <https://docs.docker.com/reference/api/engine/> (`SystemInfo`). The client ends
@@ -91,6 +137,16 @@ pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
         id: String,
         memory_limit: bool,
         pids_limit: bool,
+        #[serde(rename = "NCPU", default)]
+        cpus: u32,
+        #[serde(default)]
+        containers_running: u32,
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        kernel_version: String,
+        #[serde(default)]
+        operating_system: String,
         #[serde(default)]
         server_errors: Option<Vec<String>>,
     }
@@ -98,7 +154,14 @@ pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
     if info.id.is_empty() || info.server_errors.is_some_and(|errors| !errors.is_empty()) {
         return None;
     }
-    Some(EngineInfo { limits: info.memory_limit && info.pids_limit, remote: false })
+    Some(EngineInfo {
+        limits: info.memory_limit && info.pids_limit,
+        remote: false,
+        cpus: info.cpus,
+        running: info.containers_running,
+        host: (info.name, info.kernel_version),
+        system: info.operating_system,
+    })
 }
 
 /// `image inspect`: the id and the environment of the first image.
@@ -162,7 +225,9 @@ mod tests {
     fn a_docker_client_without_a_daemon_is_no_engine() {
         let dead = br#"{"ID":"","MemoryLimit":false,"PidsLimit":false,"ServerErrors":["Cannot connect"]}"#;
         assert_eq!(parse_docker_info(dead), None);
-        let live = br#"{"ID":"X","MemoryLimit":true,"PidsLimit":true}"#;
-        assert_eq!(parse_docker_info(live), Some(EngineInfo { limits: true, remote: false }));
+        let live =
+            br#"{"ID":"X","MemoryLimit":true,"PidsLimit":true,"NCPU":2,"ContainersRunning":3,"Name":"box"}"#;
+        let info = parse_docker_info(live).unwrap();
+        assert_eq!((info.limits, info.cpus, info.running, info.host.0.as_str()), (true, 2, 3, "box"));
     }
 }

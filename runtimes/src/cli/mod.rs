@@ -49,8 +49,16 @@ pub struct CliDriver {
 pub(crate) struct EngineInfo {
     /// Whether it can keep memory and pids limits in control groups.
     pub(crate) limits: bool,
-    /// Whether it runs on another machine.
+    /// Whether it says of itself that it runs on another machine.
     pub(crate) remote: bool,
+    /// Its machine's processors.
+    pub(crate) cpus: u32,
+    /// Containers that run there, whoever's they are.
+    pub(crate) running: u32,
+    /// Its machine's name and kernel.
+    pub(crate) host: (String, String),
+    /// The system that it runs in, in its own words.
+    pub(crate) system: String,
 }
 
 impl CliDriver {
@@ -66,9 +74,18 @@ impl CliDriver {
         Dialect::of(self.id.kind)
     }
 
+    /// The program, and which engine it means.
+    fn engine_itself(&self) -> CommandLine {
+        CommandLine::new(&self.id.program).env(self.id.address.environment(self.id.kind))
+    }
+
     /// The program with its global options.
-    fn engine(&self) -> CommandLine {
-        let command = CommandLine::new(&self.id.program);
+    pub(crate) fn engine(&self) -> CommandLine {
+        let command = self.engine_itself();
+        let command = match &self.id.address.connection {
+            Some(connection) => command.arg(self.dialect().selects_engine).arg(connection),
+            None => command,
+        };
         match &self.id.oci_runtime {
             Some(path) => command.arg("--runtime").arg(path),
             None => command,
@@ -88,15 +105,21 @@ impl CliDriver {
         if let Some(root) = &mut root {
             root.ensure_files("/etc", dialect.mounts_in_etc)?;
         }
-        let profile = instance.file("seccomp.json");
+        // An engine elsewhere reads it where both of us can.
+        let profile = match &self.id.shared {
+            Some(folder) => folder.join(".codebridge/seccomp.json"),
+            None => instance.file("seccomp.json"),
+        };
         let text =
             serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
         let mut args: Vec<String> =
             ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
-        args.extend(dialect.hermetic_flags.iter().map(ToString::to_string));
+        args.extend(dialect.flags(self.id.remote).map(String::from));
         args.extend(self.constraints(spec, &profile));
         args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
-        args.extend(dialect.environment(spec).map(|(key, value)| format!("--env={key}={value}")));
+        args.extend(
+            dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
+        );
         if let Some(bind) = root.iter().flat_map(|root| &root.binds).find(|bind| !is_plain(&bind.source)) {
             tracing::debug!(path = %bind.source.display(), "cannot be a volume");
             return Err(PlanError::UnsupportedRoot {
@@ -146,7 +169,7 @@ impl CliDriver {
     fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
         let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
         let rlimits = rlimits::of(spec, unmanaged);
-        let profile_reaches_engine = !self.id.remote || self.dialect().sends_profile;
+
         let mut args = vec![
             "--network=none".to_string(),
             "--read-only".into(),
@@ -164,7 +187,7 @@ impl CliDriver {
             "--ulimit=msgqueue=0:0".into(),
         ];
         args.extend(rlimits.processes.map(|count| format!("--ulimit=nproc={count}:{count}")));
-        if profile_reaches_engine {
+        if self.profile_arrives() {
             args.push(format!("--security-opt=seccomp={}", profile.display()));
         }
         args.extend(spec.tmpfs.iter().map(|tmpfs| {
@@ -177,8 +200,11 @@ impl CliDriver {
             }
             option
         }));
-        if self.dialect().masks_paths && !self.id.remote && oci::cgroup_v1() {
-            // crun mounts the controllers on a tmpfs that anybody may write to.
+        if self.dialect().asks_for_shm {
+            args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
+        }
+        if self.dialect().masks_paths && (self.id.remote || oci::cgroup_v1()) {
+            // crun mounts the controllers on a tmpfs that anybody may write to. Elsewhere they may be of that kind as well.
             args.push("--security-opt=mask=/sys/fs/cgroup".into());
         }
         if unmanaged {
@@ -193,6 +219,11 @@ impl CliDriver {
         }
         args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
+    }
+
+    /// Whether the sandbox gets our own seccomp profile; else it has the engine's.
+    pub(crate) fn profile_arrives(&self) -> bool {
+        !self.id.remote || self.dialect().sends_profile || self.id.shared.is_some()
     }
 
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {
@@ -273,12 +304,34 @@ impl CliDriver {
     }
 
     /// What the engine says of itself; the answer to "does it work at all".
-    pub(crate) async fn info(&self) -> Result<Finished, ExecError> {
-        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), COMMAND_LIMIT).await
+    pub(crate) async fn info(&self, limit: Duration) -> Result<Finished, ExecError> {
+        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit.min(COMMAND_LIMIT)).await
     }
 
     pub(crate) fn parse_info(&self, stdout: &[u8]) -> Option<EngineInfo> {
         (self.dialect().parse_info)(stdout)
+    }
+
+    /// Where the engine listens, for a client that knows several: a URL.
+    pub(crate) async fn endpoint(&self) -> Option<String> {
+        let command = self.engine_itself().args(self.dialect().tells_endpoint?);
+        let command = command.args(self.id.address.connection.as_deref());
+        let done = exec::run(command, COMMAND_LIMIT).await.ok()?.success().ok()?;
+        Some(String::from_utf8_lossy(&done.stdout).trim().to_string()).filter(|url| !url.is_empty())
+    }
+
+    /// Whether no folder of this machine is one of the engine's.
+    pub(crate) async fn is_remote(&self, info: &EngineInfo) -> bool {
+        if info.remote || self.dialect().tells_endpoint.is_none() {
+            return info.remote;
+        }
+        // A socket of this machine may be the end of a tunnel, or belong to an engine in a virtual machine or outside of
+        // the container that we are in.
+        let local = self.endpoint().await.is_none_or(|url| url.starts_with("unix:"));
+        let here = rustix::system::uname();
+        let same_host = info.host.0.as_bytes() == here.nodename().to_bytes()
+            && info.host.1.as_bytes() == here.release().to_bytes();
+        !(local && same_host)
     }
 
     pub(crate) async fn reclaim(&self, name: &SandboxName) -> Result<(), ReclaimError> {

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::Choice;
+use crate::address::{Address, Target};
 use crate::driver::RuntimeKind;
 use crate::exec;
 use crate::refusal::Refusal;
@@ -21,7 +22,7 @@ use crate::state::{read_json, write_json};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setback {
     /// Which runtime.
-    pub runtime: RuntimeKind,
+    pub runtime: Target,
     /// Why.
     pub refusal: Refusal,
     /// Seconds since 1970.
@@ -63,7 +64,7 @@ impl Cache {
 
     pub(super) fn write(&self, choice: &Choice, age: Duration) {
         // What works again is no setback any more.
-        let setback = self.setback().filter(|setback| setback.runtime != choice.runtime.kind);
+        let setback = self.setback().filter(|setback| setback.runtime != choice.runtime.target());
         self.store(&Entry {
             key: self.key(),
             expires: now() + age.as_secs(),
@@ -73,7 +74,7 @@ impl Cache {
     }
 
     pub(super) fn drop_choice(&self, choice: &Choice, refusal: &Refusal) {
-        let setback = Setback { runtime: choice.runtime.kind, refusal: refusal.clone(), when: now() };
+        let setback = Setback { runtime: choice.runtime.target(), refusal: refusal.clone(), when: now() };
         self.store(&Entry { key: self.key(), expires: 0, choice: None, setback: Some(setback) });
     }
 
@@ -99,8 +100,7 @@ impl Cache {
         let uid = rustix::process::getuid().as_raw();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let programs = RuntimeKind::ALL.map(|kind| program_stamp(kind.program_name()));
-        let engines = ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "CONTAINER_CONNECTION"];
-        let engines = engines.map(|name| std::env::var(name).unwrap_or_default());
+        let engines = RuntimeKind::ALL.map(|kind| Address::of(&kind.into()).variables);
         let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
         format!(
             "{} {uid} {} {programs:?} {engines:?} {hybrid} {}",

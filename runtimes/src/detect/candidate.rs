@@ -8,9 +8,11 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Probe, RootProvider};
+use crate::address::Target;
 use crate::cli::{CliDriver, EngineInfo};
 use crate::driver::{AnyDriver, CgroupMode, End, LaunchError, PlanError, RuntimeId, RuntimeKind};
 use crate::exec::{self, CommandLine, ExecError};
+use crate::machine::Machines;
 use crate::refusal::Refusal;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
@@ -20,17 +22,27 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// More than any expected output.
 const OUTPUT_LIMIT: u64 = 4096;
 
+/// What a candidate is tried with.
+pub(super) struct Trial<'a, P> {
+    pub(super) machines: &'a Machines,
+    pub(super) probe: &'a Probe,
+    pub(super) provider: &'a P,
+    pub(super) instance: &'a Arc<Instance>,
+    pub(super) stop: &'a CancellationToken,
+}
+
 #[derive(Debug)]
 pub(super) struct Candidate {
-    pub(super) kind: RuntimeKind,
+    pub(super) target: Target,
     pub(super) program: Option<PathBuf>,
     /// What the engine said of itself, asked once.
     pub(super) engine: Option<Result<EngineInfo, Refusal>>,
 }
 
 impl Candidate {
-    pub(super) fn in_path(kind: RuntimeKind) -> Self {
-        Self { kind, program: exec::find_program(Path::new(kind.program_name())), engine: None }
+    pub(super) fn in_path(target: Target) -> Self {
+        let program = exec::find_program(Path::new(target.kind.program_name()));
+        Self { target, program, engine: None }
     }
 
     /// The first line of `--version`.
@@ -44,17 +56,21 @@ impl Candidate {
     pub(super) async fn probe<P: RootProvider>(
         &mut self,
         asked: &RootFs,
-        probe: &Probe,
-        provider: &P,
-        instance: &Arc<Instance>,
-        stop: &CancellationToken,
+        trial: &Trial<'_, P>,
     ) -> Result<Choice, Refusal> {
+        let Trial { machines, probe, provider, instance, stop } = trial;
         let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
         let mut last = None;
         // Commands that ask or pull leave nothing behind: they can be given up in the middle.
         let asking = async {
-            let ways = self.ways(&program).await?;
-            let root = self.root(asked, provider, &ways[0]).await?;
+            let mut ways = self.ways(&program, trial).await?;
+            let root = self.root(asked, *provider, &ways[0]).await?;
+            if let (AnyDriver::Cli(driver), RootFs::Image(image)) = (AnyDriver::new(ways[0].clone()), &root.0)
+                && !driver.profile_arrives()
+            {
+                let shared = machines.shares.look(&driver, image, instance).await;
+                ways.iter_mut().for_each(|way| way.shared.clone_from(&shared));
+            }
             Ok((ways, root))
         };
         let (mut ways, (root, env)) = tokio::select! {
@@ -74,7 +90,10 @@ impl Candidate {
                 }
                 Err(refusal) => {
                     ways.extend(other_ways(&runtime, &refusal));
-                    last.get_or_insert(refusal);
+                    match &last {
+                        Some(before) if !refusal.says_more_than(before) => {}
+                        _ => last = Some(refusal),
+                    }
                 }
             }
         }
@@ -82,32 +101,29 @@ impl Candidate {
     }
 
     /// How this runtime may be driven on this host, best first; at least one.
-    async fn ways(&mut self, program: &Path) -> Result<Vec<RuntimeId>, Refusal> {
-        let way = |cgroups| RuntimeId {
-            kind: self.kind,
-            program: program.into(),
-            cgroups,
-            oci_runtime: None,
-            remote: false,
-        };
-        match self.kind {
+    async fn ways<P: RootProvider>(
+        &mut self,
+        program: &Path,
+        trial: &Trial<'_, P>,
+    ) -> Result<Vec<RuntimeId>, Refusal> {
+        let way = |cgroups| RuntimeId::at(&self.target, program, cgroups);
+        match self.target.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => {
                 let mut id = way(CgroupMode::Direct);
                 if self.engine.is_none() {
-                    self.engine = Some(ask_engine(&CliDriver::new(id.clone())).await);
+                    self.engine = Some(ask_with_machine(&id, trial).await);
                 }
                 let info = self.engine.clone().unwrap_or(Err(Refusal::NotInstalled));
-                let info = match (info, self.kind) {
+                let info = match (info, self.target.kind) {
                     // podman on a hybrid host answers once it is told to use another low-level runtime.
                     (Err(Refusal::HybridCgroups), RuntimeKind::Podman) => {
                         id.oci_runtime =
                             Some(exec::find_program(Path::new("runc")).ok_or(Refusal::HybridCgroups)?);
-                        let again = ask_engine(&CliDriver::new(id.clone())).await;
-                        again?
+                        ask_engine(&CliDriver::new(id.clone()), ASK_LIMIT).await?
                     }
                     (info, _) => info?,
                 };
-                id.remote = info.remote;
+                id.remote = CliDriver::new(id.clone()).is_remote(&info).await;
                 if !info.limits {
                     id.cgroups = CgroupMode::Unmanaged;
                 }
@@ -138,6 +154,10 @@ impl Candidate {
             Ok((RootFs::Directory(provided.directory), with_path(provided.env)))
         };
         match (asked, AnyDriver::new(runtime.clone())) {
+            (RootFs::Directory(_) | RootFs::Host, _) if runtime.remote => {
+                let message = "it is on this machine, and the engine runs on another".into();
+                Err(Refusal::RootElsewhere { message })
+            }
             (RootFs::Directory(_) | RootFs::Host, _) => Ok((asked.clone(), with_path(Vec::new()))),
             (RootFs::Image(reference), AnyDriver::Cli(driver)) => {
                 let name = ensure_image(&driver, reference).await?;
@@ -151,9 +171,8 @@ impl Candidate {
                     return Ok((RootFs::Image(name.ok_or_else(missing)?), Vec::new()));
                 }
                 if runtime.remote {
-                    let message = "it is on this machine, and the engine runs on another: crun and runc, or a \
-                                   podman or docker of this machine, can use it";
-                    return Err(Refusal::ImageMissing { image: source.clone(), message: message.into() });
+                    let message = "it is on this machine, and the engine runs on another".into();
+                    return Err(Refusal::RootElsewhere { message });
                 }
                 unpack(source).await
             }
@@ -186,8 +205,29 @@ fn other_ways(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
     Some(RuntimeId { oci_runtime: Some(runc), ..runtime.clone() })
 }
 
-async fn ask_engine(driver: &CliDriver) -> Result<EngineInfo, Refusal> {
-    let done = driver.info().await.map_err(|error| refusal_of(&error))?;
+/// Asks an engine; where podman needs a machine for it, that is brought up first.
+async fn ask_with_machine<P: RootProvider>(
+    id: &RuntimeId,
+    trial: &Trial<'_, P>,
+) -> Result<EngineInfo, Refusal> {
+    let driver = CliDriver::new(id.clone());
+    let refusal = match ask_engine(&driver, ASK_LIMIT).await {
+        Ok(info) => return Ok(info),
+        Err(refusal) => refusal,
+    };
+    let announce = |text: &str| trial.provider.announce(text);
+    match trial.machines.ensure(&driver, &refusal, trial.instance, &announce).await {
+        None => Err(refusal),
+        Some(Err(refusal)) => Err(refusal),
+        Some(Ok(())) => ask_engine(&driver, ASK_LIMIT).await,
+    }
+}
+
+/// An engine that has not answered by then is taken for one that does not.
+const ASK_LIMIT: Duration = Duration::from_secs(20);
+
+pub(super) async fn ask_engine(driver: &CliDriver, limit: Duration) -> Result<EngineInfo, Refusal> {
+    let done = driver.info(limit).await.map_err(|error| refusal_of(&error))?;
     match driver.parse_info(&done.stdout) {
         Some(info) if done.status.success() => Ok(info),
         _ => {

@@ -1,34 +1,41 @@
 //! Which runtime is used: the first one that really ran a probe sandbox.
 //!
 //! Nothing is looked at before the first execution. `candidate` tries one runtime with one root, `cache` keeps a good
-//! choice on disk between runs, this file chooses among them.
+//! choice on disk between runs, `fleet` spreads sandboxes over several engines, this file chooses among the rest.
 
 mod cache;
 mod candidate;
+mod fleet;
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{HeldLimits, RuntimeId, RuntimeKind};
+use crate::address::Target;
+use crate::driver::{AnyDriver, HeldLimits, RuntimeId, RuntimeKind};
 use crate::exec;
+use crate::machine::{MachinePolicy, MachineReport, Machines, ShareReport};
 use crate::refusal::Refusal;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
 
 use cache::Cache;
 pub use cache::Setback;
-use candidate::Candidate;
+use candidate::{Candidate, Trial};
+use fleet::Fleet;
 
 /// A good choice is believed this long, one that had to make do with another root not quite so long.
 const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
+
+/// An engine that comes and goes is looked for this often in this time.
+const ABSENCES: (u32, Duration) = (3, Duration::from_secs(10));
 
 /// Which runtime the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,7 +43,9 @@ pub enum RuntimeChoice {
     /// The first that works.
     Auto,
     /// This one, found in PATH.
-    Kind(RuntimeKind),
+    Named(Target),
+    /// Each of these for a part of the sandboxes.
+    Several(Vec<Target>),
     /// This program.
     Program(PathBuf),
 }
@@ -48,6 +57,9 @@ pub trait RootProvider: Send + Sync {
 
     /// The image as it is known now without asking anybody who takes time; None when only [`Self::root`] can tell.
     fn known_root(&self, reference: &str) -> impl Future<Output = Option<ProvidedRoot>> + Send;
+
+    /// Something slow has begun, in a line for whoever waits.
+    fn announce(&self, line: &str);
 }
 
 /// An unpacked image.
@@ -92,15 +104,29 @@ pub struct Choice {
 pub struct ProbeReport {
     /// Which runtime.
     pub kind: RuntimeKind,
+    /// Which of its engines, when one was named.
+    pub connection: Option<String>,
     /// Where its program is.
     pub program: Option<PathBuf>,
     /// The first line of its `--version`.
     pub version: Option<String>,
     /// The root it was tried with.
+    #[serde(serialize_with = "as_text")]
     pub root: RootFs,
     /// What works, or why nothing does.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// The machine that its engine is in, when it is in one.
+    pub machine: Option<MachineReport>,
+    /// Whether an engine elsewhere sees the folder that it should; None for engines that are here.
+    pub share: Option<ShareReport>,
+    /// Whether sandboxes get the bridge's own seccomp profile, when it works.
+    pub own_profile: Option<bool>,
+}
+
+/// A root as one would name it.
+fn as_text<S: serde::Serializer>(root: &RootFs, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(root)
 }
 
 /// The end of a probe.
@@ -118,7 +144,7 @@ pub enum Verdict {
 #[error("{}", self.text())]
 pub struct NothingWorks {
     /// Every runtime that was tried, with each root, and why it was refused.
-    pub tried: Vec<(RuntimeKind, RootFs, Refusal)>,
+    pub tried: Vec<(Target, RootFs, Refusal)>,
 }
 
 impl NothingWorks {
@@ -132,8 +158,8 @@ impl NothingWorks {
         let mut text =
             String::from(if lacks_image { "no image to run" } else { "no container runtime works" });
         let mut hints = Vec::new();
-        for (kind, root, refusal) in &self.tried {
-            text.push_str(&format!("\n  {kind} with {root}: {refusal}"));
+        for (target, root, refusal) in &self.tried {
+            text.push_str(&format!("\n  {target} with {root}: {refusal}"));
             // With an image missing, what to install is not the question.
             if (!lacks_image || refusal.is_image()) && !hints.contains(&refusal.hint()) {
                 hints.push(refusal.hint());
@@ -153,15 +179,30 @@ pub struct Detector {
     roots: Vec<RootFs>,
     cache: Cache,
     state: Mutex<State>,
+    fleet: Option<Fleet>,
+    machines: Machines,
 }
 
 #[derive(Debug, Default)]
 struct State {
     chosen: Option<Choice>,
+    /// How often lately what had been chosen was gone at a launch, and since when this is counted.
+    absences: (u32, Option<Instant>),
     /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
     from_cache: bool,
     /// What failed to launch in this process although its probe had run.
-    set_aside: HashMap<RuntimeKind, Refusal>,
+    set_aside: HashMap<Target, Refusal>,
+}
+
+impl State {
+    fn may_look_again(&mut self) -> bool {
+        let (count, since) = &mut self.absences;
+        if since.is_none_or(|since| since.elapsed() > ABSENCES.1) {
+            (*count, *since) = (0, Some(Instant::now()));
+        }
+        *count += 1;
+        *count <= ABSENCES.0
+    }
 }
 
 /// A remembered choice with the image as it is now: its name may stand for another one since.
@@ -177,10 +218,20 @@ async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -
 
 impl Detector {
     /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
-    pub fn new(choice: RuntimeChoice, roots: Vec<RootFs>, cache_dir: Option<PathBuf>) -> Self {
-        let key = (&choice, &roots);
-        let cache = Cache::new(cache_dir, serde_json::to_string(&key).unwrap_or_default());
-        Self { choice, roots, cache, state: Mutex::default() }
+    pub fn new(
+        choice: RuntimeChoice,
+        roots: Vec<RootFs>,
+        machines: MachinePolicy,
+        cache_dir: Option<PathBuf>,
+    ) -> Self {
+        let key = serde_json::to_string(&(&choice, &roots, &machines.share)).unwrap_or_default();
+        let machines = Machines::new(machines, cache_dir.clone());
+        let cache = Cache::new(cache_dir, key);
+        let fleet = match &choice {
+            RuntimeChoice::Several(targets) => Some(Fleet::new(targets, &roots)),
+            _ => None,
+        };
+        Self { choice, roots, cache, state: Mutex::default(), fleet, machines }
     }
 
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
@@ -193,6 +244,11 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
+        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
+        if let Some(fleet) = &self.fleet {
+            let _in_use = self.machines.use_engines().await;
+            return fleet.choose(&trial).await;
+        }
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
             return Ok(choice.clone());
@@ -204,16 +260,20 @@ impl Detector {
                 choice = with_root_of_today(choice.clone(), provider) => choice,
                 () = stop.cancelled() => choice,
             };
+            self.machines.adopt(&choice.runtime, instance);
             state.chosen = Some(choice.clone());
             state.from_cache = true;
             return Ok(choice);
         }
-        let found = self.search(probe, provider, instance, stop, &state.set_aside).await;
+        let in_use = self.machines.use_engines().await;
+        let found = self.search(&trial, &state.set_aside).await;
+        drop(in_use);
         if found.is_err() {
             state.set_aside.clear();
         }
         let choice = found?;
         self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
+        self.machines.adopt(&choice.runtime, instance);
         state.chosen = Some(choice.clone());
         Ok(choice)
     }
@@ -221,18 +281,30 @@ impl Detector {
     /// The choice did not launch: forget it. True when choosing again is worth it: it was only remembered from an earlier
     /// run, or other runtimes may be tried.
     pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
+        if let Some(fleet) = &self.fleet {
+            return fleet.reject(choice, &refusal);
+        }
         let mut state = self.state.lock().await;
         if state.chosen.as_ref() != Some(choice) {
             // Another call has said so already; what is chosen since then may do.
             return true;
         }
         state.chosen = None;
+        if choice.runtime.shared.is_some() {
+            self.machines.shares.forget(&choice.runtime);
+        }
         self.cache.drop_choice(choice, &refusal);
+        // An engine that was there a while ago, or its machine, can be brought up again, or be named as what is missing.
+        if refusal.is_absence() && state.may_look_again() {
+            state.from_cache = false;
+            tracing::info!(runtime = %choice.runtime, %refusal, "what worked a while ago is gone; looking again");
+            return true;
+        }
         if std::mem::take(&mut state.from_cache) {
             tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
             return true;
         }
-        let first_time = state.set_aside.insert(choice.runtime.kind, refusal.clone()).is_none();
+        let first_time = state.set_aside.insert(choice.runtime.target(), refusal.clone()).is_none();
         let another = first_time && self.choice == RuntimeChoice::Auto;
         if another {
             tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
@@ -250,28 +322,25 @@ impl Detector {
 
     async fn search<P: RootProvider>(
         &self,
-        probe: &Probe,
-        provider: &P,
-        instance: &Arc<Instance>,
-        stop: &CancellationToken,
-        set_aside: &HashMap<RuntimeKind, Refusal>,
+        trial: &Trial<'_, P>,
+        set_aside: &HashMap<Target, Refusal>,
     ) -> Result<Choice, NothingWorks> {
         let mut tried = Vec::new();
         let mut candidates = self.candidates();
         for (rank, root) in self.roots.iter().enumerate() {
             for candidate in &mut candidates {
-                let verdict = match set_aside.get(&candidate.kind) {
+                let verdict = match set_aside.get(&candidate.target) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, probe, provider, instance, stop).await,
+                    None => candidate.probe(root, trial).await,
                 };
                 match verdict {
                     Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
                     Err(refusal) => {
-                        tracing::debug!(runtime = %candidate.kind, %root, %refusal, "refused");
-                        if stop.is_cancelled() {
+                        tracing::debug!(runtime = %candidate.target, %root, %refusal, "refused");
+                        if trial.stop.is_cancelled() {
                             return Err(NothingWorks { tried });
                         }
-                        tried.push((candidate.kind, root.clone(), refusal));
+                        tried.push((candidate.target.clone(), root.clone(), refusal));
                     }
                 }
             }
@@ -287,12 +356,16 @@ impl Detector {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
+        // A question is no reason to download a machine.
+        let machines = self.machines.without_making_any();
+        let _in_use = machines.use_engines().await;
+        let trial = Trial { machines: &machines, probe, provider, instance, stop };
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, probe, provider, instance, stop).await {
+                match candidate.probe(root, &trial).await {
                     Ok(choice) => {
                         works = Some(Choice { fallback: rank > 0, ..choice });
                         break;
@@ -308,8 +381,28 @@ impl Detector {
                 (None, Some((root, refusal))) => (root, Verdict::Refused(refusal)),
                 (None, None) => continue,
             };
+            let machine = match (&candidate.program, &candidate.target) {
+                (Some(program), Target { kind: RuntimeKind::Podman, connection: None }) => {
+                    machines.report(program, &verdict).await
+                }
+                _ => None,
+            };
+            let (mut share, mut own_profile) = (None, None);
+            if let Verdict::Works(choice) = &verdict {
+                let driver = AnyDriver::new(choice.runtime.clone());
+                own_profile = Some(driver.has_own_profile());
+                if let (AnyDriver::Cli(driver), RootFs::Image(image), true) =
+                    (&driver, &choice.root, choice.runtime.remote)
+                {
+                    share = machines.shares.report(driver, image, instance).await;
+                }
+            }
             reports.push(ProbeReport {
-                kind: candidate.kind,
+                machine,
+                share,
+                own_profile,
+                kind: candidate.target.kind,
+                connection: candidate.target.connection.clone(),
                 program: candidate.program.clone(),
                 version,
                 root,
@@ -321,13 +414,16 @@ impl Detector {
 
     fn candidates(&self) -> Vec<Candidate> {
         match &self.choice {
-            RuntimeChoice::Auto => RuntimeKind::ALL.into_iter().map(Candidate::in_path).collect(),
-            RuntimeChoice::Kind(kind) => vec![Candidate::in_path(*kind)],
+            RuntimeChoice::Auto => {
+                RuntimeKind::ALL.into_iter().map(Target::from).map(Candidate::in_path).collect()
+            }
+            RuntimeChoice::Named(target) => vec![Candidate::in_path(target.clone())],
+            RuntimeChoice::Several(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
             RuntimeChoice::Program(path) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 // A program of an unknown name is taken for what most of them are: an OCI runtime.
                 let kind = RuntimeKind::of_program(&name).unwrap_or(RuntimeKind::Runc);
-                vec![Candidate { kind, program: exec::find_program(path), engine: None }]
+                vec![Candidate { target: kind.into(), program: exec::find_program(path), engine: None }]
             }
         }
     }

@@ -6,8 +6,12 @@ mod bundle;
 mod cgroup;
 mod idmap;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::driver::{
     CgroupMode, End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
@@ -132,16 +136,38 @@ impl OciDriver {
     pub(crate) async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
         let root = self.state_root(instance);
         if root.join(name.as_str()).exists() {
+            let first = self.first_process(&root, name).await;
             let command = self.runtime(&root).args(["delete", "--force", name.as_str()]);
             exec::run(command, DELETE_LIMIT)
                 .await
                 .map_err(|source| ReclaimError::Command { name: name.clone(), source })?;
+            // They signal it and do not wait: only its end is the end of all others.
+            if let Some(first) = first
+                && !has_ended(first).await
+            {
+                return Err(ReclaimError::StillThere {
+                    name: name.clone(),
+                    what: "its first process".into(),
+                });
+            }
         }
         cgroup::remove_empty(name).await;
         match self.leftovers(name, instance) {
             None => Ok(()),
             Some(what) => Err(ReclaimError::StillThere { name: name.clone(), what }),
         }
+    }
+
+    /// The first process of a container that still has one.
+    async fn first_process(&self, root: &Path, name: &SandboxName) -> Option<OwnedFd> {
+        #[derive(serde::Deserialize)]
+        struct State {
+            pid: i32,
+        }
+        let command = self.runtime(root).args(["state", name.as_str()]);
+        let done = exec::run(command, DELETE_LIMIT).await.ok()?.success().ok()?;
+        let State { pid } = serde_json::from_slice(&done.stdout).ok()?;
+        pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
     }
 
     /// What is left of a sandbox: its state folder, or a control group.
@@ -166,6 +192,15 @@ impl OciDriver {
     }
 }
 
+/// Waits for the end of a process that was killed; false when it does not come.
+async fn has_ended(process: OwnedFd) -> bool {
+    let waited = tokio::task::spawn_blocking(move || {
+        let limit = Timespec { tv_sec: DELETE_LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit))
+    });
+    matches!(waited.await, Ok(Ok(1)))
+}
+
 /// Understands why crun or runc did not start a container. The messages, as captured:
 ///
 /// - crun 1.8.1: ``cgroups in hybrid mode not supported, drop all controllers from cgroupv1 or unmount cgroupv2``
@@ -173,13 +208,23 @@ impl OciDriver {
 /// - runc 1.1.5: ``exec: "python3": executable file not found in $PATH``
 /// - runc 1.1.5: ``error setting rlimits for ready process: … operation not permitted``
 /// - crun: ``setrlimit `RLIMIT_NOFILE`: Operation not permitted``
+/// - in a container of podman, crun 1.8.1: ``mount `proc` to `proc`: Operation not permitted``, podman 4.3.1: ``crun: open
+///   /proc/sys/net/ipv4/ping_group_range: Read-only file system``, runc 1.1.5: ``error mounting "proc" to rootfs at "/proc": …
+///   operation not permitted``, ``unable to apply cgroup configuration: mkdir /sys/fs/cgroup/cpuset/…: read-only file system``
+/// - in a container of docker, crun 1.8.1: ``create keyring `codebridge-…`: Operation not permitted``
 /// - newuidmap 4.13: ``newuidmap: uid range [0-1) -> [100000-100001) not allowed``
 /// - runc 1.1.5: ``failed to create shim task`` never; ``user namespaces … operation not permitted`` in several forms
 pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
     let has = |needle: &str| messages.contains(needle);
     let message = || exec::tail(messages.as_bytes());
+    let denied = has("peration not permitted");
+    let needs = ["mount `proc`", "mounting \"proc\"", "mounting \\\"proc\\\"", "create keyring"];
+    let confined =
+        (denied && needs.into_iter().any(has)) || (has("/proc/sys/") && has("ead-only file system"));
     if has("cgroups in hybrid mode not supported") {
         Some(Refusal::HybridCgroups)
+    } else if confined {
+        Some(Refusal::Confined { message: message() })
     } else if has("not found in $PATH") || has("exec: no command specified") {
         Some(Refusal::ProgramMissing { message: message() })
     } else if has("RLIMIT_") || has("setting rlimits") || has("error setting rlimit") {
@@ -190,7 +235,12 @@ pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
         && (has("Operation not permitted") || has("operation not permitted"))
     {
         Some(Refusal::NoUserNamespaces { message: message() })
-    } else if has("cgroup") && (has("ermission denied") || has("peration not permitted")) {
+    } else if has("cgroup")
+        && (has("ermission denied")
+            || denied
+            || has("ead-only file system")
+            || has("creating cgroup directory"))
+    {
         Some(Refusal::CgroupDenied { message: message() })
     } else if (has("rootfs") || has("mount ")) && has("ermission denied") {
         Some(Refusal::RootUnreachable { message: message() })
@@ -214,6 +264,17 @@ mod tests {
         for text in missing {
             assert!(matches!(parse_refusal(text), Some(Refusal::ProgramMissing { .. })), "{text}");
         }
+        let confined = [
+            "newgidmap: couldn't open process setgroups: Permission denied\nmount `proc` to `proc`: Operation not permitted",
+            "Error: OCI runtime error: crun: open /proc/sys/net/ipv4/ping_group_range: Read-only file system",
+            "error during container init: error mounting \\\"proc\\\" to rootfs at \\\"/proc\\\": mount proc:/proc, flags: 0xe: operation not permitted",
+            "create keyring `codebridge-62ee6b1237-2`: Operation not permitted",
+        ];
+        for text in confined {
+            assert!(matches!(parse_refusal(text), Some(Refusal::Confined { .. })), "{text}");
+        }
+        let groups = "unable to apply cgroup configuration: mkdir /sys/fs/cgroup/cpuset/codebridge-d4c-4: read-only file system";
+        assert!(matches!(parse_refusal(groups), Some(Refusal::CgroupDenied { .. })));
         assert_eq!(parse_refusal("something else"), None);
     }
 }

@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
+use super::failures::Failures;
 use super::keys::Keys;
 use crate::upstream::ToolDoc;
 use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
+use crate::upstream::error::UpstreamError;
 use crate::upstream::pool::{Listener, Listing};
 
 /// Keeps what servers say of their tools.
@@ -15,6 +17,7 @@ use crate::upstream::pool::{Listener, Listing};
 pub(in crate::upstream) struct Keeper {
     catalog: Catalog,
     keys: Keys,
+    failures: Failures,
     /// The servers of the last snapshot, with their keys.
     listed: Mutex<Option<Keyed>>,
     tasks: TaskTracker,
@@ -30,9 +33,16 @@ pub(super) struct Keyed {
 /// What a search came to.
 pub(super) struct Found {
     pub(super) tools: Vec<ToolItem>,
-    /// The places of servers whose tools are not known.
-    pub(super) unknown: Vec<usize>,
+    /// Those whose tools are not known.
+    pub(super) unknown: Vec<Unknown>,
     pub(super) keyed: Keyed,
+}
+
+/// A server whose tools are not known.
+pub(super) struct Unknown {
+    pub(super) server: ListedServer,
+    /// Why it could not be asked.
+    pub(super) failure: Option<String>,
 }
 
 impl Keeper {
@@ -43,6 +53,7 @@ impl Keeper {
         let project = Some(cwd.clone()).filter(|cwd| home.as_ref() != Some(cwd));
         Self {
             catalog: Catalog::at(folder.clone()),
+            failures: Failures::new(folder.clone()),
             keys: Keys::new(folder, project),
             listed: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -66,7 +77,7 @@ impl Keeper {
     }
 
     /// Keeps a list of tools, once.
-    pub(super) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
+    pub(in crate::upstream) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
         let keeping = || async {
             let (keeper, listing) = (Arc::clone(self), Arc::clone(listing));
             blocking(move || {
@@ -92,7 +103,11 @@ impl Keeper {
             let keyed = keeper.keyed(snapshot);
             let found = keeper.catalog.search(&keyed.servers, &query, limit);
             let tools = found.tools.iter().filter_map(|tool| tool.item(&keyed.servers, detail)).collect();
-            Found { tools, unknown: found.unknown, keyed }
+            let unknown = found.unknown.iter().map(|at| &keyed.servers[*at]).map(|server| Unknown {
+                server: server.clone(),
+                failure: keeper.failures.recent(&server.key),
+            });
+            Found { tools, unknown: unknown.collect(), keyed }
         };
         blocking(find).await
     }
@@ -101,17 +116,37 @@ impl Keeper {
     pub(super) async fn prune(self: &Arc<Self>, keyed: Keyed) {
         let keeper = Arc::clone(self);
         let prune = move || {
-            if let Err(error) = keeper.catalog.prune(&keyed.servers) {
+            let pruned = keeper.catalog.prune(&keyed.servers);
+            if let Err(error) = pruned.and_then(|_| keeper.failures.tidy()) {
                 tracing::debug!(folder = %keeper.catalog.folder().display(), %error, "not tidied");
             }
         };
         blocking(prune).await;
     }
 
-    /// The key of a server's definition; none when that is not used.
-    pub(super) async fn key_of(self: &Arc<Self>, server: &Arc<Server>) -> Option<Arc<str>> {
+    /// Notes whether a server could be asked; its key, when its definition is used.
+    pub(super) async fn note(
+        self: &Arc<Self>,
+        server: &Arc<Server>,
+        failure: Option<&UpstreamError>,
+    ) -> Option<Arc<str>> {
         let (keeper, server) = (Arc::clone(self), Arc::clone(server));
-        blocking(move || keeper.key(&server)).await
+        let why = match failure {
+            None => Some(None),
+            // That is nothing about the server.
+            Some(UpstreamError::ShuttingDown | UpstreamError::Cancelled { .. }) => None,
+            Some(error) => Some(Some(error.to_string())),
+        };
+        let note = move || {
+            let key = keeper.key(&server)?;
+            match why {
+                Some(Some(why)) => keeper.failures.note(&key, &why),
+                Some(None) => keeper.failures.forget(&key),
+                None => {}
+            }
+            Some(key)
+        };
+        blocking(note).await
     }
 
     /// What goes on beside the questions of others.

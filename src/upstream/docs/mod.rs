@@ -5,9 +5,10 @@
 //! and soon stopped again. Disk and index are never touched on a thread that serves others.
 //!
 //! ```text
-//! service ─▶ sweep (servers that were never asked) ─▶ pool ─▶ keeper ─▶ keys, catalog
+//! service ─▶ sweep (servers that were never asked) ─▶ pool ─▶ keeper ─▶ keys, catalog, failures
 //! ```
 
+mod failures;
 mod keeper;
 mod keys;
 mod service;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
-use super::keeper::Keyed;
+use super::keeper::{Keyed, Unknown};
 use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT};
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
@@ -79,18 +79,16 @@ impl Upstream {
     /// what they say later is found by later searches.
     pub async fn search(&self, query: &str, limit: usize, detail: Detail, patience: Duration) -> Searched {
         let mut found = self.keeper().find(self.snapshot(), query, limit, detail).await;
-        if !found.unknown.is_empty() {
-            let keys: Vec<_> =
-                found.unknown.iter().map(|at| Arc::clone(&found.keyed.servers[*at].key)).collect();
+        let untried = found.unknown.iter().filter(|unknown| unknown.failure.is_none());
+        let keys: Vec<_> = untried.map(|unknown| Arc::clone(&unknown.server.key)).collect();
+        if !keys.is_empty() {
             self.sweep(&found.keyed, &keys);
             let _ = tokio::time::timeout(patience, self.sweeping().settled(&keys)).await;
             found = self.keeper().find(found.keyed.snapshot, query, limit, detail).await;
         }
-        let unknown = |at: &usize| {
-            let server = &found.keyed.servers[*at];
-            UnknownServer { name: server.name.clone(), failure: self.sweeping().failure(&server.key) }
-        };
-        Searched { unknown: found.unknown.iter().map(unknown).collect(), tools: found.tools }
+        let unknown =
+            |unknown: Unknown| UnknownServer { name: unknown.server.name, failure: unknown.failure };
+        Searched { unknown: found.unknown.into_iter().map(unknown).collect(), tools: found.tools }
     }
 
     /// Asks servers anew what they offer, a few at once: those of the names, or all that are used.
@@ -119,25 +117,24 @@ impl Upstream {
             Ok(listing) => Ok(self.keeper().keep(&listing).await),
             Err(error) => Err(error),
         };
-        // That somebody lost interest says nothing of the server.
-        if !matches!(docs, Err(UpstreamError::Cancelled { .. }))
-            && let Some(key) = self.keeper().key_of(server).await
-        {
-            self.sweeping().settle(&key, docs.as_ref().err());
+        if let Some(key) = self.keeper().note(server, docs.as_ref().err()).await {
+            self.sweeping().settle(&key);
         }
         docs
     }
 
     /// Asks the servers of these keys in the background, unless that is being done.
     fn sweep(&self, keyed: &Keyed, keys: &[Arc<str>]) {
-        let Some(begun) = self.sweeping().begin(keys.iter()) else { return };
-        let (upstream, keyed) = (self.clone(), keyed.clone());
+        if !self.sweeping().begin(keys) {
+            return;
+        }
+        let (upstream, keyed, keys) = (self.clone(), keyed.clone(), keys.to_vec());
         self.keeper().tasks().spawn(async move {
             let ask = |key: Arc<str>| {
                 let (upstream, keyed) = (&upstream, &keyed);
                 async move { upstream.ask_once(keyed, &key).await }
             };
-            let all = stream::iter(begun).for_each_concurrent(AT_ONCE, ask);
+            let all = stream::iter(keys).for_each_concurrent(AT_ONCE, ask);
             if tokio::time::timeout(ALL_LIMIT, all).await.is_err() {
                 tracing::info!("not every server could be asked for its tools yet");
             }
@@ -161,7 +158,10 @@ impl Upstream {
                 limit: ONE_LIMIT,
             },
         };
-        self.sweeping().settle(key, Some(&failure));
+        if matches!(failure, UpstreamError::TimedOut { .. }) {
+            self.keeper().note(server, Some(&failure)).await;
+        }
+        self.sweeping().settle(key);
         tracing::info!(server = %server.name, %failure, "what it offers is not known");
     }
 }

@@ -3,13 +3,11 @@
 //! One sweep at a time asks a few servers at once, for so long; what it did not get to is left to the next one. One that
 //! failed is left alone for a while.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
-
-use crate::upstream::error::UpstreamError;
 
 /// Servers that are asked at once.
 pub(super) const AT_ONCE: usize = 4;
@@ -17,65 +15,44 @@ pub(super) const AT_ONCE: usize = 4;
 pub(super) const ONE_LIMIT: Duration = Duration::from_secs(60);
 /// How long all of them may.
 pub(super) const ALL_LIMIT: Duration = Duration::from_secs(300);
-/// How long a server that failed is left alone.
-const REST: Duration = Duration::from_secs(600);
 
-/// Which servers are being asked, and which failed.
+/// Which servers are being asked.
 #[derive(Debug)]
 pub(in crate::upstream) struct Sweep {
-    state: Mutex<State>,
+    /// The keys of those that the sweep has yet to settle; none when nobody sweeps.
+    pending: Mutex<Option<HashSet<Arc<str>>>>,
     /// Changes with every server that is settled.
     settled: watch::Sender<()>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// The keys of those that this sweep has yet to settle; none when nobody sweeps.
-    pending: Option<HashSet<Arc<str>>>,
-    failures: HashMap<Arc<str>, (Instant, String)>,
-}
-
 impl Default for Sweep {
     fn default() -> Self {
-        Self { state: Mutex::default(), settled: watch::Sender::new(()) }
+        Self { pending: Mutex::default(), settled: watch::Sender::new(()) }
     }
 }
 
 impl Sweep {
-    /// Begins a sweep over those of the keys that may be asked; none when there are none, or somebody sweeps already.
-    pub(super) fn begin<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>>) -> Option<Vec<Arc<str>>> {
-        let mut state = self.lock();
-        if state.pending.is_some() {
-            return None;
+    /// Begins a sweep over these, unless there are none, or somebody sweeps already.
+    pub(super) fn begin(&self, keys: &[Arc<str>]) -> bool {
+        let mut pending = self.lock();
+        if pending.is_some() || keys.is_empty() {
+            return false;
         }
-        state.failures.retain(|_, (at, _)| at.elapsed() < REST);
-        let begun: Vec<_> = keys.filter(|key| !state.failures.contains_key(*key)).cloned().collect();
-        if begun.is_empty() {
-            return None;
-        }
-        state.pending = Some(begun.iter().cloned().collect());
-        Some(begun)
+        *pending = Some(keys.iter().cloned().collect());
+        true
     }
 
     /// A server was asked, in a sweep or otherwise.
-    pub(super) fn settle(&self, key: &Arc<str>, failure: Option<&UpstreamError>) {
-        let mut state = self.lock();
-        if let Some(pending) = &mut state.pending {
+    pub(super) fn settle(&self, key: &str) {
+        if let Some(pending) = self.lock().as_mut() {
             pending.remove(key);
         }
-        match failure {
-            None => drop(state.failures.remove(key)),
-            // That is nothing about the server.
-            Some(UpstreamError::ShuttingDown) => {}
-            Some(error) => drop(state.failures.insert(Arc::clone(key), (Instant::now(), error.to_string()))),
-        }
-        drop(state);
         self.settled.send_replace(());
     }
 
     /// Ends the sweep, whether it got to all of them or not.
     pub(super) fn end(&self) {
-        self.lock().pending = None;
+        *self.lock() = None;
         self.settled.send_replace(());
     }
 
@@ -84,9 +61,8 @@ impl Sweep {
         let mut settled = self.settled.subscribe();
         loop {
             let is_pending = {
-                let state = self.lock();
-                let pending = |key| state.pending.as_ref().is_some_and(|pending| pending.contains(key));
-                keys.iter().any(pending)
+                let pending = self.lock();
+                keys.iter().any(|key| pending.as_ref().is_some_and(|pending| pending.contains(key)))
             };
             if !is_pending || settled.changed().await.is_err() {
                 return;
@@ -94,12 +70,7 @@ impl Sweep {
         }
     }
 
-    /// Why a server could not be asked.
-    pub(super) fn failure(&self, key: &str) -> Option<String> {
-        self.lock().failures.get(key).map(|(_, why)| why.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<HashSet<Arc<str>>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -156,6 +156,18 @@ async fn whatever_lists_the_tools_keeps_them() {
 }
 
 #[tokio::test]
+async fn a_server_whose_tools_always_change_is_not_asked_all_the_time() {
+    let home = Home::with(&[("fake", &["--restless"])]);
+    let bridge = home.bridge();
+    home.call(&bridge, "echo", json!({})).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let listings = home.call(&bridge, "listings", json!({})).await.unwrap().value().unwrap();
+    let listings: usize = listings["content"][0]["text"].as_str().unwrap().parse().unwrap();
+    assert!((2..10).contains(&listings), "{listings}");
+    bridge.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_search_asks_the_servers_that_are_not_known() {
     let home = Home::with(&[
         ("one", &["--few"]),
@@ -278,6 +290,10 @@ async fn a_tool_that_was_not_there_before_is_looked_for_once_more() {
     home.call(&bridge, "change", json!({ "tools": 1 })).await.unwrap();
     let refused = home.call(&bridge, "tool-0", json!({})).await.unwrap_err();
     assert!(matches!(refused, UpstreamError::Refused { .. }), "{refused}");
+    home.call(&bridge, "change", json!({ "tools": 2 })).await.unwrap();
+    assert_eq!(home.docs(&bridge, "fake").await.position("tool-1"), None);
+    bridge.tool("fake", "tool-1", &home.cancel).await.unwrap();
+    assert!(home.docs(&bridge, "fake").await.position("tool-1").is_some());
     bridge.shutdown().await;
 }
 

@@ -24,7 +24,9 @@ options.add_argument("--modern", action="store_true", help="knows server/discove
 options.add_argument("--initialize", metavar="JSON", help="the result of initialize")
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
+options.add_argument("--schema-bytes", type=int, default=0, help="how long these tools go on about an argument")
 options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
+options.add_argument("--restless", action="store_true", help="says after every list that it has changed")
 options.add_argument("--quiet", action="store_true", help="does not say that its tools have changed")
 options.add_argument("--page", type=int, default=10_000, help="tools on a page")
 options.add_argument("--cursor", choices=["good", "same", "endless"], default="good")
@@ -145,7 +147,9 @@ def list_tools(params):
     tools = [{"name": "echo", "description": "Says it again.", "inputSchema": {**schema, "additionalProperties": True}}]
     if not options.few:
         tools += [{"name": name, "inputSchema": {"type": "object"}} for name in ODD_TOOLS]
-    tools += [{"name": f"tool-{at}", "inputSchema": schema} for at in range(extra_tools)]
+    long = {"type": "string", "description": "z" * options.schema_bytes}
+    properties = {**schema["properties"], "zeta": long} if options.schema_bytes else schema["properties"]
+    tools += [{"name": f"tool-{at}", "inputSchema": {**schema, "properties": properties}} for at in range(extra_tools)]
     start = int((params or {}).get("cursor") or 0)
     result = {"tools": tools[start : start + options.page]}
     if options.cursor == "same":
@@ -180,6 +184,8 @@ def handle(message):
         send({"id": id, "result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}})
     elif method == "tools/list" and not options.no_tools:
         send({"id": id, "result": list_tools(message.get("params"))})
+        if options.restless:
+            send({"method": "notifications/tools/list_changed"})
     elif method == "tools/call":
         threading.Thread(target=run_call, args=(message,), daemon=True).start()
     elif method == "notifications/cancelled":

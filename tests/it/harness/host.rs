@@ -128,7 +128,9 @@ impl<'a> Traces<'a> {
             return listed.ok().lines().map(String::from).collect();
         }
         let entries = fs::read_dir(self.folder.join("oci").join(kind.name())).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        // crun 1.28 keeps things of its own beside them.
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.starts_with("codebridge-")).collect()
     }
 
     /// The sandboxes that were seen and still have processes.

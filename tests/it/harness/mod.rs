@@ -1,8 +1,10 @@
 //! What the tests stand on: the matrix of runtimes, a place for each test, a client, and a look at the host.
 
 pub(crate) mod bridge;
+pub(crate) mod engines;
 pub(crate) mod env;
 pub(crate) mod fake;
+pub(crate) mod fake_machine;
 pub(crate) mod host;
 pub(crate) mod matrix;
 pub(crate) mod outcome;

@@ -254,6 +254,12 @@ impl Output {
         self.status.code()
     }
 
+    /// What a diagnosis printed; code must be able to run, with all guarantees or fewer.
+    pub(crate) fn diagnosed(self) -> String {
+        assert!(matches!(self.code(), Some(0 | 10)), "{self}");
+        self.stdout
+    }
+
     /// What it printed; it must have succeeded.
     pub(crate) fn ok(self) -> String {
         assert!(self.status.success(), "{self}");

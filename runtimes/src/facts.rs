@@ -1,0 +1,385 @@
+//! What a host allows, read from its files: for diagnosis only. What works is found out by trying.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::exec;
+use crate::refusal::Refusal;
+
+/// How much a fact helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FactState {
+    /// As it should be.
+    Good,
+    /// Some runtimes do less with it.
+    Weak,
+    /// Some runtimes do not work with it.
+    Bad,
+}
+
+/// One thing that a host allows or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fact {
+    /// What it is about: one word.
+    pub name: &'static str,
+    /// Whether it helps.
+    pub state: FactState,
+    /// What was found.
+    pub text: String,
+    /// The command that mends it.
+    pub hint: Option<String>,
+}
+
+impl Fact {
+    fn new(name: &'static str, state: FactState, text: impl Into<String>) -> Self {
+        Self { name, state, text: text.into(), hint: None }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Everything about this host.
+pub fn host_facts() -> Vec<Fact> {
+    let uid = rustix::process::getuid().as_raw();
+    let user = std::env::var("USER").unwrap_or_default();
+    Host { root: PathBuf::from("/"), uid, user }.facts()
+}
+
+/// A host by the folder that is its `/`.
+struct Host {
+    root: PathBuf,
+    uid: u32,
+    user: String,
+}
+
+impl Host {
+    fn facts(&self) -> Vec<Fact> {
+        if std::env::consts::OS != "linux" {
+            let text = format!("{}: containers need an engine in a virtual machine", std::env::consts::OS);
+            return vec![Fact::new("system", FactState::Weak, text)];
+        }
+        vec![
+            self.container(),
+            self.user_namespaces(),
+            self.subordinate_ids(),
+            self.cgroups(),
+            self.seccomp(),
+            self.overlay(),
+            self.capabilities(),
+            self.rlimits(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_string())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// A field of our own `/proc/self/status`.
+    fn status(&self, field: &str) -> Option<String> {
+        let status = self.read("proc/self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        Some(line.trim().to_string())
+    }
+
+    /// Inside a container paths of `/proc` are covered, and the kernel then refuses a fresh `/proc` to a new namespace.
+    fn container(&self) -> Option<Fact> {
+        let kind = match () {
+            () if self.exists("run/.containerenv") => Some("podman"),
+            () if self.exists(".dockerenv") => Some("docker"),
+            () => None,
+        };
+        let mounts = self.read("proc/self/mountinfo").unwrap_or_default();
+        let covered = parse_covered(&mounts);
+        match (kind, covered) {
+            (None, 0) => None,
+            (kind, 0) => Some(Fact::new(
+                "container",
+                FactState::Good,
+                format!("inside a {} container, with all of /proc", kind.unwrap_or("foreign")),
+            )),
+            (kind, covered) => Some(
+                Fact::new(
+                    "container",
+                    FactState::Bad,
+                    format!(
+                        "inside {} with {covered} parts of /proc covered: a sandbox in it cannot have its own /proc",
+                        kind.map_or("a container".into(), |kind| format!("a {kind} container"))
+                    ),
+                )
+.hint(Refusal::Confined { message: String::new() }.hint()),
+            ),
+        }
+    }
+
+    fn user_namespaces(&self) -> Option<Fact> {
+        let most = self.read("proc/sys/user/max_user_namespaces");
+        let name = "userns";
+        if !self.exists("proc/self/ns/user") || most.as_deref() == Some("0") {
+            return Some(
+                Fact::new(name, FactState::Bad, "the kernel allows no user namespaces")
+                    .hint("`sysctl -w user.max_user_namespaces=15000`"),
+            );
+        }
+        if self.uid != 0 && self.read("proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+            return Some(
+                Fact::new(name, FactState::Bad, "user namespaces are for root only")
+                    .hint("`sysctl -w kernel.unprivileged_userns_clone=1`"),
+            );
+        }
+        let restricted = self.read("proc/sys/kernel/apparmor_restrict_unprivileged_userns");
+        if self.uid != 0 && restricted.as_deref() == Some("1") {
+            return Some(
+                Fact::new(name, FactState::Bad, "AppArmor allows user namespaces to programs with a profile only")
+                    .hint("`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or a profile with `userns,` for crun and runc"),
+            );
+        }
+        Some(Fact::new(name, FactState::Good, "user namespaces are allowed"))
+    }
+
+    fn subordinate_ids(&self) -> Option<Fact> {
+        if self.uid == 0 {
+            return None;
+        }
+        let count =
+            |file: &str| parse_subordinate(&self.read(file).unwrap_or_default(), &self.user, self.uid);
+        let (uids, gids) = (count("etc/subuid"), count("etc/subgid"));
+        let helpers = ["newuidmap", "newgidmap"];
+        let missing: Vec<&str> =
+            helpers.into_iter().filter(|name| exec::find_program(Path::new(name)).is_none()).collect();
+        let name = "subids";
+        if uids == 0 || gids == 0 {
+            let text = "no subordinate ids: one id inside a sandbox, and rootless podman is limited";
+            let hint = "`usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`";
+            Some(Fact::new(name, FactState::Weak, text).hint(hint))
+        } else if missing.is_empty() {
+            Some(Fact::new(name, FactState::Good, format!("{} subordinate ids, newuidmap", uids.min(gids))))
+        } else {
+            let text = format!("subordinate ids, but no {}", missing.join(" and "));
+            Some(Fact::new(name, FactState::Weak, text).hint("`apt-get install uidmap`"))
+        }
+    }
+
+    fn cgroups(&self) -> Option<Fact> {
+        let name = "cgroups";
+        let v2 = self.exists("sys/fs/cgroup/cgroup.controllers");
+        let v1 = self.exists("sys/fs/cgroup/memory") && !v2;
+        if v1 && self.exists("sys/fs/cgroup/unified/cgroup.controllers") {
+            return Some(
+                Fact::new(name, FactState::Weak, "v1 beside v2 (hybrid): crun refuses it, runc works")
+                    .hint("install runc, or boot with systemd.unified_cgroup_hierarchy=1"),
+            );
+        }
+        let own = self.read("proc/self/cgroup").unwrap_or_default();
+        match (v1, v2) {
+            (true, _) if self.uid == 0 => Some(Fact::new(name, FactState::Good, "v1, ours to use")),
+            (true, _) => {
+                let text = "v1: only root can limit with it, rlimits stand in";
+                Some(
+                    Fact::new(name, FactState::Weak, text)
+                        .hint("boot with systemd.unified_cgroup_hierarchy=1"),
+                )
+            }
+            (_, true) => {
+                let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+                let path = format!("sys/fs/cgroup{group}/cgroup.controllers");
+                let controllers = self.read(&path).unwrap_or_default();
+                let has = |wanted: &str| controllers.split_whitespace().any(|it| it == wanted);
+                if has("memory") && has("pids") {
+                    Some(Fact::new(name, FactState::Good, format!("v2 with {controllers}")))
+                } else {
+                    let text = format!(
+                        "v2, delegated here: {}",
+                        if controllers.is_empty() { "nothing" } else { &controllers }
+                    );
+                    let hint = "`systemctl edit user@.service`: [Service] Delegate=cpu memory pids";
+                    Some(Fact::new(name, FactState::Weak, text).hint(hint))
+                }
+            }
+            (false, false) => Some(Fact::new(name, FactState::Weak, "none are mounted: rlimits stand in")),
+        }
+    }
+
+    fn seccomp(&self) -> Option<Fact> {
+        let mode = self.status("Seccomp")?;
+        let actions = self.read("proc/sys/kernel/seccomp/actions_avail");
+        Some(match (actions, mode.as_str()) {
+            (None, _) => Fact::new("seccomp", FactState::Bad, "the kernel has no seccomp filters"),
+            (_, "2") => {
+                Fact::new("seccomp", FactState::Weak, "filters work; one lies on this process already")
+            }
+            _ => Fact::new("seccomp", FactState::Good, "filters work"),
+        })
+    }
+
+    fn overlay(&self) -> Option<Fact> {
+        let systems = self.read("proc/filesystems")?;
+        let has = |name: &str| systems.lines().any(|line| line.split_whitespace().next_back() == Some(name));
+        Some(if has("overlay") {
+            Fact::new("overlay", FactState::Good, "overlay file systems are there")
+        } else {
+            Fact::new(
+                "overlay",
+                FactState::Weak,
+                "no overlay file system is loaded: engines may copy whole images",
+            )
+            .hint("`modprobe overlay`")
+        })
+    }
+
+    fn capabilities(&self) -> Option<Fact> {
+        let effective = u64::from_str_radix(&self.status("CapEff")?, 16).ok()?;
+        let names = [(6, "SETGID"), (7, "SETUID"), (21, "SYS_ADMIN"), (24, "SYS_RESOURCE")];
+        let missing: Vec<&str> =
+            names.into_iter().filter(|(bit, _)| effective & (1 << bit) == 0).map(|(_, name)| name).collect();
+        if self.uid != 0 {
+            return None;
+        }
+        Some(if missing.is_empty() {
+            Fact::new("capabilities", FactState::Good, "those of root")
+        } else {
+            let state = if missing.contains(&"SYS_ADMIN") { FactState::Bad } else { FactState::Weak };
+            Fact::new("capabilities", state, format!("root without {}", missing.join(", ")))
+        })
+    }
+
+    fn rlimits(&self) -> Option<Fact> {
+        let word = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
+        let (files, processes) = (getrlimit(Resource::Nofile).maximum, getrlimit(Resource::Nproc).maximum);
+        let text = format!("{} files, {} processes at most", word(files), word(processes));
+        let low = files.is_some_and(|files| files < 1024) || processes.is_some_and(|count| count < 512);
+        let fact = Fact::new("rlimits", if low { FactState::Weak } else { FactState::Good }, text);
+        Some(if low {
+            fact.hint("raise the hard limits (`ulimit -H -n`, `-u`) of what starts codebridge")
+        } else {
+            fact
+        })
+    }
+}
+
+/// How many places below `/proc` have something mounted over them: the fifth field of each line of `mountinfo`.
+fn parse_covered(mountinfo: &str) -> usize {
+    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    // Every systemd mounts this one.
+    points.filter(|point| point.starts_with("/proc/") && *point != "/proc/sys/fs/binfmt_misc").count()
+}
+
+/// How many ids a user has in `/etc/subuid`: `NAME-OR-ID:START:COUNT` lines.
+fn parse_subordinate(text: &str, user: &str, uid: u32) -> u64 {
+    let ours = |line: &str| {
+        let mut fields = line.split(':');
+        let owner = fields.next()?;
+        (owner == uid.to_string() || (!user.is_empty() && owner == user))
+            .then(|| fields.nth(1)?.parse::<u64>().ok())?
+    };
+    text.lines().filter_map(ours).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(uid: u32, files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let root = dir.path().to_path_buf();
+        (dir, Host { root, uid, user: "ann".into() })
+    }
+
+    #[test]
+    fn user_namespaces_have_three_locks() {
+        let open = ("proc/self/ns/user", "");
+        let state = |uid, files: &[(&str, &str)]| {
+            let (_dir, host) = host(uid, files);
+            host.user_namespaces().unwrap()
+        };
+        assert_eq!(state(1000, &[open]).state, FactState::Good);
+        let closed = [
+            ("proc/sys/user/max_user_namespaces", "0"),
+            ("proc/sys/kernel/unprivileged_userns_clone", "0"),
+            ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+        ];
+        for lock in closed {
+            let fact = state(1000, &[open, lock]);
+            assert_eq!(fact.state, FactState::Bad, "{lock:?}");
+            assert!(fact.hint.unwrap().contains(lock.0.rsplit('/').next().unwrap()), "{lock:?}");
+        }
+        assert_eq!(state(0, &[open, closed[2]]).state, FactState::Good);
+    }
+
+    #[test]
+    fn control_groups_are_told_apart() {
+        let text = |uid, files: &[(&str, &str)]| {
+            let (_dir, host) = host(uid, files);
+            let fact = host.cgroups().unwrap();
+            (fact.state, fact.text)
+        };
+        let v1 = ("sys/fs/cgroup/memory/x", "");
+        assert!(text(0, &[v1]).1.starts_with("v1, ours"));
+        assert_eq!(text(1000, &[v1]).0, FactState::Weak);
+        assert!(text(0, &[v1, ("sys/fs/cgroup/unified/cgroup.controllers", "")]).1.contains("hybrid"));
+        let v2 = [("sys/fs/cgroup/cgroup.controllers", "cpu memory pids"), ("proc/self/cgroup", "0::/a\n")];
+        let given = |controllers| [v2[0], v2[1], ("sys/fs/cgroup/a/cgroup.controllers", controllers)];
+        assert_eq!(text(1000, &given("memory pids")), (FactState::Good, "v2 with memory pids".into()));
+        assert_eq!(text(1000, &given("pids")).0, FactState::Weak);
+        assert_eq!(text(0, &[]).0, FactState::Weak);
+    }
+
+    #[test]
+    fn a_container_with_a_covered_proc_is_named() {
+        let mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:2 / /proc rw - proc proc rw\n\
+                      3 2 0:3 / /proc/acpi ro - tmpfs tmpfs rw\n4 2 0:3 / /proc/sys ro - proc proc rw\n";
+        let (_dir, inside) = host(0, &[(".dockerenv", ""), ("proc/self/mountinfo", mounts)]);
+        let fact = inside.container().unwrap();
+        assert!(
+            fact.state == FactState::Bad && fact.text.contains("docker container with 2 parts"),
+            "{fact:?}"
+        );
+        let binfmt = "1 0 0:1 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw\n";
+        let (_dir, outside) = host(0, &[("proc/self/mountinfo", binfmt)]);
+        assert_eq!(outside.container(), None);
+    }
+
+    #[test]
+    fn subordinate_ids_are_counted_by_name_and_by_number() {
+        let text = "ann:100000:65536\nbob:200000:65536\n1000:300000:10\nbroken\n";
+        assert_eq!(parse_subordinate(text, "ann", 1000), 65_546);
+        assert_eq!(parse_subordinate(text, "", 7), 0);
+    }
+
+    #[test]
+    fn missing_capabilities_are_named() {
+        let capabilities = |mask: &str| {
+            let (_dir, host) = host(0, &[("proc/self/status", &format!("CapEff:\t{mask}\n"))]);
+            host.capabilities().unwrap()
+        };
+        assert_eq!(capabilities("000001ffffffffff").state, FactState::Good);
+        assert_eq!(capabilities("000001fffeffffff").text, "root without SYS_RESOURCE");
+        assert_eq!(capabilities("00000000a80425fb").state, FactState::Bad);
+    }
+
+    #[test]
+    fn this_host_is_described() {
+        let names: Vec<_> = host_facts().iter().map(|fact| fact.name).collect();
+        if cfg!(target_os = "linux") {
+            assert!(names.contains(&"userns") && names.contains(&"cgroups"), "{names:?}");
+        }
+    }
+}

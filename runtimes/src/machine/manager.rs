@@ -1,0 +1,440 @@
+//! Starts the machine that podman needs, and makes one when there is none: once, whoever asks, within bounds.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::share::Shares;
+use super::words::{self, Machine};
+use crate::cli::CliDriver;
+use crate::detect::Verdict;
+use crate::driver::RuntimeKind;
+use crate::exec::{self, CommandLine, ExecError};
+use crate::refusal::Refusal;
+use crate::state::{Instance, read_json, write_json};
+
+/// Asking podman about machines takes it no engine.
+const ASK_LIMIT: Duration = Duration::from_secs(30);
+/// A machine's image is downloaded and unpacked: gigabytes.
+const INIT_LIMIT: Duration = Duration::from_secs(1800);
+/// Booting, and waiting until its ssh answers.
+const START_LIMIT: Duration = Duration::from_secs(300);
+/// How long a machine that runs may take until its engine answers.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Held by those who try engines, and by whoever stops a machine, never by both.
+const USE_LOCK: &str = "machine-use.lock";
+/// Between two looks at what others do.
+const PACE: Duration = Duration::from_millis(200);
+
+/// What the user allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachinePolicy {
+    /// Whether a machine may be made where there is none.
+    pub init: bool,
+    /// Whether machines are made and set to run containers as root.
+    pub rootful: bool,
+    /// When a machine that we started is stopped after its last sandbox; None = never.
+    pub idle: Option<Duration>,
+    /// The folder that a remote engine should see.
+    pub share: Option<PathBuf>,
+}
+
+impl Default for MachinePolicy {
+    fn default() -> Self {
+        Self { init: true, rootful: false, idle: None, share: None }
+    }
+}
+
+/// The machine behind an engine, for diagnosis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MachineReport {
+    /// Its name.
+    pub name: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Whether a bridge started it, so that a bridge may stop it.
+    pub started_by_bridge: bool,
+}
+
+/// Looks after machines.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    pub(super) policy: MachinePolicy,
+    pub(super) dir: Option<PathBuf>,
+    pub(super) watched: Arc<AtomicBool>,
+    pub(crate) shares: Shares,
+}
+
+/// What is written down of a machine.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Started {
+    /// `last_up` and `created` of the run that a bridge started.
+    pub(super) run: Option<(String, String)>,
+}
+
+impl Machines {
+    pub(crate) fn new(policy: MachinePolicy, dir: Option<PathBuf>) -> Self {
+        let shares = Shares::new(policy.share.clone(), dir.clone());
+        Self { policy, dir, watched: Arc::default(), shares }
+    }
+
+    /// Podman did not reach its engine. Brings the machine up that it needs, if it needs one that we may bring up; None
+    /// when this is no matter of machines.
+    pub(crate) async fn ensure(
+        &self,
+        driver: &CliDriver,
+        refusal: &Refusal,
+        instance: &Arc<Instance>,
+        announce: &(dyn Fn(&str) + Sync),
+    ) -> Option<Result<(), Refusal>> {
+        let id = driver.id();
+        let said = match refusal {
+            Refusal::DaemonUnreachable { message } if id.kind == RuntimeKind::Podman => message,
+            _ => return None,
+        };
+        // Who names an engine by a variable means that one.
+        if words::parse_unreachable(said).is_none() || !id.address.variables.is_empty() {
+            return None;
+        }
+        let podman = Podman { program: &id.program };
+        let machines = podman.list().await?;
+        let foreign = podman.is_of_another_system().await;
+        let connection = id.address.connection.as_deref();
+        match (choose(&machines, connection), connection) {
+            (None, Some(_)) => return None,
+            // Somebody's remote podman on Linux: nobody asked for a machine.
+            (None, None) if !foreign => return None,
+            _ => {}
+        }
+        let _lock = match self.lock(announce, driver).await {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Some(Ok(())),
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let result = self.bring_up(&podman, driver, said, announce).await;
+        if result.is_ok() {
+            self.watch(id, instance);
+        }
+        Some(result)
+    }
+
+    /// Under the lock: what others did meanwhile is looked at anew.
+    async fn bring_up(
+        &self,
+        podman: &Podman<'_>,
+        driver: &CliDriver,
+        said: &str,
+        announce: &(dyn Fn(&str) + Sync),
+    ) -> Result<(), Refusal> {
+        if answers(driver).await {
+            return Ok(());
+        }
+        let connection = driver.id().address.connection.as_deref();
+        let failed = |message: String| Refusal::MachineFailed { message };
+        let none = || failed("podman does not list its machines".into());
+        let machine = match choose(&podman.list().await.ok_or_else(none)?, connection) {
+            Some(machine) => machine,
+            None if !self.policy.init => return Err(Refusal::MachineMissing { message: said.into() }),
+            None => {
+                let text = "making a podman machine: it downloads gigabytes, once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)";
+                tracing::warn!("{text}");
+                announce(text);
+                let mut words = vec!["machine", "init"];
+                words.extend(self.policy.rootful.then_some("--rootful"));
+                podman.run(&words, INIT_LIMIT).await.map_err(|error| failed(words_of(error)))?;
+                let made = choose(&podman.list().await.ok_or_else(none)?, connection);
+                made.ok_or_else(|| failed("podman made a machine and does not list it".into()))?
+            }
+        };
+        if !machine.running {
+            self.start(podman, &machine, announce).await.map_err(|error| failed(words_of(error)))?;
+        } else {
+            announce(&format!("waiting for the podman machine {}", machine.name));
+        }
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        while !answers(driver).await {
+            if Instant::now() > deadline {
+                return Err(failed(format!(
+                    "the machine {} runs and its engine does not answer; `podman machine stop` and `podman machine start` may mend it: {said}",
+                    machine.name
+                )));
+            }
+            tokio::time::sleep(PACE).await;
+        }
+        Ok(())
+    }
+
+    async fn start(
+        &self,
+        podman: &Podman<'_>,
+        machine: &Machine,
+        announce: &(dyn Fn(&str) + Sync),
+    ) -> Result<(), ExecError> {
+        let name = machine.name.as_str();
+        if machine.starting {
+            announce(&format!("waiting for the podman machine {name}, which somebody starts"));
+            return Ok(());
+        }
+        if self.policy.rootful {
+            podman.run(&["machine", "set", "--rootful", name], ASK_LIMIT).await?;
+        }
+        self.shares.before_start(podman, machine).await;
+        let text = format!("starting the podman machine {name}");
+        tracing::info!("{text}");
+        announce(&text);
+        match podman.run(&["machine", "start", name], START_LIMIT).await {
+            Err(ExecError::Failed(failed))
+                if words::parse_already_starting(&failed.stderr_tail).is_some() =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(_) => {
+                let now = podman.list().await.unwrap_or_default().into_iter().find(|it| it.name == name);
+                if let Some(now) = now {
+                    self.write_started(name, &Started { run: Some(run_of(&now)) });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The lock on machines, as soon as nobody else has it; None when the engine answers before that.
+    pub(super) async fn lock(
+        &self,
+        announce: &(dyn Fn(&str) + Sync),
+        driver: &CliDriver,
+    ) -> Result<Option<Lock>, Refusal> {
+        let mut said = false;
+        let deadline = Instant::now() + INIT_LIMIT + START_LIMIT;
+        loop {
+            match self.try_lock() {
+                Some(lock) => return Ok(Some(lock)),
+                None if answers(driver).await => return Ok(None),
+                None if Instant::now() > deadline => {
+                    let message = "another bridge has been at it for too long".into();
+                    return Err(Refusal::MachineFailed { message });
+                }
+                None => {}
+            }
+            if !std::mem::replace(&mut said, true) {
+                announce("waiting for another bridge that brings the podman machine up");
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// The lock, if nobody has it. Without a folder for it there is none, and no harm beyond work done twice.
+    pub(super) fn try_lock(&self) -> Option<Lock> {
+        self.flock("machine.lock", FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// To be held while an engine is tried: an image may be on its way that no list of containers shows, and the machine
+    /// must not be stopped under it.
+    pub(crate) async fn use_engines(&self) -> Lock {
+        loop {
+            match self.flock(USE_LOCK, FlockOperation::NonBlockingLockShared) {
+                Some(lock) => return lock,
+                // Somebody stops the machine at this moment.
+                None => tokio::time::sleep(PACE).await,
+            }
+        }
+    }
+
+    /// The right to stop a machine, unless somebody tries its engine.
+    pub(super) fn try_stop(&self) -> Option<Lock> {
+        self.flock(USE_LOCK, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn flock(&self, name: &str, operation: FlockOperation) -> Option<Lock> {
+        let Some(dir) = &self.dir else { return Some(Lock(None)) };
+        let open = || {
+            fs::create_dir_all(dir)?;
+            File::options().create(true).truncate(false).write(true).open(dir.join(name))
+        };
+        match open() {
+            Ok(file) => flock(&file, operation).ok().map(|()| Lock(Some(file))),
+            Err(error) => {
+                tracing::debug!(%error, "no lock on machines");
+                Some(Lock(None))
+            }
+        }
+    }
+
+    fn started_path(&self, name: &str) -> Option<PathBuf> {
+        // Podman allows letters, digits and `_.-` in names.
+        let plain: String =
+            name.chars().filter(|c| c.is_ascii_alphanumeric() || "_.-".contains(*c)).collect();
+        self.dir.as_ref().map(|dir| dir.join(format!("machine-{plain}.json")))
+    }
+
+    pub(super) fn write_started(&self, name: &str, started: &Started) {
+        if let Some(path) = self.started_path(name)
+            && let Err(error) = write_json(&path, started)
+        {
+            tracing::debug!(%error, "a machine's start is not written down");
+        }
+    }
+
+    /// Whether this run of a machine is one that a bridge started.
+    pub(super) fn is_ours(&self, machine: &Machine) -> bool {
+        let started: Option<Started> = self.started_path(&machine.name).and_then(|path| read_json(&path));
+        machine.running && started.and_then(|started| started.run) == Some(run_of(machine))
+    }
+
+    /// The same without the right to make a machine.
+    pub(crate) fn without_making_any(&self) -> Self {
+        let policy = MachinePolicy { init: false, idle: None, ..self.policy.clone() };
+        Self::new(policy, self.dir.clone())
+    }
+
+    /// The machine that podman's default connection means, for diagnosis; None where podman needs none.
+    pub(crate) async fn report(&self, program: &Path, verdict: &Verdict) -> Option<MachineReport> {
+        let may_be = match verdict {
+            Verdict::Works(choice) => choice.runtime.remote && choice.runtime.address.variables.is_empty(),
+            Verdict::Refused(refusal) => {
+                matches!(refusal, Refusal::MachineMissing { .. } | Refusal::MachineFailed { .. })
+            }
+        };
+        if !may_be {
+            return None;
+        }
+        let podman = Podman { program };
+        let machine = choose(&podman.list().await?, None)?;
+        let started_by_bridge = self.is_ours(&machine);
+        Some(MachineReport { name: machine.name, running: machine.running, started_by_bridge })
+    }
+}
+
+/// Whether the engine itself answers.
+async fn answers(driver: &CliDriver) -> bool {
+    let info = driver.info(ASK_LIMIT).await;
+    info.is_ok_and(|done| done.status.success() && driver.parse_info(&done.stdout).is_some())
+}
+
+/// Held as long as machines are looked after.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] Option<File>);
+
+fn run_of(machine: &Machine) -> (String, String) {
+    (machine.last_up.clone(), machine.created.clone())
+}
+
+/// The machine that a connection, or podman without one, talks to.
+pub(super) fn choose(machines: &[Machine], connection: Option<&str>) -> Option<Machine> {
+    let chosen = match connection {
+        // Each machine has two connections: its name, and its name with `-root`.
+        Some(connection) => machines.iter().find(|machine| {
+            connection == machine.name || connection.strip_suffix("-root") == Some(&machine.name)
+        }),
+        None => machines
+            .iter()
+            .find(|machine| machine.is_default)
+            .or_else(|| machines.iter().find(|machine| machine.running || machine.starting))
+            .or_else(|| machines.first()),
+    };
+    chosen.cloned()
+}
+
+/// Podman's own words, when it said any.
+fn words_of(error: ExecError) -> String {
+    match error {
+        ExecError::Failed(failed) if !failed.stderr_tail.is_empty() => failed.stderr_tail,
+        other => other.to_string(),
+    }
+}
+
+/// Podman as far as machines go. It is told no connection: these commands need none.
+pub(super) struct Podman<'a> {
+    pub(super) program: &'a Path,
+}
+
+impl Podman<'_> {
+    pub(super) async fn run(&self, words: &[&str], limit: Duration) -> Result<exec::Finished, ExecError> {
+        exec::run(CommandLine::new(self.program).args(words), limit).await?.success()
+    }
+
+    /// Every machine of this user; None where podman knows of none, as root on Linux.
+    pub(super) async fn list(&self) -> Option<Vec<Machine>> {
+        let listed = self.run(&["machine", "list", "--format", "json"], ASK_LIMIT).await;
+        match listed {
+            Ok(done) => match words::parse_list(&done.stdout) {
+                Some(machines) => Some(machines),
+                // A version that took "json" for a template.
+                None => {
+                    let words = ["machine", "list", "--noheading", "--format", words::LIST_TEMPLATE];
+                    let done = self.run(&words, ASK_LIMIT).await.ok()?;
+                    Some(words::parse_plain_list(&done.stdout))
+                }
+            },
+            Err(error) => {
+                tracing::debug!(%error, "podman lists no machines");
+                None
+            }
+        }
+    }
+
+    /// Whether this podman is one for a system without containers of its own.
+    async fn is_of_another_system(&self) -> bool {
+        let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
+        let system = info.ok().and_then(|done| words::parse_client_system(&done.stdout));
+        system.as_deref().unwrap_or(std::env::consts::OS) != "linux"
+    }
+
+    /// Whether a connection has containers that run; None when it does not say.
+    pub(super) async fn is_busy(&self, connection: &str) -> Option<bool> {
+        let done = self.run(&["--connection", connection, "ps", "--quiet"], ASK_LIMIT).await.ok()?;
+        Some(!done.stdout.trim_ascii().is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str, is_default: bool, running: bool) -> Machine {
+        let up = "2026-01-01T00:00:00Z".to_string();
+        Machine { name: name.into(), is_default, running, starting: false, last_up: up.clone(), created: up }
+    }
+
+    #[test]
+    fn the_machine_that_podman_talks_to_is_chosen() {
+        let name =
+            |machines: &[Machine], connection| choose(machines, connection).map(|machine| machine.name);
+        let machines =
+            [machine("a", false, true), machine("b", true, false), machine("c-root", false, false)];
+        assert_eq!(name(&machines, None).as_deref(), Some("b"));
+        assert_eq!(name(&machines[..1], None).as_deref(), Some("a"));
+        assert_eq!(name(&machines, Some("a-root")).as_deref(), Some("a"));
+        assert_eq!(name(&machines, Some("c-root")).as_deref(), Some("c-root"));
+        assert_eq!(name(&machines, Some("big-box")), None);
+        assert_eq!(name(&[], None), None);
+    }
+
+    #[test]
+    fn a_run_is_ours_until_somebody_else_starts_the_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let machines = Machines::new(MachinePolicy::default(), Some(dir.path().into()));
+        let ours = machine("m", true, true);
+        assert!(!machines.is_ours(&ours));
+        machines.write_started("m", &Started { run: Some(run_of(&ours)) });
+        assert!(machines.is_ours(&ours));
+        assert!(!machines.is_ours(&Machine { running: false, ..ours.clone() }));
+        assert!(!machines.is_ours(&Machine { last_up: "later".into(), ..ours }));
+    }
+
+    #[test]
+    fn the_lock_is_held_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let machines = || Machines::new(MachinePolicy::default(), Some(dir.path().into()));
+        let lock = machines().try_lock();
+        assert!(lock.is_some() && machines().try_lock().is_none());
+        drop(lock);
+        assert!(machines().try_lock().is_some());
+    }
+}

@@ -1,0 +1,324 @@
+//! Whether an engine on another machine sees a folder of this host under the same path: a file with a secret name and
+//! content is put there, and the other side is asked to read it.
+//!
+//! No sandbox needs such a folder, as everything goes over frames. It carries the seccomp profile to engines that read it
+//! from their own disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::manager::Podman;
+use super::words::{self, Machine};
+use crate::cli::CliDriver;
+use crate::driver::{RuntimeId, RuntimeKind};
+use crate::exec::{self, CommandLine};
+use crate::state::{Instance, Record, read_json, write_json};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// How long an answer is believed: a folder that is shared stays so, one that is not may be mended.
+const SHARED_AGE: u64 = 7 * 24 * 3600;
+const NOT_SHARED_AGE: u64 = 3600;
+
+/// What is known of a folder and an engine, for diagnosis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ShareReport {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Whether the engine sees it.
+    pub shared: bool,
+    /// The commands that mend it, when it does not.
+    pub hint: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shares {
+    folder: Option<PathBuf>,
+    cache: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    engine: String,
+    folder: PathBuf,
+    shared: bool,
+    /// Seconds since 1970.
+    when: u64,
+}
+
+impl Shares {
+    pub(super) fn new(folder: Option<PathBuf>, dir: Option<PathBuf>) -> Self {
+        Self { folder, cache: dir.map(|dir| dir.join("shares.json")) }
+    }
+
+    /// The folder, when the engine sees it; `image` is one that the engine has.
+    pub(crate) async fn look(&self, driver: &CliDriver, image: &str, instance: &Instance) -> Option<PathBuf> {
+        let folder = self.folder.clone()?;
+        let engine = key(driver.id());
+        let known = self.known(&engine, &folder);
+        let shared = match known {
+            Some(shared) => shared,
+            None => {
+                let shared = self.ask(driver, image, instance, &folder).await;
+                tracing::debug!(engine, folder = %folder.display(), ?shared, "asked whether the engine sees a folder");
+                self.remember(&engine, &folder, shared?);
+                shared?
+            }
+        };
+        shared.then_some(folder)
+    }
+
+    /// What was answered lately.
+    fn known(&self, engine: &str, folder: &Path) -> Option<bool> {
+        let entries: Vec<Entry> = read_json(self.cache.as_ref()?)?;
+        let entry = entries.into_iter().find(|entry| entry.engine == engine && entry.folder == folder)?;
+        let age = now().saturating_sub(entry.when);
+        (age < if entry.shared { SHARED_AGE } else { NOT_SHARED_AGE }).then_some(entry.shared)
+    }
+
+    fn remember(&self, engine: &str, folder: &Path, shared: bool) {
+        let Some(cache) = &self.cache else { return };
+        let mut entries: Vec<Entry> = read_json(cache).unwrap_or_default();
+        entries.retain(|entry| entry.engine != engine || entry.folder != folder);
+        entries.push(Entry { engine: engine.into(), folder: folder.into(), shared, when: now() });
+        let written = cache.parent().map_or(Ok(()), fs::create_dir_all);
+        if written.is_err() || write_json(cache, &entries).is_err() {
+            tracing::debug!("what engines share is not written down");
+        }
+    }
+
+    /// An engine did not find what it was said to see.
+    pub(crate) fn forget(&self, id: &RuntimeId) {
+        let Some(cache) = &self.cache else { return };
+        let mut entries: Vec<Entry> = read_json(cache).unwrap_or_default();
+        entries.retain(|entry| entry.engine != key(id));
+        let _ = write_json(cache, &entries);
+    }
+
+    /// A machine is about to be started: the one moment at which a folder can be added to what it shares. Only one that is
+    /// known to be missing is, and only by versions that can; what the user has set up stays as it is.
+    pub(super) async fn before_start(&self, podman: &Podman<'_>, machine: &Machine) {
+        let (Some(folder), Some(cache)) = (&self.folder, &self.cache) else { return };
+        let entries: Vec<Entry> = read_json(cache).unwrap_or_default();
+        let missing = entries.iter().any(|entry| entry.folder == *folder && !entry.shared);
+        let Some(path) = folder.to_str().filter(|path| missing && !path.contains(':')) else { return };
+        let volume = format!("{path}:{path}");
+        match podman.run(&["machine", "set", "--volume", &volume, &machine.name], LIMIT).await {
+            Ok(_) => {
+                tracing::info!(
+                    machine = machine.name,
+                    folder = path,
+                    "added to what the podman machine shares"
+                );
+                let kept: Vec<Entry> = entries.into_iter().filter(|entry| entry.folder != *folder).collect();
+                let _ = write_json(cache, &kept);
+            }
+            Err(exec::ExecError::Failed(failed))
+                if words::parse_unknown_flag(&failed.stderr_tail).is_some() => {}
+            Err(error) => tracing::warn!(%error, "the podman machine does not take another folder"),
+        }
+    }
+
+    /// Asks by all means in order; None when none of them says.
+    async fn ask(&self, driver: &CliDriver, image: &str, instance: &Instance, folder: &Path) -> Option<bool> {
+        let (nonce, id) = (Nonce::put_into(folder)?, driver.id());
+        if id.kind == RuntimeKind::Podman && id.address.variables.is_empty() {
+            let podman = Podman { program: &id.program };
+            let machines = podman.list().await.unwrap_or_default();
+            let machine = super::manager::choose(&machines, id.address.connection.as_deref());
+            if let Some(machine) = machine.filter(|machine| machine.running)
+                && let Some(answer) = nonce.ask_over_ssh(&podman, &machine.name).await
+            {
+                return Some(answer);
+            }
+        }
+        nonce.ask_a_container(driver, image, instance).await
+    }
+
+    /// What is known of an engine's view of the folder, and how to mend it.
+    pub(crate) async fn report(
+        &self,
+        driver: &CliDriver,
+        image: &str,
+        instance: &Instance,
+    ) -> Option<ShareReport> {
+        let folder = self.folder.clone()?;
+        let shared = self.look(driver, image, instance).await.is_some();
+        Some(ShareReport { shared, hint: (!shared).then(|| hint(driver.id(), &folder)), folder })
+    }
+}
+
+/// How a folder is shared with the machine of an engine.
+fn hint(id: &RuntimeId, folder: &Path) -> String {
+    let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
+    match id.kind {
+        RuntimeKind::Podman => {
+            format!("`podman machine rm` and `podman machine init --volume {path}:{path}`")
+        }
+        _ => format!(
+            "Docker Desktop: Settings, Resources, File sharing; colima: `colima start --mount {path}:w`; Rancher Desktop: \
+             an override with the mount; OrbStack shares all; a remote engine cannot"
+        ),
+    }
+}
+
+fn key(id: &RuntimeId) -> String {
+    let variables: Vec<String> =
+        id.address.variables.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    format!("{}{}", id.target(), variables.concat())
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A file that only somebody who sees this folder can read. It goes when this is dropped.
+struct Nonce {
+    file: tempfile::NamedTempFile,
+    secret: String,
+}
+
+impl Nonce {
+    fn put_into(folder: &Path) -> Option<Self> {
+        use std::hash::{BuildHasher, Hasher};
+        use std::io::Write;
+        use std::os::unix::fs::PermissionsExt;
+        let made = || {
+            fs::create_dir_all(folder)?;
+            let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
+            let secret = format!("{:016x}{:016x}", random(), random());
+            let mut file = tempfile::Builder::new().prefix(".codebridge-share-").tempfile_in(folder)?;
+            file.write_all(secret.as_bytes())?;
+            // Engines may read as another user.
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+            Ok(Self { file, secret })
+        };
+        made().inspect_err(|error: &std::io::Error| tracing::debug!(%error, "no file to ask for")).ok()
+    }
+
+    fn name(&self) -> String {
+        self.file.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// None when the machine does not answer, or the path cannot be said.
+    async fn ask_over_ssh(&self, podman: &Podman<'_>, machine: &str) -> Option<bool> {
+        let script = remote_script(self.file.path())?;
+        let done = exec::run(
+            CommandLine::new(podman.program).args(["machine", "ssh", machine, script.as_str()]),
+            LIMIT,
+        )
+        .await
+        .ok()?;
+        let said = String::from_utf8_lossy(&done.stdout);
+        if said.contains(&self.secret) {
+            return Some(true);
+        }
+        said.contains(ABSENT).then_some(false)
+    }
+
+    /// None when no container runs.
+    async fn ask_a_container(&self, driver: &CliDriver, image: &str, instance: &Instance) -> Option<bool> {
+        let folder = self.file.path().parent()?;
+        let code = format!("print(open('/share/{}').read())", self.name());
+        let name = instance.next_name();
+        instance.record(&Record::of_container(&name, driver.id(), image)).ok()?;
+        let flags = [
+            "run",
+            "--rm",
+            "--pull=never",
+            "--network=none",
+            "--read-only",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+            "--ulimit=nofile=256:256",
+            "--ulimit=nproc=256:256",
+        ];
+        let labels =
+            instance.owner().labels().into_iter().map(|(key, value)| format!("--label={key}={value}"));
+        let asked = driver
+            .engine()
+            .args(flags)
+            .arg(format!("--name={name}"))
+            .args(labels)
+            .arg(format!("--mount={}", mount(folder)?))
+            .args(["--entrypoint=python3", image, "-c", &code]);
+        let done = exec::run(asked, LIMIT).await;
+        match driver.reclaim(&name).await {
+            Ok(()) => instance.forget(&name),
+            Err(error) => tracing::warn!(%error, "a container that was asked for a folder was left behind"),
+        }
+        let done = done.ok()?;
+        if String::from_utf8_lossy(&done.stdout).contains(&self.secret) {
+            return Some(true);
+        }
+        // That the folder is not there is an error of the engine, that the file is not one of the program.
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let absent =
+            ["no such file or directory", "No such file or directory", "FileNotFoundError", "does not exist"];
+        absent.iter().any(|words| said.contains(words)).then_some(false)
+    }
+}
+
+/// Said by the other side when it was reached and has no such folder.
+const ABSENT: &str = "codebridge: not here";
+
+/// What the shell of the machine is told: it gets one word, because ssh puts words together with spaces.
+fn remote_script(file: &Path) -> Option<String> {
+    let folder = shlex::try_quote(file.parent()?.to_str()?).ok()?.into_owned();
+    let file = shlex::try_quote(file.to_str()?).ok()?.into_owned();
+    Some(format!("test -d {folder} && cat {file} || echo '{ABSENT}'"))
+}
+
+/// A bind mount that fails when the folder is not there, in place of making it. Its fields are those of a line of CSV.
+fn mount(folder: &Path) -> Option<String> {
+    let source = folder.to_str()?.replace('"', "\"\"");
+    Some(format!("type=bind,\"src={source}\",dst=/share,readonly"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::CgroupMode;
+
+    #[tokio::test]
+    async fn a_shell_is_told_any_path() {
+        let base = tempfile::tempdir().unwrap();
+        for name in ["plain", "with space", "it's", "a\"b", "$(false)", "ünïcode", "-n", "a;b&c"] {
+            let folder = base.path().join(name);
+            let nonce = Nonce::put_into(&folder).unwrap();
+            let script = remote_script(nonce.file.path()).unwrap();
+            // As ssh does it: one string for the shell at the other end.
+            let done = exec::run(CommandLine::new("/bin/sh").args(["-c", &script]), LIMIT).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&done.stdout), nonce.secret, "{name}");
+            let path = nonce.file.path().to_path_buf();
+            drop(nonce);
+            assert!(!path.exists());
+            fs::remove_dir(&folder).unwrap();
+            let done = exec::run(CommandLine::new("/bin/sh").args(["-c", &script]), LIMIT).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&done.stdout).trim(), ABSENT, "{name}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_a_line_of_csv() {
+        assert_eq!(mount(Path::new("/a,b")).unwrap(), "type=bind,\"src=/a,b\",dst=/share,readonly");
+        assert_eq!(mount(Path::new("/a\"b")).unwrap(), "type=bind,\"src=/a\"\"b\",dst=/share,readonly");
+    }
+
+    #[test]
+    fn answers_are_remembered_for_each_engine_and_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let shares = Shares::new(Some("/x".into()), Some(dir.path().into()));
+        assert_eq!(shares.known("podman", Path::new("/x")), None);
+        shares.remember("podman", Path::new("/x"), true);
+        shares.remember("podman:a", Path::new("/x"), false);
+        assert_eq!(shares.known("podman", Path::new("/x")), Some(true));
+        assert_eq!(shares.known("podman:a", Path::new("/x")), Some(false));
+        assert_eq!(shares.known("podman", Path::new("/y")), None);
+        shares.forget(&RuntimeId::local(RuntimeKind::Podman, "/usr/bin/podman", CgroupMode::Direct));
+        assert_eq!(shares.known("podman", Path::new("/x")), None);
+        assert_eq!(shares.known("podman:a", Path::new("/x")), Some(false));
+    }
+}

@@ -1,0 +1,190 @@
+//! What podman says of its machines. Every parser quotes the messages it knows; where a text was not captured by us, it
+//! says whose report it is from.
+
+use serde::Deserialize;
+
+/// A machine in podman's list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Machine {
+    pub(super) name: String,
+    pub(super) is_default: bool,
+    pub(super) running: bool,
+    pub(super) starting: bool,
+    /// When it was last up, as podman writes it; changes with every run of the machine.
+    pub(super) last_up: String,
+    pub(super) created: String,
+}
+
+/// Podman's word that it does not reach its engine, which is what it says without a machine, or with one that is stopped:
+///
+/// - 3.2.3 (podman issue 11306): ``Error: cannot connect to the Podman socket, please verify that Podman REST API service is
+///   running: Get "http://d/v3.2.3/libpod/_ping": …``
+/// - 3.3.1 (podman issue 11706): ``Error: failed to create sshClient: Connection to bastion host (ssh://…) failed.: dial tcp: …``
+/// - 4.1.0 (microshift-plus issue 2): ``Error: unable to connect to Podman. failed to create sshClient: connection to bastion
+///   host (ssh://core@localhost:56102/run/user/1000/podman/podman.sock) failed: dial tcp 127.0.0.1:56102: connect: connection
+///   refused`` after ``Cannot connect to Podman. Please verify your connection to the Linux system using …``
+/// - 4.3.1, captured: ``Error: unable to connect to Podman socket: Get "http://d/v4.3.1/libpod/_ping": dial unix …: connect:
+///   no such file or directory`` after the same; over ssh ``Error: failed to connect: dial tcp 127.0.0.1:1: connect: connection
+///   refused`` alone, which 4.5.0 says too (podman issue 18786)
+/// - 5.8.6, captured: ``Error: unable to connect to Podman socket: failed to connect: dial tcp 127.0.0.1:1: connect: connection
+///   refused: ssh://core@127.0.0.1:1/run/podman.sock``
+pub(crate) fn parse_unreachable(text: &str) -> Option<()> {
+    let words = [
+        "Cannot connect to Podman",
+        "cannot connect to the Podman socket",
+        "unable to connect to Podman",
+        "failed to create sshClient",
+        "Error: failed to connect: ",
+    ];
+    words.iter().any(|words| text.contains(words)).then_some(())
+}
+
+/// `machine list --format json`. Numbers are texts in it, and a version that knows more says more; the oldest ones take
+/// `json` for a template.
+pub(super) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Listed {
+        name: String,
+        #[serde(default)]
+        default: bool,
+        #[serde(default)]
+        running: bool,
+        #[serde(default)]
+        starting: bool,
+        #[serde(default)]
+        last_up: Option<String>,
+        #[serde(default)]
+        created: Option<String>,
+    }
+    let listed: Vec<Listed> = serde_json::from_slice(stdout).ok()?;
+    let machine = |it: Listed| Machine {
+        name: it.name,
+        is_default: it.default,
+        running: it.running,
+        starting: it.starting,
+        last_up: it.last_up.unwrap_or_default(),
+        created: it.created.unwrap_or_default(),
+    };
+    Some(listed.into_iter().map(machine).collect())
+}
+
+/// The template for versions whose list knows no JSON, and how its lines are read. The default machine's name ends in `*`,
+/// and one that runs was last up `Currently running`.
+pub(super) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.Created}}\t{{.LastUp}}";
+
+/// Reads the lines of [`LIST_TEMPLATE`].
+pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
+    let text = String::from_utf8_lossy(stdout);
+    let machine = |line: &str| {
+        let mut cells = line.split('\t');
+        let name = cells.next()?.trim();
+        let created = cells.next()?.trim();
+        let last_up = cells.next()?.trim();
+        let running = last_up == "Currently running";
+        (!name.is_empty() && name != "NAME").then(|| Machine {
+            name: name.trim_end_matches('*').into(),
+            is_default: name.ends_with('*'),
+            running,
+            starting: last_up == "Currently starting",
+            // Said relative to now: of no use to tell one run from another.
+            last_up: String::new(),
+            created: created.into(),
+        })
+    };
+    text.lines().filter_map(machine).collect()
+}
+
+/// The system that this podman was made for: `Host.OS` of `machine info --format json`, 4.2 and newer.
+pub(super) fn parse_client_system(stdout: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Info {
+        host: Host,
+    }
+    #[derive(Deserialize)]
+    struct Host {
+        #[serde(rename = "OS")]
+        system: String,
+    }
+    let info: Info = serde_json::from_slice(stdout).ok()?;
+    Some(info.host.system)
+}
+
+/// A version without this flag: ``Error: unknown flag: --volume`` (4.3.1 and 5.8.6, captured).
+pub(super) fn parse_unknown_flag(stderr: &str) -> Option<()> {
+    stderr.contains("unknown flag").then_some(())
+}
+
+/// Somebody else starts it, or has done so:
+///
+/// - 4.3.1 (its source): ``cannot start VM podman-machine-default: VM already running or starting``
+/// - 4.2 (podman issue 12751): ``Error: machine "podman-machine-default" is already in the process of being started``
+pub(super) fn parse_already_starting(stderr: &str) -> Option<()> {
+    ["VM already running or starting", "is already in the process of being started"]
+        .iter()
+        .any(|words| stderr.contains(words))
+        .then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURES: &str = include_str!("fixtures.txt");
+
+    /// The texts under `== NAME` headings; the lines after them that begin with `#` say where each is from.
+    fn fixture(name: &str) -> String {
+        let start = FIXTURES.find(&format!("== {name}\n")).unwrap_or_else(|| panic!("no fixture {name}"));
+        let body = FIXTURES[start..].split_once('\n').unwrap().1;
+        let body = body.split("\n== ").next().unwrap();
+        body.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn every_version_is_understood_when_it_does_not_reach_its_engine() {
+        for name in [
+            "unreachable 3.2", "unreachable 3.3", "unreachable 3.4", "unreachable 4.1", "unreachable 4.3",
+            "unreachable 4.3 ssh", "unreachable 4.9", "unreachable 5.4", "unreachable 5.8",
+        ] {
+            assert_eq!(parse_unreachable(&fixture(name)), Some(()), "{name}");
+        }
+        for text in [
+            "Error: no such container",
+            "Error: unknown flag: --volume",
+            "OCI runtime error: connection refused",
+        ] {
+            assert_eq!(parse_unreachable(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_every_version_are_read() {
+        assert_eq!(parse_list(fixture("list 4.3 empty").as_bytes()), Some(Vec::new()));
+        let old = parse_list(fixture("list 4.3").as_bytes()).unwrap();
+        assert_eq!((old.len(), old[0].name.as_str()), (1, "podman-machine-default"));
+        assert!(old[0].is_default && !old[0].running && !old[0].last_up.is_empty());
+        let made = parse_list(fixture("list 5.8").as_bytes()).unwrap();
+        assert!(made[0].is_default && !made[0].running && made[0].last_up.starts_with("0001-"));
+        let new = parse_list(fixture("list 5").as_bytes()).unwrap();
+        assert!(new[0].running && !new[1].is_default && new[1].starting);
+        assert_eq!(parse_list(b"NAME\tVM TYPE"), None);
+        let plain = parse_plain_list(fixture("list 3.4").as_bytes());
+        assert_eq!(plain.len(), 2);
+        assert!(plain[0].is_default && plain[0].running && plain[0].name == "podman-machine-default");
+        assert!(!plain[1].running);
+    }
+
+    #[test]
+    fn other_words_are_read() {
+        assert_eq!(parse_client_system(fixture("machine info 4.3").as_bytes()).as_deref(), Some("linux"));
+        assert_eq!(parse_client_system(fixture("machine info 5.8").as_bytes()).as_deref(), Some("linux"));
+        assert_eq!(parse_client_system(b"Error: unrecognized command"), None);
+        assert!(parse_unknown_flag(&fixture("set volume 4.3")).is_some());
+        assert!(parse_unknown_flag(&fixture("set volume 5.8")).is_some());
+        for name in ["start twice 4.3", "start twice 4.2"] {
+            assert!(parse_already_starting(&fixture(name)).is_some(), "{name}");
+        }
+        assert!(parse_already_starting(&fixture("start failed 4.9")).is_none());
+    }
+}

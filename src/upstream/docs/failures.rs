@@ -1,0 +1,132 @@
+//! Servers that could not be asked, so that not every search and every new bridge tries them again.
+//!
+//! They are noted beside the documentation, in a file each, which is gone once the server answers.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::upstream::catalog::create_folder;
+
+/// How long a server that failed is left alone.
+const REST: Duration = Duration::from_secs(600);
+/// Bytes of a reason.
+const LONGEST: usize = 8 << 10;
+const SUFFIX: &str = "failed";
+
+#[derive(Debug)]
+pub(super) struct Failures {
+    folder: PathBuf,
+    /// Those that could not be written down.
+    unwritten: Mutex<HashMap<Arc<str>, (SystemTime, String)>>,
+}
+
+impl Failures {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self { folder, unwritten: Mutex::default() }
+    }
+
+    /// Notes that a server could not be asked, and why.
+    pub(super) fn note(&self, key: &Arc<str>, why: &str) {
+        let end = (0..=why.len().min(LONGEST)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+        let why = &why[..end];
+        if let Err(error) = self.write(key, why) {
+            tracing::debug!(folder = %self.folder.display(), %error, "a failure is only noted in memory");
+            let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            unwritten.insert(Arc::clone(key), (SystemTime::now(), why.to_owned()));
+        }
+    }
+
+    /// The server has answered.
+    pub(super) fn forget(&self, key: &str) {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        // Most often there is none.
+        let _ = fs::remove_file(self.path(key));
+    }
+
+    /// Why a server could not be asked, unless that was long ago.
+    pub(super) fn recent(&self, key: &str) -> Option<String> {
+        let read = || -> io::Result<Option<String>> {
+            let file = fs::File::open(self.path(key))?;
+            if !is_recent(file.metadata()?.modified()?) {
+                return Ok(None);
+            }
+            let mut bytes = Vec::new();
+            file.take(LONGEST as u64).read_to_end(&mut bytes)?;
+            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        read().unwrap_or_else(|_| {
+            let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            unwritten.get(key).filter(|(at, _)| is_recent(*at)).map(|(_, why)| why.clone())
+        })
+    }
+
+    /// Removes what is of no use any more.
+    pub(super) fn tidy(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == SUFFIX)
+                && fs::metadata(&path).and_then(|file| file.modified()).is_ok_and(|at| !is_recent(at))
+            {
+                let _ = fs::remove_file(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(key).with_extension(SUFFIX)
+    }
+
+    fn write(&self, key: &str, why: &str) -> io::Result<()> {
+        create_folder(&self.folder)?;
+        let mut file = tempfile::Builder::new().prefix(".unfinished-").tempfile_in(&self.folder)?;
+        file.write_all(why.as_bytes())?;
+        file.persist(self.path(key)).map_err(|refused| refused.error)?;
+        Ok(())
+    }
+}
+
+/// A clock that was set back must not make a rest last for ever.
+fn is_recent(at: SystemTime) -> bool {
+    at.elapsed().map_or_else(|ahead| ahead.duration() < REST, |age| age < REST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_known_to_all_until_the_server_answers_or_time_has_passed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = [0, 1].map(|_| Failures::new(folder.path().join("catalog")));
+        let key: Arc<str> = "k".into();
+        assert_eq!(other.recent(&key), None);
+        one.note(&key, "no luck");
+        assert_eq!(other.recent(&key).as_deref(), Some("no luck"));
+        other.forget(&key);
+        assert_eq!(one.recent(&key), None);
+        one.note(&key, &"ß".repeat(LONGEST));
+        assert!(other.recent(&key).is_some_and(|why| why.len() <= LONGEST && why.ends_with('ß')));
+        for age in [REST, 2 * REST] {
+            let file = fs::File::options().write(true).open(one.path(&key)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+            assert_eq!(one.recent(&key), None);
+        }
+        one.tidy().unwrap();
+        assert_eq!(fs::read_dir(folder.path().join("catalog")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_it_is_known_here() {
+        let failures = Failures::new("/proc/self/nowhere".into());
+        let key: Arc<str> = "k".into();
+        failures.note(&key, "no luck");
+        assert_eq!(failures.recent(&key).as_deref(), Some("no luck"));
+        failures.forget(&key);
+        assert_eq!(failures.recent(&key), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! What `doctor` promises to programs and to people: its form, what it counts as less, what it mends.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
+use crate::harness::fake_machine::FakeMachine;
+use crate::harness::{BridgeBuilder, Kind, Runtime, Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.once(
+        "doctor",
+        tests![
+            servers_that_are_skipped_are_named,
+            engines_and_their_shares_are_described,
+            a_machine_is_described_and_none_is_made_for_a_question,
+        ],
+    );
+    let as_root = |kind| Runtime { kind, as_user: false };
+    suite.on(
+        &[as_root(Kind::Crun)],
+        "doctor",
+        tests![the_form_is_that_of_the_readme, what_is_less_is_said, fix_says_what_it_did],
+    );
+}
+
+fn diagnosis(builder: BridgeBuilder<'_>, env: &TestEnv, exit: i32) -> Value {
+    let output = builder.args(&["doctor", "--json"]).command().run(env.guard());
+    assert_eq!(output.code(), Some(exit), "{output}");
+    serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"))
+}
+
+/// The paths in the README's table, `[]` for each element of a list.
+fn documented() -> BTreeSet<String> {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let table = readme.lines().skip_while(|line| *line != "| field | meaning |").skip(2);
+    let rows = table.take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(String::from).collect::<Vec<_>>()).collect()
+}
+
+/// Every path in an object, down to the objects in its lists.
+fn paths(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{prefix}{key}");
+        match value {
+            Value::Object(_) => paths(value, &format!("{path}."), found),
+            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+                items.iter().for_each(|item| paths(item, &format!("{path}[]."), found));
+            }
+            _ => {}
+        }
+        found.insert(path);
+    }
+}
+
+fn the_form_is_that_of_the_readme(env: &TestEnv) {
+    let broken =
+        json!({ "mcpServers": { "lost": { "command": "x", "env": { "A": "${NOBODY_SETS_THIS}" } } } });
+    env.write("home/MCPs/servers.json", broken.to_string());
+    // One that works and one that does not, so that both forms are there.
+    let said = diagnosis(env.bridge().var("MCP_BRIDGE_RUNTIME", "crun,docker:nobody"), env, 0);
+    let mut found = BTreeSet::new();
+    paths(&said, "", &mut found);
+    let documented = documented();
+    assert!(documented.len() > 20, "{documented:?}");
+    let missing: Vec<_> = documented.difference(&found).collect();
+    // What a healthy host has nothing to say of.
+    let absent = ["leftovers[].name", "leftovers[].runtime", "setback.runtime", "setback.refusal"];
+    let missing: Vec<_> = missing.into_iter().filter(|path| !absent.contains(&path.as_str())).collect();
+    assert!(missing.is_empty(), "in the README and not in the output: {missing:?}\n{said:#}");
+    // The insides of a choice are for our own cache; all else is promised.
+    let silent =
+        |path: &&String| !path.starts_with("runtimes[].works.") || path.starts_with("runtimes[].works.held");
+    let unsaid: Vec<_> = found.difference(&documented).filter(silent).collect();
+    assert!(unsaid.is_empty(), "in the output and not in the README: {unsaid:?}");
+    assert_eq!((&said["form"], &said["status"], &said["ready"]), (&json!(1), &json!("ready"), &json!(true)));
+    assert_eq!((&said["run"]["ok"], &said["servers"]["skipped"][0]["name"]), (&json!(true), &json!("lost")));
+}
+
+fn what_is_less_is_said(env: &TestEnv) {
+    // The default image is not to be had without a network or an engine.
+    let programs = env.programs(&["crun"]);
+    let bridge = || {
+        let bridge = env.bridge().without("MCP_BRIDGE_IMAGE").var("PATH", &programs);
+        bridge.var("HTTPS_PROXY", "http://127.0.0.1:1").var("XDG_DATA_HOME", env.folder("data"))
+    };
+    let said = diagnosis(bridge(), env, 10);
+    assert_eq!((&said["status"], &said["ready"]), (&json!("reduced"), &json!(true)), "{said:#}");
+    assert!(said["reduced"][0].as_str().unwrap().contains("host: stands in"), "{said:#}");
+    let text = bridge().args(&["doctor"]).command().run(env.guard()).diagnosed();
+    assert!(text.contains("verdict  works, with less than it could"), "{text}");
+}
+
+fn fix_says_what_it_did(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    bridge.close();
+    let cache = env.home().join(".cache/codebridge/runtime.json");
+    assert!(cache.exists());
+    let output = env.bridge().args(&["doctor", "--fix", "--json"]).command().run(env.guard());
+    let said: Value = serde_json::from_str(&output.diagnosed()).unwrap();
+    let fixed = said["fixed"].to_string();
+    assert!(fixed.contains(&format!("forgot what was remembered in {}", cache.display())), "{fixed}");
+    // Nothing is left to mend but what the diagnosis itself has remembered since.
+    fs::remove_file(&cache).unwrap();
+    let text = env.bridge().args(&["doctor", "--fix"]).command().run(env.guard()).diagnosed();
+    assert!(!text.contains("forgot"), "{text}");
+}
+
+fn servers_that_are_skipped_are_named(env: &TestEnv) {
+    let servers = json!({ "mcpServers": {
+        "fine": { "command": "true" }, "lost": { "command": "x", "env": { "A": "${NOBODY_SETS_THIS}" } },
+    } });
+    let file = env.write("home/MCPs/servers.json", servers.to_string());
+    let bare = env.bridge().var("PATH", env.folder("nothing"));
+    let output = bare.args(&["doctor"]).command().run(env.guard());
+    assert_eq!(output.code(), Some(11), "{output}");
+    assert!(output.stdout.contains("servers  1 defined, 1 skipped"), "{output}");
+    assert!(output.stdout.contains(&format!("lost ({}", file.display())), "{output}");
+    assert!(output.stdout.contains("NOBODY_SETS_THIS"), "{output}");
+}
+
+fn engines_and_their_shares_are_described(env: &TestEnv) {
+    need(Kind::Podman);
+    need(Kind::Docker);
+    let hidden = env.folder("home/hidden");
+    let service = PodmanService::start_hiding(env, "blind", Some(hidden.clone()));
+    let daemon = DockerDaemon::start(env, "far");
+    let targets = format!("{},{}", service.target(), daemon.target());
+    let folder = hidden.join("MCPs");
+    let bridge = || bridge_on(env, &targets).var("MCP_BRIDGE_STATE_DIR", &folder);
+    let said = diagnosis(bridge(), env, 10);
+    let runtimes = said["runtimes"].as_array().unwrap();
+    let summary: Vec<Value> = runtimes
+        .iter()
+        .map(|it| json!([it["kind"], it["connection"], it["share"]["shared"], it["own_profile"]]))
+        .collect();
+    // docker's client carries the profile itself; podman's engine would have to see it.
+    assert_eq!(summary, [json!(["podman", "blind", false, false]), json!(["docker", "far", true, true])]);
+    assert!(
+        runtimes[0]["share"]["hint"].as_str().unwrap().contains("podman machine init --volume"),
+        "{said:#}"
+    );
+    assert_eq!(said["picked"]["why"], "new sessions go to the least loaded of 2 that work");
+    let text = bridge().args(&["doctor"]).command().run(env.guard()).diagnosed();
+    assert!(text.contains("the engine does not see ") && text.contains("at blind ("), "{text}");
+    assert!(
+        text.contains("less         the engine does not see the folder that would carry our seccomp"),
+        "{text}"
+    );
+}
+
+fn a_machine_is_described_and_none_is_made_for_a_question(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
+    let said = diagnosis(machine.bridge(), env, 11);
+    assert_eq!(said["runtimes"][0]["refused"]["reason"], "machine-missing", "{said:#}");
+    assert_eq!(machine.calls(), [""; 0]);
+    machine.change(&json!({ "exists": true }));
+    let said = diagnosis(machine.bridge(), env, 0);
+    let expected = json!({ "name": "podman-machine-default", "running": true, "started_by_bridge": true });
+    assert_eq!(said["runtimes"][0]["machine"], expected, "{said:#}");
+    assert_eq!(said["runtimes"][0]["share"]["shared"], true);
+    let text = machine.bridge().args(&["doctor"]).command().run(env.guard()).diagnosed();
+    assert!(text.contains("podman-machine-default runs, started by codebridge"), "{text}");
+}

@@ -1,0 +1,72 @@
+//! A bridge inside an unprivileged container, as in CI: it picks what works there, or says exactly why nothing does.
+//!
+//! The container gets this machine's `/usr`, and with it the runtimes.
+
+use serde_json::Value;
+
+use crate::harness::{Kind, Machine, Runtime, Suite, TestEnv};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    let as_root = |kind| Runtime { kind, as_user: false };
+    suite.on(
+        &[as_root(Kind::Podman), as_root(Kind::Docker)],
+        "in_container",
+        tests![where_nothing_works_the_reason_is_the_container, where_more_is_allowed_a_runtime_is_picked],
+    );
+}
+
+/// What `doctor` says in a container with these options, and its exit status.
+fn doctor_inside(env: &TestEnv, options: &[&str]) -> (Value, Option<i32>) {
+    let image = Machine::get().image.clone().unwrap();
+    let binary = format!("--volume={}:/codebridge:ro", env.binary().display());
+    let mut words =
+        vec![env.runtime().kind.name(), "run", "--rm", "--network=none", "--volume=/usr:/usr:ro", &binary];
+    words.extend(["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--env=HOME=/tmp"]);
+    words.extend(["--env=MCP_BRIDGE_IMAGE=host:", "--env=MCP_BRIDGE_LOG_LEVEL=error"]);
+    words.extend(options);
+    words.extend([image.as_str(), "/codebridge", "doctor", "--json"]);
+    let output = env.run(words);
+    let said = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"));
+    (said, output.code())
+}
+
+/// The reason of each runtime that is refused.
+fn reasons(said: &Value) -> Vec<(String, String)> {
+    let runtimes = said["runtimes"].as_array().unwrap().iter();
+    let refused = runtimes.filter(|it| it["refused"].is_object());
+    let text = |value: &Value| value.as_str().unwrap().to_string();
+    refused.map(|it| (text(&it["kind"]), text(&it["refused"]["reason"]))).collect()
+}
+
+fn where_nothing_works_the_reason_is_the_container(env: &TestEnv) {
+    for user in ["--user=0", "--user=1000:1000"] {
+        let (said, exit) = doctor_inside(env, &[user]);
+        assert_eq!((exit, &said["picked"]), (Some(11), &Value::Null), "{user}: {said:#}");
+        let fact = said["host"].as_array().unwrap().iter().find(|it| it["name"] == "container").unwrap();
+        assert_eq!(fact["state"], "bad", "{said:#}");
+        assert!(fact["hint"].as_str().unwrap().contains("--security-opt=seccomp=unconfined"), "{fact}");
+        for (kind, reason) in reasons(&said) {
+            let exact =
+                ["confined", "no-user-namespaces", "cgroup-denied", "not-installed", "daemon-unreachable"];
+            assert!(exact.contains(&reason.as_str()), "{user}: {kind} is refused for '{reason}': {said:#}");
+        }
+        assert!(
+            reasons(&said).iter().any(|(kind, reason)| kind == "crun" && reason == "confined"),
+            "{said:#}"
+        );
+    }
+}
+
+fn where_more_is_allowed_a_runtime_is_picked(env: &TestEnv) {
+    let proc = match env.runtime().kind {
+        Kind::Docker => "--security-opt=systempaths=unconfined",
+        _ => "--security-opt=unmask=ALL",
+    };
+    for user in ["--user=0", "--user=1000:1000"] {
+        let (said, exit) = doctor_inside(env, &[user, "--security-opt=seccomp=unconfined", proc]);
+        assert_eq!(exit, Some(10), "{user}: {said:#}");
+        assert_eq!(said["run"]["ok"], true, "{user}: {said:#}");
+        assert!(said["reduced"][0].as_str().unwrap().contains("rlimits stand in"), "{said:#}");
+    }
+}

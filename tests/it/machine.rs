@@ -1,0 +1,295 @@
+//! podman machine, end to end with a fake podman that speaks the words of real ones: made, started, waited for, shared,
+//! lost, and stopped again.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::engines::{PodmanService, bridge_on, need};
+use crate::harness::fake_machine::FakeMachine;
+use crate::harness::process::{children, command_line};
+use crate::harness::{Bridge, Kind, Suite, TestEnv, eventually};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.once(
+        "machine",
+        tests![
+            a_stopped_machine_of_every_version_is_started,
+            where_there_is_none_one_is_made_and_started,
+            making_one_can_be_forbidden,
+            a_machine_that_somebody_starts_is_waited_for,
+            two_bridges_make_and_start_one_machine,
+            a_machine_that_does_not_start_is_told_in_its_own_words,
+            a_machine_that_goes_away_is_started_again_at_the_next_call,
+            an_idle_machine_is_stopped_when_a_bridge_started_it_and_nothing_runs_in_it,
+            a_rootful_machine_is_asked_for_only_when_told_so,
+            a_shared_folder_takes_the_profile_there,
+            a_folder_that_is_not_shared_is_added_where_podman_can,
+            a_container_is_asked_where_ssh_does_not_answer,
+            a_podman_of_this_host_is_asked_for_no_machine,
+        ],
+    );
+}
+
+const STOPPED: Duration = Duration::from_secs(60);
+
+fn call_with_progress(bridge: &Bridge<'_>, code: &str) -> (Value, String) {
+    let result = bridge.ask(
+        "tools/call",
+        json!({
+            "name": "run_python", "arguments": { "code": code }, "_meta": { "progressToken": "machine" },
+        }),
+    );
+    let messages = bridge.unasked();
+    let told = messages.iter().filter_map(|message| message["params"]["message"].as_str());
+    (result, told.collect::<Vec<_>>().join("\n"))
+}
+
+fn a_stopped_machine_of_every_version_is_started(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut machine = FakeMachine::new(env, "3.4", &json!({}));
+    for version in ["3.4", "4.3", "4.9", "5.4", "5.8"] {
+        machine.change(&json!({ "version": version, "running": false, "calls": [] }));
+        let bridge = machine.bridge().start();
+        let (result, told) = call_with_progress(&bridge, "6 * 7");
+        assert_eq!(result["content"][0]["text"], "42", "{version}: {result}");
+        assert!(told.contains("starting the podman machine podman-machine-default"), "{version}: {told}");
+        assert_eq!(machine.calls(), ["start podman-machine-default"], "{version}");
+        bridge.close();
+    }
+    // One that runs is left as it is.
+    let bridge = machine.bridge().start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    bridge.close();
+    assert_eq!(machine.calls(), ["start podman-machine-default"]);
+    machine.service.kill();
+}
+
+fn where_there_is_none_one_is_made_and_started(env: &TestEnv) {
+    need(Kind::Podman);
+    for version in ["4.3", "5.8"] {
+        let machine = FakeMachine::new(env, version, &json!({ "exists": false }));
+        let bridge = machine.bridge().start();
+        let (result, told) = call_with_progress(&bridge, "6 * 7");
+        assert_eq!(result["content"][0]["text"], "42", "{version}: {result}");
+        assert!(
+            told.contains("it downloads gigabytes, once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)"),
+            "{told}"
+        );
+        assert_eq!(machine.calls(), ["init", "start podman-machine-default"]);
+        assert!(bridge.close().log.contains("making a podman machine"));
+    }
+}
+
+fn making_one_can_be_forbidden(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
+    let bridge = machine.bridge().var("MCP_BRIDGE_MACHINE_INIT", "0").start();
+    let outcome = bridge.run("1").expect("error").because("it needs a podman machine and there is none");
+    let _ = outcome.because("unable to connect to Podman socket").because("hint: `podman machine init`");
+    assert_eq!(machine.calls(), [""; 0]);
+    bridge.close();
+    // A podman for Linux whose engine is not there is no matter of machines.
+    machine.change(&json!({ "os": "linux" }));
+    let bridge = machine.bridge().start();
+    let _ = bridge.run("1").expect("error").because("its daemon does not answer");
+    assert_eq!(machine.calls(), [""; 0]);
+    bridge.close();
+}
+
+fn a_machine_that_somebody_starts_is_waited_for(env: &TestEnv) {
+    need(Kind::Podman);
+    // Not within the time of this test, unless it says so.
+    let machine = FakeMachine::new(env, "4.3", &json!({ "up_at": 4e9 }));
+    let bridge = machine.bridge().start();
+    let params = json!({
+        "name": "run_python", "arguments": { "code": "6 * 7" }, "_meta": { "progressToken": "machine" },
+    });
+    let call = bridge.request("tools/call", params);
+    eventually("the bridge waits", STOPPED, || {
+        let told = Value::from(bridge.unasked()).to_string();
+        told.contains("waiting for the podman machine podman-machine-default, which somebody starts")
+            .then_some(())
+    });
+    assert!(!call.is_answered());
+    machine.change(&json!({ "up_at": null, "running": true }));
+    assert_eq!(call.result()["content"][0]["text"], "42");
+    assert_eq!(machine.calls(), [""; 0]);
+    bridge.close();
+}
+
+fn two_bridges_make_and_start_one_machine(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false, "start_seconds": 2.0 }));
+    let (one, two) = (machine.bridge().start(), machine.bridge().start());
+    let calls = [one.start_call(json!({ "code": "6 * 7" })), two.start_call(json!({ "code": "6 * 7" }))];
+    for call in calls {
+        assert_eq!(call.outcome().ok(), "42");
+    }
+    assert_eq!(machine.calls(), ["init", "start podman-machine-default"]);
+    one.close();
+    two.close();
+}
+
+fn a_machine_that_does_not_start_is_told_in_its_own_words(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "4.9", &json!({ "start_fails": true }));
+    let bridge = machine.bridge().start();
+    let outcome = bridge.run("1").expect("error").because("its podman machine does not come up");
+    let _ = outcome.because("machine did not transition into running state: ssh error: exit status 255");
+    // Once it is mended, the next call goes through.
+    machine.change(&json!({ "start_fails": false }));
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    bridge.close();
+}
+
+fn a_machine_that_goes_away_is_started_again_at_the_next_call(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut machine = FakeMachine::new(env, "5.8", &json!({}));
+    let bridge = machine.bridge().start();
+    assert_eq!(bridge.run("x = 6; x * 7").ok(), "42");
+    let sleep = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+    let call = bridge.start_until_ready("main", sleep, json!({ "timeout": 100 }));
+    // The laptop's lid is closed.
+    machine.service.kill();
+    machine.change(&json!({ "running": false }));
+    machine.service.start_again();
+    let _ = call.outcome().expect("error").because("its engine is podman");
+    let again = bridge.run("'x' in globals()").expect("success").noting("its variables are gone");
+    assert_eq!(again.ok(), "False");
+    assert_eq!(machine.calls(), ["start podman-machine-default"; 2]);
+    // While nothing runs, too.
+    machine.service.kill();
+    machine.change(&json!({ "running": false }));
+    machine.service.start_again();
+    eventually("podman notices", STOPPED, || {
+        let is_client = |pid: &u32| command_line(*pid).iter().any(|word| word == "run");
+        (!children(bridge.pid()).iter().any(is_client)).then_some(())
+    });
+    assert_eq!(bridge.run("6 * 7").expect("success").noting("its variables are gone").ok(), "42");
+    assert_eq!(machine.calls(), ["start podman-machine-default"; 3]);
+    bridge.close();
+    eventually("nothing is left", STOPPED, || machine.service.containers().is_empty().then_some(()));
+}
+
+fn an_idle_machine_is_stopped_when_a_bridge_started_it_and_nothing_runs_in_it(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({}));
+    let bridge = || machine.bridge().var("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "1");
+    let stops = || machine.calls().iter().filter(|call| call.starts_with("stop")).count();
+    let first = bridge().start();
+    assert_eq!(first.run("6 * 7").ok(), "42");
+    eventually("it is stopped", STOPPED, || (stops() == 1).then_some(()));
+    // And up again when it is needed, by the same bridge.
+    assert_eq!(first.run("6 * 7").ok(), "42");
+    // Somebody's own container keeps it up.
+    let image = crate::harness::Machine::get().image.clone().unwrap();
+    let mut mine = vec!["run", "--detach", "--name=somebodys", "--network=none"];
+    mine.extend(["--ulimit=nofile=64:64", "--ulimit=nproc=64:64", &image, "sleep", "1000"]);
+    let _ = machine.service.run(&mine).ok();
+    let looked = |text: &str| text.matches("ps --quiet").count();
+    let before = looked(&first.log());
+    eventually("it has looked twice", STOPPED, || (looked(&first.log()) > before + 3).then_some(()));
+    assert_eq!(stops(), 1);
+    first.close();
+    // The bridge is gone, the machine was started by it: the next one stops it.
+    let _ = machine.service.run(&["rm", "--force", "--time=0", "somebodys"]).ok();
+    let next = bridge().start();
+    assert_eq!(next.run("6 * 7").ok(), "42");
+    eventually("it is stopped", STOPPED, || (stops() == 2).then_some(()));
+    // One that the user started is not ours to stop.
+    machine.change(&json!({ "running": true, "last_up": "2026-11-20T15:00:00Z" }));
+    assert_eq!(next.run("6 * 7").ok(), "42");
+    eventually("the session is idle and ended", STOPPED, || {
+        machine.service.containers().is_empty().then_some(())
+    });
+    next.close();
+    assert_eq!(stops(), 2);
+}
+
+fn a_rootful_machine_is_asked_for_only_when_told_so(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
+    let bridge = machine.bridge().var("MCP_BRIDGE_MACHINE_ROOTFUL", "1").start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    let expected = ["init --rootful", "set --rootful podman-machine-default", "start podman-machine-default"];
+    assert_eq!(machine.calls(), expected);
+    bridge.close();
+}
+
+/// Whether sandboxes get the bridge's own seccomp profile, and the diagnosis.
+fn has_own_profile(machine: &FakeMachine<'_>, env: &TestEnv) -> bool {
+    let bridge = machine.bridge().start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    let log = bridge.close().log;
+    let launched = log.lines().rfind(|line| line.contains("spawn") && line.contains(" run --name")).unwrap();
+    let _ = env;
+    launched.contains("--security-opt=seccomp=")
+}
+
+fn a_shared_folder_takes_the_profile_there(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({}));
+    assert!(has_own_profile(&machine, env));
+    let asked = machine.state()["calls"].as_array().unwrap().iter().filter(|call| call[0] == "ssh").count();
+    assert_eq!(asked, 1);
+    // It is remembered.
+    assert!(has_own_profile(&machine, env));
+    let again = machine.state()["calls"].as_array().unwrap().iter().filter(|call| call[0] == "ssh").count();
+    assert_eq!(again, 1);
+}
+
+fn a_folder_that_is_not_shared_is_added_where_podman_can(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "shared": false }));
+    assert!(!has_own_profile(&machine, env));
+    // At the next start it is known to be missing; this version has no means.
+    machine.change(&json!({ "running": false, "calls": [] }));
+    assert!(!has_own_profile(&machine, env));
+    let folder = env.home().join("MCPs");
+    let set = format!("set --volume {0}:{0} podman-machine-default", folder.display());
+    assert_eq!(machine.calls(), [set.as_str(), "start podman-machine-default"]);
+    machine.change(&json!({ "running": false, "calls": [], "takes_volumes": true }));
+    assert!(has_own_profile(&machine, env));
+    assert_eq!(machine.calls(), [set.as_str(), "start podman-machine-default"]);
+}
+
+fn a_container_is_asked_where_ssh_does_not_answer(env: &TestEnv) {
+    need(Kind::Podman);
+    let state = env.home().join("MCPs, a \"state\" of m'y own ü");
+    let hidden = env.folder("home/hidden");
+    let service = PodmanService::start_hiding(env, "in-the-machine", Some(hidden.clone()));
+    let machine = FakeMachine::with(env, service, "5.8", &json!({ "ssh": false }));
+    for (folder, expected) in [(state, true), (hidden.join("MCPs"), false)] {
+        let bridge = machine.bridge().var("MCP_BRIDGE_STATE_DIR", &folder).start();
+        assert_eq!(bridge.run("6 * 7").ok(), "42");
+        let log = bridge.close().log;
+        let launched =
+            log.lines().rfind(|line| line.contains("spawn") && line.contains(" run --name")).unwrap();
+        assert_eq!(launched.contains("--security-opt=seccomp="), expected, "{launched}");
+        let left: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.iter().all(|name| name == ".codebridge"), "{left:?}");
+    }
+    assert_eq!(machine.service.containers(), [""; 0]);
+}
+
+fn a_podman_of_this_host_is_asked_for_no_machine(env: &TestEnv) {
+    need(Kind::Podman);
+    let log = env.write("podman.log", "");
+    let real = crate::harness::matrix::which("podman").unwrap();
+    let text = format!("#!/bin/sh\necho \"$@\" >> {}\nexec {} \"$@\"\n", log.display(), real.display());
+    let programs = env.write_program("programs/podman", &text).parent().unwrap().to_path_buf();
+    let bridge = bridge_on(env, "podman")
+        .var("PATH", format!("{}:/usr/bin:/usr/sbin:/bin", programs.display()))
+        .start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    bridge.close();
+    let nowhere = format!("unix://{}", env.folder("nowhere").join("podman.sock").display());
+    let remote = bridge_on(env, "podman").var("PATH", &programs).var("CONTAINER_HOST", nowhere).start();
+    let _ = remote.run("1").expect("error").because("its daemon does not answer");
+    remote.close();
+    let calls = std::fs::read_to_string(log).unwrap();
+    assert!(calls.lines().count() > 3 && !calls.lines().any(|line| line.contains("machine ")), "{calls}");
+}

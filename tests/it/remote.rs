@@ -1,0 +1,242 @@
+//! Engines elsewhere: named by a connection or a context, or by the environment; alone and several together.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
+use crate::harness::host::{REMOVAL, instance_of};
+use crate::harness::process::{children, kill};
+use crate::harness::{Bridge, Kind, Suite, TestEnv, eventually};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.once(
+        "remote",
+        tests![
+            a_podman_service_runs_sessions_by_its_connection_and_by_the_environment,
+            a_docker_daemon_behind_tls_runs_sessions_by_its_context_and_by_the_environment,
+            an_engine_that_nobody_knows_is_named,
+            what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others,
+            sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed,
+            a_killed_docker_daemon_is_cleaned_up_when_it_is_back,
+            an_engine_that_hangs_is_passed_by,
+        ],
+    );
+}
+
+const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+
+fn use_it(bridge: &Bridge<'_>) {
+    assert_eq!(bridge.run("x = 6; x * 7").ok(), "42");
+    assert_eq!(bridge.run("x").ok(), "6");
+    let late = bridge.call(json!({ "code": "import time; time.sleep(1000)", "timeout": 1 }));
+    let _ = late.expect("timeout");
+    assert_eq!(bridge.run("x").ok(), "6");
+    let _ = bridge
+        .run("import os; os.listdir('/projects'), open('/workspace/f', 'w').write('x')")
+        .expect("success");
+    let _ = bridge.run("open('/etc/x', 'w')").expect("error");
+    assert_eq!(bridge.run("os.getuid()").ok(), "65534");
+}
+
+fn runtime_of(builder: crate::harness::BridgeBuilder<'_>, env: &TestEnv) -> Value {
+    let output = builder.args(&["doctor", "--json"]).command().run(env.guard());
+    let said: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"));
+    said["runtimes"][0]["works"]["runtime"].clone()
+}
+
+fn a_podman_service_runs_sessions_by_its_connection_and_by_the_environment(env: &TestEnv) {
+    need(Kind::Podman);
+    let service = PodmanService::start(env, "one");
+    let by_name = || bridge_on(env, &service.target());
+    // A variable that points elsewhere does not change what the name means.
+    let misled = || by_name().var("CONTAINER_HOST", "unix:///nowhere.sock");
+    let by_environment = || bridge_on(env, "podman").var("CONTAINER_HOST", service.url());
+    for builder in [by_name(), misled(), by_environment()] {
+        let bridge = builder.start();
+        use_it(&bridge);
+        let (id, _) = instance_of(env, bridge.pid()).unwrap();
+        let containers = service.containers();
+        assert!(containers.iter().any(|name| name.contains(&id)), "{containers:?}");
+        bridge.close();
+        assert_eq!(service.containers(), [""; 0]);
+    }
+    assert_eq!(runtime_of(by_name(), env)["remote"], true);
+}
+
+fn a_docker_daemon_behind_tls_runs_sessions_by_its_context_and_by_the_environment(env: &TestEnv) {
+    need(Kind::Docker);
+    let daemon = DockerDaemon::start(env, "far");
+    let by_name = || bridge_on(env, &daemon.target());
+    let by_environment = || {
+        let builder = bridge_on(env, "docker").var("DOCKER_HOST", daemon.url()).var("DOCKER_TLS_VERIFY", "1");
+        builder.var("DOCKER_CERT_PATH", daemon.certificates())
+    };
+    for builder in [by_name(), by_environment()] {
+        let bridge = builder.start();
+        use_it(&bridge);
+        assert_eq!(daemon.containers().len(), 1);
+        bridge.close();
+        assert_eq!(daemon.containers(), [""; 0]);
+    }
+    assert_eq!(runtime_of(by_name(), env)["remote"], true);
+    let bare = bridge_on(env, "docker").var("DOCKER_HOST", daemon.url()).start();
+    let _ = bare.run("1").expect("error").because("its daemon does not answer");
+    bare.close();
+    let here = bridge_on(env, &daemon.target()).var("MCP_BRIDGE_IMAGE", "host:").start();
+    let _ = here.run("1").expect("error").because("the engine runs on another");
+    here.close();
+}
+
+fn an_engine_that_nobody_knows_is_named(env: &TestEnv) {
+    for (kind, target) in [(Kind::Podman, "podman:nobody"), (Kind::Docker, "docker:nobody")] {
+        need(kind);
+        let bridge = bridge_on(env, target).start();
+        let outcome = bridge.run("1").expect("error").because("there is no such engine");
+        let _ = outcome.because(target).because("hint: see `podman system connection list`");
+        bridge.close();
+    }
+}
+
+/// Kills a bridge and its guardian, with a sandbox that cannot notice.
+fn abandon(bridge: Bridge<'_>) {
+    let guardian = children(bridge.pid())
+        .into_iter()
+        .find(|pid| crate::harness::process::command_line(*pid).iter().any(|word| word == "guardian"));
+    kill(guardian.expect("there is no guardian"), Signal::KILL);
+    bridge.signal(Signal::KILL);
+    let _ = bridge.wait(REMOVAL);
+}
+
+fn what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others(env: &TestEnv) {
+    need(Kind::Podman);
+    let service = PodmanService::start(env, "one");
+    let image = crate::harness::Machine::get().image.clone().unwrap();
+    let bridge = bridge_on(env, &service.target()).start();
+    let _ = bridge.run("1").expect("success");
+    let (_, folder) = instance_of(env, bridge.pid()).unwrap();
+    let ours = service.containers();
+    assert_eq!(ours.len(), 1);
+    let _ = service.run(&["pause", &ours[0]]).ok();
+    abandon(bridge);
+    // Nothing is written down any more: only the labels tell.
+    std::fs::remove_dir_all(&folder).unwrap();
+    // The same labels, but for the machine; a pid that is dead here says nothing of a process there.
+    let labels = service.run(&["container", "inspect", "--format", "{{json .Config.Labels}}", &ours[0]]).ok();
+    let labels: Value = serde_json::from_str(&labels).unwrap();
+    let stranger = |name: &str, key: &str, value: &str| {
+        let mut args =
+            vec!["create".to_string(), format!("--name=codebridge-{name}-1"), "--network=none".into()];
+        args.extend(["--ulimit=nofile=64:64".into(), "--ulimit=nproc=64:64".into()]);
+        for (label, said) in labels.as_object().unwrap() {
+            let said = if label == key { value } else { said.as_str().unwrap() };
+            args.push(format!("--label={label}={said}"));
+        }
+        args.extend([image.clone(), "true".into()]);
+        let _ = service.run(&args.iter().map(String::as_str).collect::<Vec<_>>()).ok();
+    };
+    stranger("elsewhere", "codebridge.owner-machine", "another");
+    stranger("container", "codebridge.owner-pid-namespace", "1");
+    let next = bridge_on(env, &service.target()).start();
+    let _ = next.run("1").expect("success");
+    eventually("what the dead bridge left is removed", REMOVAL, || {
+        (!service.containers().contains(&ours[0])).then_some(())
+    });
+    let left = service.containers();
+    assert!(left.contains(&"codebridge-elsewhere-1".into()), "{left:?}");
+    assert!(left.contains(&"codebridge-container-1".into()), "{left:?}");
+    next.close();
+}
+
+fn sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut one = PodmanService::start(env, "one");
+    let two = PodmanService::start(env, "two");
+    let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();
+    for n in 0..4 {
+        assert_eq!(bridge.run_in(&format!("s{n}"), &format!("n = {n}; n")).ok(), n.to_string());
+    }
+    assert_eq!((one.containers().len(), two.containers().len()), (2, 2));
+    // Work on all of them, and one engine goes.
+    let calls: Vec<_> = (0..4)
+        .map(|n| bridge.start_until_ready(&format!("s{n}"), SLEEP, json!({ "timeout": 100 })))
+        .collect();
+    one.kill();
+    let ended: Vec<bool> = calls
+        .into_iter()
+        .enumerate()
+        .map(|(n, call)| {
+            // First and third went to the first engine, by turns.
+            if n % 2 == 1 {
+                call.0.cancel();
+                return false;
+            }
+            let outcome = call.outcome().expect("error").within(Duration::from_secs(20));
+            assert!(outcome.error().contains("its engine is podman:one"), "{outcome}");
+            true
+        })
+        .collect();
+    assert_eq!(ended, [true, false, true, false]);
+    // Sessions on the other live on, lost ones start anew on it and say so, and so do new ones.
+    assert_eq!(bridge.run_in("s1", "n").ok(), "1");
+    let again = bridge.run_in("s0", "'n' in globals()").expect("success").noting("its variables are gone");
+    assert_eq!(again.ok(), "False");
+    assert_eq!(bridge.run_in("new one", "6 * 7").ok(), "42");
+    assert_eq!(two.containers().len(), 4);
+    // Back again: nothing of ours is left there, and it is used again.
+    one.start_again();
+    eventually("what ran there is removed", REMOVAL, || one.containers().is_empty().then_some(()));
+    eventually("it takes sessions again", REMOVAL, || {
+        let _ = bridge.run_in("new", "1").expect("success");
+        let _ = bridge.run_in("more", "1").expect("success");
+        (!one.containers().is_empty()).then_some(())
+    });
+
+    bridge.close();
+    assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
+}
+
+fn a_killed_docker_daemon_is_cleaned_up_when_it_is_back(env: &TestEnv) {
+    need(Kind::Docker);
+    need(Kind::Podman);
+    let mut far = DockerDaemon::start(env, "far");
+    let near = PodmanService::start(env, "near");
+    let bridge = bridge_on(env, &format!("{},{}", far.target(), near.target())).start();
+    let call = bridge.start_until_ready("a", SLEEP, json!({ "timeout": 100 }));
+    assert_eq!((far.containers().len(), near.containers().len()), (1, 0));
+    far.kill();
+    let outcome = call.outcome().expect("error").within(Duration::from_secs(30));
+    let _ = outcome.because("its engine is docker:far");
+    assert_eq!(bridge.run_in("a", "6 * 7").ok(), "42");
+    assert_eq!(near.containers().len(), 1);
+    far.start_again();
+    eventually("what ran there is removed", REMOVAL, || far.containers().is_empty().then_some(()));
+    bridge.close();
+    assert_eq!(near.containers(), [""; 0]);
+}
+
+fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
+    need(Kind::Podman);
+    let one = PodmanService::start(env, "one");
+    let two = PodmanService::start(env, "two");
+    let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();
+    for session in ["a", "b"] {
+        let _ = bridge.run_in(session, "1").expect("success");
+    }
+    assert_eq!((one.containers().len(), two.containers().len()), (1, 1));
+    one.hang(true);
+    assert_eq!(bridge.run_in("c", "6 * 7").within(Duration::from_secs(40)).ok(), "42");
+    assert_eq!(two.containers().len(), 2);
+    // It is left alone for a while: nobody waits for it again.
+    assert_eq!(bridge.run_in("d", "6 * 7").ok(), "42");
+    assert_eq!(two.containers().len(), 3);
+    one.hang(false);
+    eventually("it takes sessions again", REMOVAL, || {
+        let _ = bridge.run_in("new", "1").expect("success");
+        bridge.log().matches("podman:one is back").count().checked_sub(1)
+    });
+    bridge.close();
+    assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
+}
