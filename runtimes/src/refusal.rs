@@ -120,9 +120,9 @@ impl Refusal {
         weight(self) > weight(other)
     }
 
-    /// Whether there is no engine to speak to, which may have been there a while ago.
-    pub(crate) fn is_absence(&self) -> bool {
-        matches!(self, Self::DaemonUnreachable { .. } | Self::TimedOut { .. })
+    /// Whether there is no engine to speak to, which may have been there a while ago. One elsewhere may also say nothing.
+    pub(crate) fn is_absence(&self, remote: bool) -> bool {
+        matches!(self, Self::DaemonUnreachable { .. }) || (remote && matches!(self, Self::TimedOut { .. }))
     }
 
     /// What to do about it: a command or one sentence.

@@ -299,7 +299,7 @@ impl Detector {
         }
         self.cache.drop_choice(choice, &refusal);
         // An engine that was there a while ago, or its machine, can be brought up again, or be named as what is missing.
-        if refusal.is_absence() && state.may_look_again() {
+        if refusal.is_absence(choice.runtime.remote) && state.may_look_again() {
             state.from_cache = false;
             tracing::info!(runtime = %choice.runtime, %refusal, "what worked a while ago is gone; looking again");
             return true;

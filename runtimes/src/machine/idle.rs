@@ -3,7 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::manager::{Machines, Podman, Started};
+use super::manager::{Machines, Started};
+use super::podman::Podman;
 use crate::driver::{RuntimeId, RuntimeKind};
 use crate::state::Instance;
 

@@ -9,18 +9,17 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::podman::{ASK_LIMIT, Podman};
 use super::share::Shares;
 use super::words::{self, Machine};
 use crate::address::Target;
 use crate::cli::CliDriver;
 use crate::detect::Verdict;
 use crate::driver::RuntimeKind;
-use crate::exec::{self, CommandLine, ExecError};
+use crate::exec::ExecError;
 use crate::refusal::Refusal;
 use crate::state::{Instance, read_json, write_json};
 
-/// Asking podman about machines takes it no engine.
-const ASK_LIMIT: Duration = Duration::from_secs(30);
 /// A machine's image is downloaded and unpacked: gigabytes.
 const INIT_LIMIT: Duration = Duration::from_secs(1800);
 /// Booting, and waiting until its ssh answers.
@@ -331,86 +330,11 @@ fn run_of(machine: &Machine) -> (String, String) {
     (machine.last_up.clone(), machine.created.clone())
 }
 
-/// The machine that a connection is of. Each machine has two: its name, and its name with `-root`.
-fn machine_of(machines: &[Machine], connection: &str) -> Option<Machine> {
-    let is_of = |machine: &&Machine| {
-        connection == machine.name || connection.strip_suffix("-root") == Some(&machine.name)
-    };
-    machines.iter().find(is_of).cloned()
-}
-
-/// The machine that is meant where podman does not say which.
-fn likeliest(machines: &[Machine]) -> Option<Machine> {
-    let up = machines.iter().find(|machine| machine.running || machine.starting);
-    up.or_else(|| machines.first()).cloned()
-}
-
 /// Podman's own words, when it said any.
 fn words_of(error: ExecError) -> String {
     match error {
         ExecError::Failed(failed) if !failed.stderr_tail.is_empty() => failed.stderr_tail,
         other => other.to_string(),
-    }
-}
-
-/// Podman as far as machines go. It is told no connection: these commands need none.
-pub(super) struct Podman<'a> {
-    pub(super) program: &'a Path,
-}
-
-impl Podman<'_> {
-    pub(super) async fn run(&self, words: &[&str], limit: Duration) -> Result<exec::Finished, ExecError> {
-        exec::run(CommandLine::new(self.program).args(words), limit).await?.success()
-    }
-
-    /// Every machine of this user; None where podman knows of none, as root on Linux.
-    pub(super) async fn list(&self) -> Option<Vec<Machine>> {
-        let listed = self.run(&["machine", "list", "--format", "json"], ASK_LIMIT).await;
-        match listed {
-            Ok(done) => match words::parse_list(&done.stdout) {
-                Some(machines) => Some(machines),
-                // A version that took "json" for a template.
-                None => {
-                    let words = ["machine", "list", "--noheading", "--format", words::LIST_TEMPLATE];
-                    let done = self.run(&words, ASK_LIMIT).await.ok()?;
-                    Some(words::parse_plain_list(&done.stdout))
-                }
-            },
-            Err(error) => {
-                tracing::debug!(%error, "podman lists no machines");
-                None
-            }
-        }
-    }
-
-    /// The machine that a connection, or podman without one, talks to.
-    pub(super) async fn choose(&self, machines: &[Machine], connection: Option<&str>) -> Option<Machine> {
-        if let Some(connection) = connection {
-            return machine_of(machines, connection);
-        }
-        if let Some(default) = machines.iter().find(|machine| machine.is_default) {
-            return Some(default.clone());
-        }
-        // A machine that is rootful by default is not marked, and the default may be another engine altogether.
-        let words = ["system", "connection", "list", "--format", "json"];
-        let listed = self.run(&words, ASK_LIMIT).await.ok();
-        match listed.and_then(|done| words::parse_default_connection(&done.stdout)) {
-            Some(default) => machine_of(machines, &default),
-            None => likeliest(machines),
-        }
-    }
-
-    /// Whether this podman is one for a system without containers of its own.
-    async fn is_of_another_system(&self) -> bool {
-        let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
-        let system = info.ok().and_then(|done| words::parse_client_system(&done.stdout));
-        system.as_deref().unwrap_or(std::env::consts::OS) != "linux"
-    }
-
-    /// Whether a connection has containers that run; None when it does not say.
-    pub(super) async fn is_busy(&self, connection: &str) -> Option<bool> {
-        let done = self.run(&["--connection", connection, "ps", "--quiet"], ASK_LIMIT).await.ok()?;
-        Some(!done.stdout.trim_ascii().is_empty())
     }
 }
 
@@ -421,19 +345,6 @@ mod tests {
     fn machine(name: &str, is_default: bool, running: bool) -> Machine {
         let up = "2026-01-01T00:00:00Z".to_string();
         Machine { name: name.into(), is_default, running, starting: false, last_up: up.clone(), created: up }
-    }
-
-    #[test]
-    fn the_machine_of_a_connection_is_found() {
-        let machines =
-            [machine("a", false, false), machine("b", false, true), machine("c-root", false, false)];
-        let name = |connection| machine_of(&machines, connection).map(|machine| machine.name);
-        assert_eq!(name("a-root").as_deref(), Some("a"));
-        assert_eq!(name("c-root").as_deref(), Some("c-root"));
-        assert_eq!(name("big-box"), None);
-        assert_eq!(likeliest(&machines).map(|machine| machine.name).as_deref(), Some("b"));
-        assert_eq!(likeliest(&machines[..1]).map(|machine| machine.name).as_deref(), Some("a"));
-        assert_eq!(likeliest(&[]), None);
     }
 
     #[test]

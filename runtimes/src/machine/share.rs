@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::manager::Podman;
+use super::podman::Podman;
 use super::words::{self, Machine};
 use crate::cli::CliDriver;
 use crate::driver::{RuntimeId, RuntimeKind};
