@@ -175,7 +175,8 @@ class BackgroundTasks(CellTest):
 
     def test_a_background_task_that_stops_the_loop_between_calls(self):
         self.ok("import asyncio\nloop = asyncio.get_running_loop()\nloop.call_later(0.02, loop.stop)\nloop.call_later(0.05, print, 'after the stop')\nawait asyncio.sleep(0)")
-        self.guest.until(lambda: b"after the stop" in self.guest.results[0].stdout)
+        # On a slow machine that is still the same call.
+        self.guest.until(lambda: any(b"after the stop" in result.stdout for result in self.guest.results.values()))
         self.assertEqual(self.ok("1").out, "1\n")
 
 
