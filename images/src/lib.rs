@@ -32,5 +32,5 @@ pub use pull::{CredentialHelper, HelperAnswer, PullError, Reason, Tried};
 pub use recipe::{
     Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
 };
-pub use store::{ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
+pub use store::{Compiling, ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
 pub use unpack::UnpackError;

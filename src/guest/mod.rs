@@ -59,6 +59,19 @@ pub struct Start {
     pub compiled: Option<Vec<u8>>,
 }
 
+/// A program that compiles the standard library of an image, and writes it as an archive. It reads a line of
+/// [`library_limits`] first.
+pub fn library_argv() -> Vec<String> {
+    // Isolated from whatever the image's environment says; nothing of another is run.
+    ["python3", "-B", "-I", "-c", include_str!("library.py")].map(String::from).to_vec()
+}
+
+/// What [`library_argv`] puts on itself.
+pub fn library_limits(data: Option<u64>, address_space: Option<u64>, processes: Option<u32>) -> String {
+    let word = |limit: Option<u64>| limit.map_or_else(|| "-".into(), |limit| limit.to_string());
+    format!("{} {} {}\n", word(data), word(address_space), word(processes.map(u64::from)))
+}
+
 /// What is sent first: the length, the settings and all parts.
 pub fn blob(start: &Start) -> Vec<u8> {
     let settings: Vec<String> = [

@@ -18,6 +18,7 @@ use super::bytecode::Bytecode;
 use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
 use super::lending::Lending;
+use super::library;
 use super::queries::Queries;
 use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
@@ -198,7 +199,7 @@ impl Launcher {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, home, queries, lending, cancel).await {
+            let refusal = match self.start_with(&choice, home, queries, lending, telling, cancel).await {
                 Ok(interpreter) => {
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
                     if swept.insert(choice.runtime.target()) {
@@ -224,6 +225,7 @@ impl Launcher {
         home: &Home,
         queries: &Arc<Queries>,
         lending: &Arc<Lending>,
+        telling: &Telling,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
         self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
@@ -231,6 +233,10 @@ impl Launcher {
         let mut spec = self.template.spec(&home.instance, guest::argv());
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
+        if let Some(compiling) = self.roots.to_compile(&choice.root) {
+            telling.say("compiling the standard library of the image, once".into());
+            library::compile(compiling, &driver, &spec, &home.instance, cancel).await;
+        }
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
         let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();

@@ -13,6 +13,7 @@ mod guardian;
 mod interpreter;
 mod launch;
 mod lending;
+mod library;
 mod outcome;
 mod output;
 mod queries;

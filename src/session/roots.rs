@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codebridge_images::{ImageName, Images, RegistryName, Root};
+use codebridge_images::{Compiling, ImageName, Images, RegistryName, Root};
 use codebridge_runtimes::{Instance, ProvidedRoot, Refusal, RootFs, RootProvider};
 use tokio::sync::mpsc;
 
@@ -41,7 +41,7 @@ impl Telling {
         Arc::new(Self { progress, told: AtomicBool::new(false) })
     }
 
-    fn say(&self, line: String) {
+    pub(super) fn say(&self, line: String) {
         self.told.store(true, Ordering::Relaxed);
         // Who does not read fast enough misses a line.
         let _ = self.progress.try_send(Progress::Preparing(line));
@@ -84,6 +84,16 @@ impl Roots {
             Ok(None) => Err(missing("it was removed from the store, or changed in it".into())),
             Err(error) => Err(missing(error.to_string())),
         }
+    }
+
+    /// The right to add compiled modules to a root of the store that lacks them.
+    pub(super) fn to_compile(&self, root: &RootFs) -> Option<Compiling> {
+        let RootFs::Directory(directory) = root else { return None };
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(directory).cloned();
+        held?.try_compile().unwrap_or_else(|error| {
+            tracing::debug!(%error, "modules are not compiled");
+            None
+        })
     }
 
     fn is_held(&self, directory: &Path) -> bool {

@@ -25,11 +25,18 @@ const CODE: &str =
 const ANSWER: &str = "(3, 14) from the image /workspace True\n";
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.each_runtime("image_store", tests![an_image_of_a_file_runs_on_every_runtime]);
+    suite.each_runtime(
+        "image_store",
+        tests![
+            an_image_of_a_file_runs_on_every_runtime,
+            an_image_of_podman_runs_on_every_runtime,
+            an_image_of_docker_runs_on_every_runtime,
+        ],
+    );
     suite.kinds(
         &[Kind::Podman, Kind::Docker],
         "image_store",
-        tests![an_engine_takes_its_own_images_as_they_are],
+        tests![an_engine_takes_its_own_images_as_they_are, an_engine_pulls_from_a_registry_itself],
     );
     suite.kinds(
         &[Kind::Crun, Kind::Runc],
@@ -40,6 +47,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_removed_or_damaged_image_is_had_again,
             a_call_that_waits_for_a_pull_tells_of_it_and_keeps_its_time,
             an_image_that_is_not_to_be_had_says_what_was_tried,
+            the_standard_library_is_compiled_once,
         ],
     );
     suite.once(
@@ -121,6 +129,46 @@ fn an_engine_takes_its_own_images_as_they_are(env: &TestEnv) {
     let missing = format!("{transport}:localhost/no-such-image:1");
     let output = run(env, &["--image", &missing, "exec", "-c", code]);
     assert_eq!(output.code(), Some(72), "{output}");
+}
+
+fn an_image_of_podman_runs_on_every_runtime(env: &TestEnv) {
+    let Some(image) = &Machine::get().image else { ignore("this machine is not prepared, see tests/check") };
+    runs_as_the_engine_has_it(env, &format!("containers-storage:{image}"), Kind::Podman);
+}
+
+fn an_image_of_docker_runs_on_every_runtime(env: &TestEnv) {
+    let Some(image) = &Machine::get().image else { ignore("this machine is not prepared, see tests/check") };
+    let image = format!("docker-daemon:{image}");
+    if env.user().is_none() {
+        return runs_as_the_engine_has_it(env, &image, Kind::Docker);
+    }
+    // The daemon is root's.
+    let output = run(env, &["--image", &image, "exec", "-c", "1"]);
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains("docker does not have it, or is not here"), "{output}");
+}
+
+fn runs_as_the_engine_has_it(env: &TestEnv, image: &str, engine: Kind) {
+    let bridge = env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_IMAGE", image).start();
+    assert_eq!(bridge.run("import sys; sys.version_info[:2]").ok(), "(3, 14)");
+    bridge.close();
+    // The engine itself has nothing to unpack.
+    assert_eq!(roots(env).len(), usize::from(env.runtime().kind != engine));
+}
+
+fn an_engine_pulls_from_a_registry_itself(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let image = format!("{}/python:gzip", registry.host);
+    // Docker takes this very machine without TLS, podman has to be told.
+    let conf = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.host);
+    let conf = env.write("registries.conf", conf);
+    let bridge =
+        env.bridge().var("MCP_BRIDGE_IMAGE", image.as_str()).var("CONTAINERS_REGISTRIES_CONF", conf).start();
+    let outcome = bridge.run(CODE);
+    bridge.close();
+    let _ = env.run([env.runtime().kind.name(), "rmi", "--force", &image]).ok();
+    assert_eq!(format!("{}\n", outcome.ok()), ANSWER);
+    assert_eq!(roots(env).len(), 0);
 }
 
 fn an_image_of_a_registry_is_pulled_once_and_runs(env: &TestEnv) {
@@ -205,6 +253,37 @@ fn an_image_that_is_not_to_be_had_says_what_was_tried(env: &TestEnv) {
     assert_eq!(output.code(), Some(72), "{output}");
     assert!(output.stderr.contains("Connection refused"), "{output}");
     assert!(output.elapsed < PULL, "{output}");
+}
+
+fn the_standard_library_is_compiled_once(env: &TestEnv) {
+    let image = ImageFiles::get(env).uncompiled(env);
+    let start =
+        || env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_IMAGE", image.as_str()).start();
+    // A module whose compiled form is not what its source says would be seen here.
+    let code = "import asyncio, email.message, json.decoder as it, os\n\
+                print(os.path.exists(it.__spec__.cached), it.__file__ == it.JSONDecoder.decode.__code__.co_filename)\n\
+                await asyncio.sleep(0, os.path.exists(email.message.__spec__.cached))";
+    for compiles in [true, false] {
+        let bridge = start();
+        assert_eq!(bridge.run(code).ok(), "True True\nTrue");
+        let log = bridge.close().log;
+        assert_eq!(log.contains("compiled the image's modules count="), compiles, "{log}");
+    }
+    let id = roots(env)[0].file_name().unwrap().to_str().unwrap().to_string();
+    let compiled: Vec<_> = listing(&roots(env)[0].join("rootfs"));
+    assert!(compiled.iter().filter(|line| line.contains(".pyc ")).count() > 300);
+    assert!(!compiled.iter().any(|line| line.contains(".unfinished")), "{compiled:?}");
+    // It is still the image that was unpacked, and goes as a whole.
+    assert!(run(env, &["image", "rm", &id]).ok().contains("removed image"));
+    assert_eq!(roots(env).len(), 0);
+    // What brings its own is left as it is.
+    let bridge = env
+        .bridge()
+        .var("XDG_DATA_HOME", store_of(env))
+        .var("MCP_BRIDGE_IMAGE", ImageFiles::get(env).layout())
+        .start();
+    assert_eq!(bridge.run("1").ok(), "1");
+    assert!(bridge.close().log.contains("compiled the image's modules count=0"));
 }
 
 fn every_kind_of_manifest_is_the_same_image(env: &TestEnv) {

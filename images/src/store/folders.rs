@@ -8,6 +8,7 @@
 //! <dir>/names/<hash>.lock       held while that name is fetched
 //! <dir>/roots/<id>/rootfs/      an unpacked image; <id> is the digest of its configuration, as in every engine
 //! <dir>/roots/<id>/image.json   what it is, and how its root looked
+//! <dir>/roots/<id>/compiled     whether its modules are compiled; locked by who does that
 //! <dir>/roots/<id>.lock         alone: being unpacked or removed; shared: in use. Dies with its holder
 //! <dir>/roots/.new-<id>/        being unpacked; who holds the lock alone owns it
 //! ```

@@ -79,6 +79,11 @@ impl Lock {
         Ok(flock(&self.file, FlockOperation::LockShared)?)
     }
 
+    /// The lock's file, to leave a note in.
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
     /// Removes the lock's file with the lock, which has to be an exclusive one.
     pub(crate) fn remove(self) -> io::Result<()> {
         fs::remove_file(&self.path)

@@ -1,9 +1,10 @@
 //! The images that are kept on this machine, shared by every bridge of this user.
 //!
 //! `folders` says where everything is; `blobs` keeps content by digest, `names` what names stand for, `roots` what was
-//! unpacked; `upkeep` lists and removes. `lock` keeps them apart.
+//! unpacked; `compiled` adds to roots; `upkeep` lists and removes. `lock` keeps them apart.
 
 mod blobs;
+mod compiled;
 mod error;
 mod folders;
 mod lock;
@@ -18,6 +19,7 @@ use folders::Folders;
 use lock::{Kind, Lock};
 
 pub(crate) use blobs::Receiving;
+pub use compiled::Compiling;
 pub use error::StoreError;
 pub use folders::ImageId;
 pub(crate) use lock::pause;

@@ -310,7 +310,7 @@ fn permissions(entry: &Entry) -> u32 {
     mode & 0o755
 }
 
-fn copy<R: Source>(
+pub(super) fn copy<R: Source>(
     stream: &mut TarStream<R>,
     file: &mut File,
     mut count: u64,

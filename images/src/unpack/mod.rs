@@ -7,6 +7,7 @@
 //! all, and the sandbox's user must own nothing of it anyway. Nobody but the owner may write, set-id bits and devices
 //! are left out, and so are attributes outside `user.`, which could carry capabilities.
 
+mod compiled;
 mod decode;
 mod error;
 mod layer;
@@ -14,6 +15,7 @@ mod sparse;
 mod tar;
 mod tree;
 
+pub(crate) use compiled::add_compiled;
 pub(crate) use decode::decoder;
 pub use error::UnpackError;
 pub(crate) use error::is_out_of_space;

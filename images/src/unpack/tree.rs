@@ -357,6 +357,11 @@ impl Tree {
         rustix::fs::openat(self.folder(), name, flags, Mode::empty())
     }
 
+    /// Gives a file of the open folder another name, in place of whatever has it.
+    pub(super) fn rename(&self, name: &[u8], to: &[u8], path: &[u8]) -> Result<(), UnpackError> {
+        rustix::fs::renameat(self.folder(), name, self.folder(), to).map_err(write_error(path))
+    }
+
     /// Removes whatever has this name in the open folder.
     pub(super) fn remove(&self, name: &[u8], path: &[u8]) -> Result<(), UnpackError> {
         remove_at(self.folder(), name, 0).map_err(write_error(path))

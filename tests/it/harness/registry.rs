@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::env::{PATH, TestEnv, base};
-use super::matrix::which;
+use super::matrix::{Machine, which};
 use super::process::{Output, Prepared, Running, eventually};
 use super::suite::ignore;
 
@@ -63,6 +63,20 @@ impl ImageFiles {
     /// `oci-archive:`, with a zstd layer.
     pub(crate) fn oci_archive(&self) -> String {
         format!("oci-archive:{}:zstd", self.folder.join("oci.tar").display())
+    }
+
+    /// `docker-archive:`, without compiled modules, as images for engines often are.
+    pub(crate) fn uncompiled(&self, env: &TestEnv) -> String {
+        static MADE: OnceLock<()> = OnceLock::new();
+        let Some(root) = Machine::get().rootfs_314.as_ref().and_then(|root| root.to_str()) else {
+            ignore("this machine is not prepared, see tests/check")
+        };
+        MADE.get_or_init(|| {
+            let words = ["-cf", "uncompiled-layer.tar", "--exclude=__pycache__", "-C", root, "."];
+            let _ = self.run(env, "tar", &words).ok();
+            self.write_docker_archive(env, &self.folder.join("uncompiled-layer.tar"), "uncompiled.tar");
+        });
+        format!("docker-archive:{}", self.folder.join("uncompiled.tar").display())
     }
 
     fn make(env: &TestEnv) -> Self {

@@ -1,0 +1,162 @@
+//! Compiled Python modules, put beside their sources in a root that others may use at this moment.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::FileType;
+
+use super::UnpackError;
+use super::decode::with_decoded;
+use super::error::shown;
+use super::layer::copy;
+use super::tar::{Kind, TarStream};
+use super::tree::{Missing, Tree};
+
+/// Several times what a whole standard library takes.
+const LIMIT: u64 = 256 << 20;
+const FILES: usize = 20_000;
+/// No module has this name, and who is interrupted leaves no more than one such file.
+const UNFINISHED: &[u8] = b".unfinished.tmp";
+/// Folders further up are what a changed root is told by.
+const LEAST_DEPTH: usize = 5;
+
+/// Adds the compiled modules of an archive to an unpacked image; gives how many there were.
+///
+/// The archive is as untrusted as the image: it may name nothing but `DIR/__pycache__/NAME.*.pyc` beside a `DIR/NAME.py`
+/// that is there. Each file appears whole, for whoever imports it meanwhile.
+pub(crate) fn add_compiled(
+    root: &Path,
+    archive: impl Read + Send,
+    cancelled: &AtomicBool,
+) -> Result<usize, UnpackError> {
+    let mut tree = Tree::open(root).map_err(|source| UnpackError::Write { entry: "/".into(), source })?;
+    with_decoded(archive, None, LIMIT, cancelled, |pipe| {
+        let mut stream = TarStream::new(&mut *pipe);
+        let mut added = 0;
+        while let Some(entry) = stream.next()? {
+            let path = entry.path.as_slice();
+            let refused = |why| UnpackError::Entry { entry: shown(path), why };
+            if entry.kind != Kind::File || entry.sparse.is_some() {
+                return Err(refused("it is no file"));
+            }
+            let source = source_of(path).ok_or_else(|| refused("it is no compiled module"))?;
+            let place = tree.locate(&source, Missing::Tell)?;
+            let kind = place.map(|place| tree.kind(&place.name, path)).transpose()?.flatten();
+            if !matches!(kind, Some(FileType::RegularFile | FileType::Symlink)) {
+                return Err(refused("there is no module of which it would be the compiled form"));
+            }
+            let place = tree.locate(path, Missing::Make)?.ok_or_else(|| refused("it has no name"))?;
+            // What the image brought itself stays.
+            if tree.kind(&place.name, path)?.is_some() {
+                continue;
+            }
+            let mut file = tree.make_file(UNFINISHED, 0o644, path)?;
+            copy(&mut stream, &mut file, entry.stored, &entry)?;
+            tree.rename(UNFINISHED, &place.name, path)?;
+            added += 1;
+            if added > FILES {
+                return Err(UnpackError::TooBig { what: "files", limit: FILES as u64 });
+            }
+        }
+        if !stream.complete {
+            return Err(UnpackError::Malformed("it has no end mark".into()));
+        }
+        stream.drain()?;
+        Ok(added)
+    })
+}
+
+/// `a/b/c/x.py` for `a/b/c/__pycache__/x.cpython-314.pyc`; None for anything else.
+fn source_of(path: &[u8]) -> Option<Vec<u8>> {
+    let parts: Vec<_> = path.split(|byte| *byte == b'/').collect();
+    let [folders @ .., cache, name] = parts.as_slice() else { return None };
+    let decent = |part: &&[u8]| !matches!(*part, b"" | b"." | b"..");
+    if *cache != b"__pycache__" || !name.ends_with(b".pyc") || !parts.iter().all(decent) {
+        return None;
+    }
+    if parts.len() < LEAST_DEPTH {
+        return None;
+    }
+    let stem = name.split(|byte| *byte == b'.').next().filter(|stem| !stem.is_empty())?;
+    Some([&folders.join(&b'/')[..], b"/", stem, b".py"].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tar::EntryType;
+
+    use super::super::archive::Archive;
+    use super::super::yard::Yard;
+    use super::*;
+
+    fn yard() -> Yard {
+        let yard = Yard::new();
+        fs::create_dir_all(yard.root().join("usr/lib/python3")).unwrap();
+        fs::write(yard.root().join("usr/lib/python3/x.py"), "1").unwrap();
+        yard
+    }
+
+    fn add(yard: &Yard, archive: &[u8]) -> Result<usize, UnpackError> {
+        add_compiled(&yard.root(), archive, &AtomicBool::new(false))
+    }
+
+    #[test]
+    fn compiled_modules_go_beside_their_sources() {
+        let yard = yard();
+        let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
+        assert_eq!(add(&yard, &Archive::new().file(name, b"code").done()).unwrap(), 1);
+        assert_eq!(fs::read(yard.root().join(name)).unwrap(), b"code");
+        // What is there stays as it is.
+        assert_eq!(add(&yard, &Archive::new().file(name, b"other").done()).unwrap(), 0);
+        assert_eq!(fs::read(yard.root().join(name)).unwrap(), b"code");
+        assert_eq!(add(&yard, &Archive::new().done()).unwrap(), 0);
+        let names = fs::read_dir(yard.root().join("usr/lib/python3/__pycache__")).unwrap();
+        assert_eq!(names.count(), 1);
+        yard.assert_untouched();
+    }
+
+    #[test]
+    fn nothing_else_is_ever_written() {
+        let pyc = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
+        for archive in [
+            Archive::new().file("usr/lib/python3/x.py", b"evil"),
+            Archive::new().file("usr/lib/python3/__pycache__/none.cpython-314.pyc", b""),
+            Archive::new().file("usr/lib/python3/__pycache__/.pyc", b""),
+            Archive::new().file("usr/lib/python3/__pycache__/x.so", b""),
+            Archive::new().file("usr/lib/other/__pycache__/x.cpython-314.pyc", b""),
+            Archive::new().file(&format!("/{pyc}"), b""),
+            Archive::new().file("usr/lib/../lib/python3/__pycache__/x.cpython-314.pyc", b""),
+            Archive::new().file("../beside/a/b/__pycache__/x.cpython-314.pyc", b""),
+            Archive::new().file("usr/__pycache__/x.cpython-314.pyc", b""),
+            Archive::new().symlink(pyc, "x"),
+            Archive::new().hard_link(pyc, "usr/lib/python3/x.py"),
+            Archive::new().folder("usr/lib/python3/__pycache__"),
+            Archive::new().entry(pyc, EntryType::Fifo, 0o644, "", b""),
+        ] {
+            let yard = yard();
+            assert!(add(&yard, &archive.done()).is_err());
+            let names = fs::read_dir(yard.root().join("usr/lib/python3")).unwrap();
+            assert_eq!(names.count(), 1);
+            assert_eq!(fs::read_to_string(yard.root().join("usr/lib/python3/x.py")).unwrap(), "1");
+            yard.assert_untouched();
+        }
+        // Half an archive is none.
+        assert!(add(&yard(), &Archive::new().file(pyc, &[1; 2000]).done()[..1024]).is_err());
+    }
+
+    #[test]
+    fn folders_that_lead_out_are_not_followed() {
+        let yard = Yard::new();
+        fs::write(format!("{}/x.py", yard.beside()), "1").unwrap();
+        let lib = yard.root().join("usr/lib");
+        fs::create_dir_all(&lib).unwrap();
+        std::os::unix::fs::symlink(yard.beside(), lib.join("python3")).unwrap();
+        let outside = yard.outside();
+        let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
+        assert!(add(&yard, &Archive::new().file(name, b"code").done()).is_err());
+        assert_eq!(yard.outside(), outside);
+    }
+}
