@@ -153,6 +153,10 @@ impl NothingWorks {
         self.tried.iter().any(|(_, _, refusal)| refusal.is_image())
     }
 
+    fn lacks_machine(&self) -> bool {
+        self.tried.iter().any(|(_, _, refusal)| matches!(refusal, Refusal::MachineMissing { .. }))
+    }
+
     fn text(&self) -> String {
         let lacks_image = self.lacks_image();
         let mut text =
@@ -321,6 +325,24 @@ impl Detector {
     }
 
     async fn search<P: RootProvider>(
+        &self,
+        trial: &Trial<'_, P>,
+        set_aside: &HashMap<Target, Refusal>,
+    ) -> Result<Choice, NothingWorks> {
+        // A machine is made only when nothing else works: it downloads gigabytes.
+        let careful = self.machines.without_making_any();
+        let found = self.search_with(&Trial { machines: &careful, ..*trial }, set_aside).await;
+        match found {
+            Err(nothing)
+                if nothing.lacks_machine() && self.machines.may_make_one() && !trial.stop.is_cancelled() =>
+            {
+                self.search_with(trial, set_aside).await
+            }
+            found => found,
+        }
+    }
+
+    async fn search_with<P: RootProvider>(
         &self,
         trial: &Trial<'_, P>,
         set_aside: &HashMap<Target, Refusal>,

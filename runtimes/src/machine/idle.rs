@@ -1,10 +1,9 @@
 //! Stops a machine that a bridge started, when nothing has run in it for a while.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::manager::{Machines, Podman, Started, choose};
+use super::manager::{Machines, Podman, Started};
 use crate::driver::{RuntimeId, RuntimeKind};
 use crate::state::Instance;
 
@@ -23,10 +22,10 @@ impl Machines {
         }
     }
 
-    /// Watches over the machine behind a runtime as long as this process lives: one watch for all.
+    /// Watches over the machine behind a runtime as long as this process lives: one watch for each.
     pub(super) fn watch(&self, id: &RuntimeId, instance: &Arc<Instance>) {
         let Some(idle) = self.policy.idle else { return };
-        if self.watched.swap(true, Ordering::Relaxed) {
+        if !self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(id.target()) {
             return;
         }
         let watch = Watch {
@@ -70,7 +69,7 @@ impl Watch {
                 quiet_since = Instant::now();
             }
         }
-        self.machines.watched.store(false, Ordering::Relaxed);
+        self.machines.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id.target());
     }
 
     /// True when the watch is over: the machine was stopped, by us or others.
@@ -80,7 +79,8 @@ impl Watch {
         let Some(_nobody_tries) = self.machines.try_stop() else { return false };
         let podman = Podman { program: &self.id.program };
         let machines = podman.list().await.unwrap_or_default();
-        let Some(machine) = choose(&machines, self.id.address.connection.as_deref()) else { return true };
+        let connection = self.id.address.connection.as_deref();
+        let Some(machine) = podman.choose(&machines, connection).await else { return true };
         if !self.machines.is_ours(&machine) {
             return true;
         }

@@ -1,9 +1,9 @@
 //! Starts the machine that podman needs, and makes one when there is none: once, whoever asks, within bounds.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::share::Shares;
 use super::words::{self, Machine};
+use crate::address::Target;
 use crate::cli::CliDriver;
 use crate::detect::Verdict;
 use crate::driver::RuntimeKind;
@@ -66,7 +67,7 @@ pub struct MachineReport {
 pub(crate) struct Machines {
     pub(super) policy: MachinePolicy,
     pub(super) dir: Option<PathBuf>,
-    pub(super) watched: Arc<AtomicBool>,
+    pub(super) watched: Arc<Mutex<HashSet<Target>>>,
     pub(crate) shares: Shares,
 }
 
@@ -105,7 +106,7 @@ impl Machines {
         let machines = podman.list().await?;
         let foreign = podman.is_of_another_system().await;
         let connection = id.address.connection.as_deref();
-        match (choose(&machines, connection), connection) {
+        match (podman.choose(&machines, connection).await, connection) {
             (None, Some(_)) => return None,
             // Somebody's remote podman on Linux: nobody asked for a machine.
             (None, None) if !foreign => return None,
@@ -137,7 +138,7 @@ impl Machines {
         let connection = driver.id().address.connection.as_deref();
         let failed = |message: String| Refusal::MachineFailed { message };
         let none = || failed("podman does not list its machines".into());
-        let machine = match choose(&podman.list().await.ok_or_else(none)?, connection) {
+        let machine = match podman.choose(&podman.list().await.ok_or_else(none)?, connection).await {
             Some(machine) => machine,
             None if !self.policy.init => return Err(Refusal::MachineMissing { message: said.into() }),
             None => {
@@ -147,7 +148,7 @@ impl Machines {
                 let mut words = vec!["machine", "init"];
                 words.extend(self.policy.rootful.then_some("--rootful"));
                 podman.run(&words, INIT_LIMIT).await.map_err(|error| failed(words_of(error)))?;
-                let made = choose(&podman.list().await.ok_or_else(none)?, connection);
+                let made = podman.choose(&podman.list().await.ok_or_else(none)?, connection).await;
                 made.ok_or_else(|| failed("podman made a machine and does not list it".into()))?
             }
         };
@@ -287,10 +288,15 @@ impl Machines {
         machine.running && started.and_then(|started| started.run) == Some(run_of(machine))
     }
 
+    /// Whether the user allows it.
+    pub(crate) fn may_make_one(&self) -> bool {
+        self.policy.init
+    }
+
     /// The same without the right to make a machine.
     pub(crate) fn without_making_any(&self) -> Self {
-        let policy = MachinePolicy { init: false, idle: None, ..self.policy.clone() };
-        Self::new(policy, self.dir.clone())
+        let policy = MachinePolicy { init: false, ..self.policy.clone() };
+        Self { watched: Arc::clone(&self.watched), ..Self::new(policy, self.dir.clone()) }
     }
 
     /// The machine that podman's default connection means, for diagnosis; None where podman needs none.
@@ -305,7 +311,7 @@ impl Machines {
             return None;
         }
         let podman = Podman { program };
-        let machine = choose(&podman.list().await?, None)?;
+        let machine = podman.choose(&podman.list().await?, None).await?;
         let started_by_bridge = self.is_ours(&machine);
         Some(MachineReport { name: machine.name, running: machine.running, started_by_bridge })
     }
@@ -325,20 +331,18 @@ fn run_of(machine: &Machine) -> (String, String) {
     (machine.last_up.clone(), machine.created.clone())
 }
 
-/// The machine that a connection, or podman without one, talks to.
-pub(super) fn choose(machines: &[Machine], connection: Option<&str>) -> Option<Machine> {
-    let chosen = match connection {
-        // Each machine has two connections: its name, and its name with `-root`.
-        Some(connection) => machines.iter().find(|machine| {
-            connection == machine.name || connection.strip_suffix("-root") == Some(&machine.name)
-        }),
-        None => machines
-            .iter()
-            .find(|machine| machine.is_default)
-            .or_else(|| machines.iter().find(|machine| machine.running || machine.starting))
-            .or_else(|| machines.first()),
+/// The machine that a connection is of. Each machine has two: its name, and its name with `-root`.
+fn machine_of(machines: &[Machine], connection: &str) -> Option<Machine> {
+    let is_of = |machine: &&Machine| {
+        connection == machine.name || connection.strip_suffix("-root") == Some(&machine.name)
     };
-    chosen.cloned()
+    machines.iter().find(is_of).cloned()
+}
+
+/// The machine that is meant where podman does not say which.
+fn likeliest(machines: &[Machine]) -> Option<Machine> {
+    let up = machines.iter().find(|machine| machine.running || machine.starting);
+    up.or_else(|| machines.first()).cloned()
 }
 
 /// Podman's own words, when it said any.
@@ -379,6 +383,23 @@ impl Podman<'_> {
         }
     }
 
+    /// The machine that a connection, or podman without one, talks to.
+    pub(super) async fn choose(&self, machines: &[Machine], connection: Option<&str>) -> Option<Machine> {
+        if let Some(connection) = connection {
+            return machine_of(machines, connection);
+        }
+        if let Some(default) = machines.iter().find(|machine| machine.is_default) {
+            return Some(default.clone());
+        }
+        // A machine that is rootful by default is not marked, and the default may be another engine altogether.
+        let words = ["system", "connection", "list", "--format", "json"];
+        let listed = self.run(&words, ASK_LIMIT).await.ok();
+        match listed.and_then(|done| words::parse_default_connection(&done.stdout)) {
+            Some(default) => machine_of(machines, &default),
+            None => likeliest(machines),
+        }
+    }
+
     /// Whether this podman is one for a system without containers of its own.
     async fn is_of_another_system(&self) -> bool {
         let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
@@ -403,17 +424,16 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_that_podman_talks_to_is_chosen() {
-        let name =
-            |machines: &[Machine], connection| choose(machines, connection).map(|machine| machine.name);
+    fn the_machine_of_a_connection_is_found() {
         let machines =
-            [machine("a", false, true), machine("b", true, false), machine("c-root", false, false)];
-        assert_eq!(name(&machines, None).as_deref(), Some("b"));
-        assert_eq!(name(&machines[..1], None).as_deref(), Some("a"));
-        assert_eq!(name(&machines, Some("a-root")).as_deref(), Some("a"));
-        assert_eq!(name(&machines, Some("c-root")).as_deref(), Some("c-root"));
-        assert_eq!(name(&machines, Some("big-box")), None);
-        assert_eq!(name(&[], None), None);
+            [machine("a", false, false), machine("b", false, true), machine("c-root", false, false)];
+        let name = |connection| machine_of(&machines, connection).map(|machine| machine.name);
+        assert_eq!(name("a-root").as_deref(), Some("a"));
+        assert_eq!(name("c-root").as_deref(), Some("c-root"));
+        assert_eq!(name("big-box"), None);
+        assert_eq!(likeliest(&machines).map(|machine| machine.name).as_deref(), Some("b"));
+        assert_eq!(likeliest(&machines[..1]).map(|machine| machine.name).as_deref(), Some("a"));
+        assert_eq!(likeliest(&[]), None);
     }
 
     #[test]

@@ -56,12 +56,13 @@ impl Shares {
     /// The folder, when the engine sees it; `image` is one that the engine has.
     pub(crate) async fn look(&self, driver: &CliDriver, image: &str, instance: &Instance) -> Option<PathBuf> {
         let folder = self.folder.clone()?;
-        let engine = key(driver.id());
+        let machine = machine_behind(driver.id()).await;
+        let engine = key(driver.id(), machine.as_ref());
         let known = self.known(&engine, &folder);
         let shared = match known {
             Some(shared) => shared,
             None => {
-                let shared = self.ask(driver, image, instance, &folder).await;
+                let shared = self.ask(driver, machine.as_ref(), image, instance, &folder).await;
                 tracing::debug!(engine, folder = %folder.display(), ?shared, "asked whether the engine sees a folder");
                 self.remember(&engine, &folder, shared?);
                 shared?
@@ -93,7 +94,8 @@ impl Shares {
     pub(crate) fn forget(&self, id: &RuntimeId) {
         let Some(cache) = &self.cache else { return };
         let mut entries: Vec<Entry> = read_json(cache).unwrap_or_default();
-        entries.retain(|entry| entry.engine != key(id));
+        let key = key(id, None);
+        entries.retain(|entry| entry.engine != key && !entry.engine.starts_with(&format!("{key} in ")));
         let _ = write_json(cache, &entries);
     }
 
@@ -102,7 +104,9 @@ impl Shares {
     pub(super) async fn before_start(&self, podman: &Podman<'_>, machine: &Machine) {
         let (Some(folder), Some(cache)) = (&self.folder, &self.cache) else { return };
         let entries: Vec<Entry> = read_json(cache).unwrap_or_default();
-        let missing = entries.iter().any(|entry| entry.folder == *folder && !entry.shared);
+        let of_machine =
+            |entry: &Entry| entry.folder == *folder && entry.engine.ends_with(&in_machine(machine));
+        let missing = entries.iter().any(|entry| of_machine(entry) && !entry.shared);
         let Some(path) = folder.to_str().filter(|path| missing && !path.contains(':')) else { return };
         let volume = format!("{path}:{path}");
         match podman.run(&["machine", "set", "--volume", &volume, &machine.name], LIMIT).await {
@@ -112,7 +116,7 @@ impl Shares {
                     folder = path,
                     "added to what the podman machine shares"
                 );
-                let kept: Vec<Entry> = entries.into_iter().filter(|entry| entry.folder != *folder).collect();
+                let kept: Vec<Entry> = entries.iter().filter(|entry| !of_machine(entry)).cloned().collect();
                 let _ = write_json(cache, &kept);
             }
             Err(exec::ExecError::Failed(failed))
@@ -122,17 +126,20 @@ impl Shares {
     }
 
     /// Asks by all means in order; None when none of them says.
-    async fn ask(&self, driver: &CliDriver, image: &str, instance: &Instance, folder: &Path) -> Option<bool> {
-        let (nonce, id) = (Nonce::put_into(folder)?, driver.id());
-        if id.kind == RuntimeKind::Podman && id.address.variables.is_empty() {
-            let podman = Podman { program: &id.program };
-            let machines = podman.list().await.unwrap_or_default();
-            let machine = super::manager::choose(&machines, id.address.connection.as_deref());
-            if let Some(machine) = machine.filter(|machine| machine.running)
-                && let Some(answer) = nonce.ask_over_ssh(&podman, &machine.name).await
-            {
-                return Some(answer);
-            }
+    async fn ask(
+        &self,
+        driver: &CliDriver,
+        machine: Option<&Machine>,
+        image: &str,
+        instance: &Instance,
+        folder: &Path,
+    ) -> Option<bool> {
+        let nonce = Nonce::put_into(folder)?;
+        let podman = Podman { program: &driver.id().program };
+        if let Some(machine) = machine.filter(|machine| machine.running)
+            && let Some(answer) = nonce.ask_over_ssh(&podman, &machine.name).await
+        {
+            return Some(answer);
         }
         nonce.ask_a_container(driver, image, instance).await
     }
@@ -146,28 +153,58 @@ impl Shares {
     ) -> Option<ShareReport> {
         let folder = self.folder.clone()?;
         let shared = self.look(driver, image, instance).await.is_some();
-        Some(ShareReport { shared, hint: (!shared).then(|| hint(driver.id(), &folder)), folder })
-    }
-}
-
-/// How a folder is shared with the machine of an engine.
-fn hint(id: &RuntimeId, folder: &Path) -> String {
-    let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
-    match id.kind {
-        RuntimeKind::Podman => {
-            format!("`podman machine rm` and `podman machine init --volume {path}:{path}`")
+        let mut report = ShareReport { shared, hint: None, folder };
+        if !shared {
+            let endpoint = driver.endpoint().await.unwrap_or_default();
+            let info = driver.info(LIMIT).await.ok().and_then(|done| driver.parse_info(&done.stdout));
+            let system = info.map(|info| info.system).unwrap_or_default();
+            report.hint = Some(hint(driver.id().kind, &report.folder, &endpoint, &system));
         }
-        _ => format!(
-            "Docker Desktop: Settings, Resources, File sharing; colima: `colima start --mount {path}:w`; Rancher Desktop: \
-             an override with the mount; OrbStack shares all; a remote engine cannot"
-        ),
+        Some(report)
     }
 }
 
-fn key(id: &RuntimeId) -> String {
+/// How a folder is shared with the machine of an engine. `endpoint` and `system` are docker's words for where it listens
+/// and what it runs in.
+fn hint(kind: RuntimeKind, folder: &Path, endpoint: &str, system: &str) -> String {
+    let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
+    let in_path = |part: &str| endpoint.contains(part);
+    if kind == RuntimeKind::Podman {
+        format!("`podman machine rm` and `podman machine init --volume {path}:{path}`")
+    } else if in_path("/.colima/") {
+        format!("`colima stop` and `colima start --mount {path}:w`")
+    } else if in_path("/.rd/") {
+        format!(
+            "add {path} to the mounts of Rancher Desktop's virtual machine (its lima override.yaml) and restart it"
+        )
+    } else if in_path("/.orbstack/") {
+        format!("OrbStack shares the whole disk: see whether {path} is a link to another one")
+    } else if system.contains("Docker Desktop") || in_path("/.docker/") {
+        format!("add {path} in Docker Desktop: Settings, Resources, File sharing")
+    } else {
+        "none is needed: docker's client carries the profile itself, and an engine elsewhere shares no disk"
+            .into()
+    }
+}
+
+/// The machine that an engine is in.
+async fn machine_behind(id: &RuntimeId) -> Option<Machine> {
+    if id.kind != RuntimeKind::Podman || !id.address.variables.is_empty() {
+        return None;
+    }
+    let podman = Podman { program: &id.program };
+    podman.choose(&podman.list().await?, id.address.connection.as_deref()).await
+}
+
+/// An engine as it is remembered: another machine of the same name is another one.
+fn key(id: &RuntimeId, machine: Option<&Machine>) -> String {
     let variables: Vec<String> =
         id.address.variables.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-    format!("{}{}", id.target(), variables.concat())
+    format!("{}{}{}", id.target(), variables.concat(), machine.map(in_machine).unwrap_or_default())
+}
+
+fn in_machine(machine: &Machine) -> String {
+    format!(" in {} of {}", machine.name, machine.created)
 }
 
 fn now() -> u64 {
@@ -308,17 +345,40 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_engine_has_its_own_way_to_share() {
+        let docker = |endpoint, system| hint(RuntimeKind::Docker, Path::new("/a b"), endpoint, system);
+        for (endpoint, system, expected) in [
+            (
+                "unix:///Users/ann/.colima/default/docker.sock",
+                "Ubuntu 24.04",
+                "colima start --mount '/a b':w",
+            ),
+            ("unix:///Users/ann/.rd/docker.sock", "Alpine Linux v3.20", "Rancher Desktop"),
+            ("unix:///Users/ann/.orbstack/run/docker.sock", "OrbStack", "OrbStack shares"),
+            ("unix:///Users/ann/.docker/run/docker.sock", "Docker Desktop", "File sharing"),
+            ("unix:///var/run/docker.sock", "Docker Desktop", "File sharing"),
+            ("tcp://10.0.0.7:2376", "Debian GNU/Linux 12", "none is needed"),
+        ] {
+            let said = docker(endpoint, system);
+            assert!(said.contains(expected), "{endpoint}: {said}");
+        }
+        assert!(hint(RuntimeKind::Podman, Path::new("/x"), "", "").contains("init --volume /x:/x"));
+    }
+
+    #[test]
     fn answers_are_remembered_for_each_engine_and_folder() {
         let dir = tempfile::tempdir().unwrap();
         let shares = Shares::new(Some("/x".into()), Some(dir.path().into()));
         assert_eq!(shares.known("podman", Path::new("/x")), None);
         shares.remember("podman", Path::new("/x"), true);
         shares.remember("podman:a", Path::new("/x"), false);
+        shares.remember("podman in m of yesterday", Path::new("/x"), true);
         assert_eq!(shares.known("podman", Path::new("/x")), Some(true));
         assert_eq!(shares.known("podman:a", Path::new("/x")), Some(false));
         assert_eq!(shares.known("podman", Path::new("/y")), None);
         shares.forget(&RuntimeId::local(RuntimeKind::Podman, "/usr/bin/podman", CgroupMode::Direct));
         assert_eq!(shares.known("podman", Path::new("/x")), None);
+        assert_eq!(shares.known("podman in m of yesterday", Path::new("/x")), None);
         assert_eq!(shares.known("podman:a", Path::new("/x")), Some(false));
     }
 }

@@ -95,6 +95,19 @@ pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
     text.lines().filter_map(machine).collect()
 }
 
+/// The default of `system connection list --format json` (4.3.1 and 5.8.6, captured).
+pub(super) fn parse_default_connection(stdout: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Connection {
+        name: String,
+        #[serde(default)]
+        default: bool,
+    }
+    let connections: Vec<Connection> = serde_json::from_slice(stdout).ok()?;
+    connections.into_iter().find(|connection| connection.default).map(|connection| connection.name)
+}
+
 /// The system that this podman was made for: `Host.OS` of `machine info --format json`, 4.2 and newer.
 pub(super) fn parse_client_system(stdout: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
@@ -180,6 +193,10 @@ mod tests {
         assert_eq!(parse_client_system(fixture("machine info 4.3").as_bytes()).as_deref(), Some("linux"));
         assert_eq!(parse_client_system(fixture("machine info 5.8").as_bytes()).as_deref(), Some("linux"));
         assert_eq!(parse_client_system(b"Error: unrecognized command"), None);
+        for name in ["connections 4.3", "connections 5.8"] {
+            let default = parse_default_connection(fixture(name).as_bytes());
+            assert_eq!(default.as_deref(), Some("podman-machine-default"), "{name}");
+        }
         assert!(parse_unknown_flag(&fixture("set volume 4.3")).is_some());
         assert!(parse_unknown_flag(&fixture("set volume 5.8")).is_some());
         for name in ["start twice 4.3", "start twice 4.2"] {

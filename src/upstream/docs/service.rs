@@ -97,7 +97,11 @@ impl Upstream {
         let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
         let refresh = |name: String| async move {
             let docs = match self.server(&name) {
-                Ok(server) => self.ask(&server, Age::New, cancel).await,
+                Ok(server) => {
+                    let docs = self.ask(&server, Age::New, cancel).await;
+                    self.pool().dismiss(&server.name);
+                    docs
+                }
                 Err(error) => Err(error),
             };
             Refreshed { name, docs }
@@ -150,7 +154,11 @@ impl Upstream {
         let cancel = CancellationToken::new();
         let asked = tokio::time::timeout(ONE_LIMIT, self.ask(server, Age::Current, &cancel)).await;
         let failure = match asked {
-            Ok(Ok(_)) => return,
+            Ok(Ok(_)) => {
+                // Others are about to be started, and all of them together may be more than the machine has room for.
+                self.pool().dismiss(&server.name);
+                return;
+            }
             Ok(Err(error)) => error,
             Err(_) => UpstreamError::TimedOut {
                 server: Arc::clone(&server.name),

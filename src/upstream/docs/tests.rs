@@ -224,6 +224,15 @@ async fn a_server_that_was_started_for_its_docs_is_soon_stopped() {
 }
 
 #[tokio::test]
+async fn a_server_that_a_search_asked_is_stopped_at_once() {
+    let home = Home::with(&[("fake", &["--few"])]);
+    let bridge = home.bridge_with(Limits { docs_idle: 100 * LONG, ..Limits::default() });
+    assert_eq!(bridge.search("echo", 5, Detail::Summary, LONG).await.tools.len(), 1);
+    until("it is stopped", async || state(&bridge, "fake") == ServerState::Stopped).await;
+    bridge.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_refresh_asks_servers_that_are_known() {
     let home =
         Home::with(&[("fake", &["--few"]), ("other", &["--few"]), ("broken", &["--exit-at-start", "1"])]);

@@ -18,12 +18,20 @@ struct State {
     last_used: Instant,
     /// Whether anybody ever called it.
     was_called: bool,
+    /// Whether whoever asked for its tools has no more questions.
+    was_dismissed: bool,
     is_closed: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { users: 0, last_used: Instant::now(), was_called: false, is_closed: false }
+        Self {
+            users: 0,
+            last_used: Instant::now(),
+            was_called: false,
+            was_dismissed: false,
+            is_closed: false,
+        }
     }
 }
 
@@ -61,6 +69,12 @@ impl Activity {
         Some(InUse(Arc::clone(self)))
     }
 
+    /// One that was only asked for its tools need not wait for another question.
+    pub(super) fn dismiss(&self) {
+        self.lock().was_dismissed = true;
+        self.changed.notify_one();
+    }
+
     /// Lets nobody in any more.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
@@ -72,7 +86,11 @@ impl Activity {
             let changed = self.changed.notified();
             let left = {
                 let mut state = self.lock();
-                let limit = if state.was_called { patience.called } else { Some(patience.asked) };
+                let limit = match (state.was_called, state.was_dismissed) {
+                    (true, _) => patience.called,
+                    (false, false) => Some(patience.asked),
+                    (false, true) => Some(Duration::ZERO),
+                };
                 let left = limit.map(|limit| limit.saturating_sub(state.last_used.elapsed()));
                 if state.users == 0 && left.is_some_and(|left| left.is_zero()) {
                     state.is_closed = true;
@@ -81,7 +99,10 @@ impl Activity {
                 left.filter(|_| state.users == 0)
             };
             match left {
-                Some(left) => tokio::time::sleep(left).await,
+                Some(left) => tokio::select! {
+                    () = tokio::time::sleep(left) => {}
+                    () = changed => {}
+                },
                 None => changed.await,
             }
         }
@@ -137,6 +158,16 @@ mod tests {
         let idle = activity.idle(patience(None, 30));
         tokio::pin!(idle);
         drop(activity.enter(Purpose::Call).unwrap());
+        activity.dismiss();
         assert!(tokio::time::timeout(Duration::from_millis(90), &mut idle).await.is_err(), "it was called");
+
+        let activity = Arc::<Activity>::default();
+        let user = activity.enter(Purpose::Docs).unwrap();
+        let idle = activity.idle(patience(None, 1_000_000));
+        tokio::pin!(idle);
+        activity.dismiss();
+        assert!(tokio::time::timeout(Duration::from_millis(30), &mut idle).await.is_err(), "it is in use");
+        drop(user);
+        tokio::time::timeout(Duration::from_secs(10), idle).await.expect("it goes at once");
     }
 }

@@ -139,6 +139,11 @@ impl Connection {
         }
     }
 
+    /// Ends it as soon as nobody uses it, unless it was called.
+    pub(super) fn dismiss(&self) {
+        self.activity.dismiss();
+    }
+
     /// Ends it once its calls under way are done, or the limit has passed.
     pub(super) async fn retire(&self, limit: Duration) {
         self.activity.close();

@@ -141,6 +141,17 @@ impl Pool {
         }
     }
 
+    /// Lets a server go that was only asked for its tools.
+    pub(in crate::upstream) fn dismiss(&self, name: &str) {
+        let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        // One that is being started has other users.
+        if let Some(state) = entry.as_ref().and_then(|entry| entry.state.try_lock().ok())
+            && let Some(connection) = &state.connection
+        {
+            connection.dismiss();
+        }
+    }
+
     /// Stops a server, which is started again when it is needed. Its calls under way fail.
     pub(in crate::upstream) async fn stop(&self, name: &str) {
         let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
