@@ -268,6 +268,15 @@ pub enum ReclaimError {
     },
 }
 
+impl ReclaimError {
+    /// Which sandbox.
+    pub fn name(&self) -> &SandboxName {
+        match self {
+            Self::Command { name, .. } | Self::StillThere { name, .. } => name,
+        }
+    }
+}
+
 /// A sandbox found by its labels or records, whoever owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedSandbox {

@@ -3,14 +3,19 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::address::Target;
-use crate::driver::{AnyDriver, CgroupMode, ReclaimError, RuntimeId, RuntimeKind};
-use crate::exec;
+use crate::driver::{AnyDriver, CgroupMode, End, ReclaimError, RuntimeId, RuntimeKind};
+use crate::exec::{self, ExecError};
 use crate::owner::OwnerState;
+use crate::refusal::Refusal;
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
 use crate::stragglers;
+
+/// Seconds after which an engine that does not answer is not asked for one sandbox any more: a week.
+const ABSENT_AGE: u64 = 7 * 24 * 3600;
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -89,6 +94,22 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
     swept
 }
 
+/// Whether it makes no sense to ask for a sandbox's removal again: its engine has no name any more, or has not been there
+/// for long. Engines keep labels, by which it is found if the engine ever comes back.
+fn is_beyond_reach(error: &ReclaimError, instance: &Instance) -> bool {
+    let Some(record) = instance.records().into_iter().find(|record| record.name == *error.name()) else {
+        return false;
+    };
+    let AnyDriver::Cli(driver) = AnyDriver::new(record.runtime) else { return false };
+    let ReclaimError::Command { source: ExecError::Failed(failed), .. } = error else { return false };
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match driver.explain(End::Exited(failed.status.code().unwrap_or(-1)), &failed.stderr_tail) {
+        Refusal::UnknownConnection { .. } => true,
+        Refusal::DaemonUnreachable { .. } => age.saturating_sub(record.created) > ABSENT_AGE,
+        _ => false,
+    }
+}
+
 /// Removes what dead owners left: all of their records, and what the given engines know by label alone.
 pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
     let mut swept = Swept::default();
@@ -97,7 +118,19 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
         if instance.owner().state() == OwnerState::Dead {
             let done = reclaim_instance(&instance).await;
             swept.removed.extend(done.removed);
-            swept.failed.extend(done.failed);
+            for error in done.failed {
+                if is_beyond_reach(&error, &instance) {
+                    tracing::info!(%error, "an engine is out of reach; what is left there is known by its labels");
+                    instance.forget(error.name());
+                } else {
+                    swept.failed.push(error);
+                }
+            }
+            if instance.records().is_empty()
+                && let Err(error) = instance.remove()
+            {
+                tracing::warn!(%error, "an instance folder stays");
+            }
         }
     }
     let done: HashSet<_> = swept.removed.iter().cloned().collect();

@@ -19,7 +19,7 @@ use crate::spec::RootFs;
 /// An engine among others does not get longer to say how it is.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 /// What an engine said of its load is believed this long.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_millis(200);
 /// How long an engine that failed is left alone, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
