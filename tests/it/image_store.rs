@@ -56,6 +56,7 @@ pub(crate) fn register(suite: &mut Suite) {
             every_kind_of_manifest_is_the_same_image,
             a_registry_that_wants_a_login_gets_one,
             a_broken_connection_is_taken_up_again,
+            a_connection_may_break_at_any_byte,
             two_who_pull_the_same_image_fetch_and_unpack_it_once,
             a_full_disk_leaves_no_half_image,
             fifty_kills_leave_the_store_right,
@@ -359,6 +360,33 @@ fn a_broken_connection_is_taken_up_again(env: &TestEnv) {
     assert_eq!(proxy.cut(), 3);
     let straight = format!("{}/python:gzip", registry.host);
     assert_eq!(run(env, &["image", "pull", &straight]).ok(), run(env, &["image", "pull", &image]).ok());
+}
+
+fn a_connection_may_break_at_any_byte(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let straight = format!("{}/small:1", registry.host);
+    let id = run(env, &["image", "pull", &straight]).ok();
+    let right = listing(&roots(env)[0].join("rootfs"));
+    let mut gone_on = 0;
+    // In the first answer, in the manifest, in the configuration, in the layer.
+    for after in [0, 1, 100, 300, 700, 1_000, 3_000, 10_000, 15_000] {
+        let _ = run(env, &["image", "prune", "--all"]).ok();
+        let proxy = CuttingProxy::start(&registry.host, after, 1);
+        let image = format!("{}/small:1", proxy.host);
+        let output = run(env, &["image", "pull", &image]);
+        if output.code() == Some(0) {
+            gone_on += 1;
+        } else {
+            // Said clearly, with nothing half done, and the next one gets it.
+            assert_eq!(output.code(), Some(72), "{after}: {output}");
+            assert!(output.stderr.contains(&proxy.host), "{after}: {output}");
+            assert_eq!(roots(env).len(), 0, "{after}");
+            let _ = run(env, &["image", "pull", &image]).ok();
+        }
+        assert_eq!(run(env, &["image", "pull", &straight]).ok(), id);
+        assert!(listing(&roots(env)[0].join("rootfs")) == right, "{after}");
+    }
+    assert!(gone_on > 0, "a layer that breaks off is gone on with");
 }
 
 fn two_who_pull_the_same_image_fetch_and_unpack_it_once(env: &TestEnv) {

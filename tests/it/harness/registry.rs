@@ -124,7 +124,7 @@ impl ImageFiles {
         self.folder.join("small-layer.tar")
     }
 
-    /// `python:gzip`, `python:zstd`, `python:v2s2`, and `python:many` for this platform and another.
+    /// `python:gzip`, `python:zstd`, `python:v2s2`, and `python:many` for this platform and another; `small:1`.
     fn fill_registry(&self, env: &TestEnv) {
         let registry = Registry::start_with(env, &self.folder.join("storage"), "", "");
         let to = |tag: &str| format!("docker://{}/python:{tag}", registry.host);
@@ -136,6 +136,9 @@ impl ImageFiles {
         copy(&["oci-archive:oci.tar:zstd"], &to("zstd"));
         let v2s2 = ["copy", "--dest-tls-verify=false", "--format", "v2s2", "oci:layout:gzip", &to("v2s2")];
         let _ = self.skopeo(env, &v2s2).ok();
+        let small = format!("docker://{}/small:1", registry.host);
+        let _ =
+            self.skopeo(env, &["copy", "--dest-tls-verify=false", "docker-archive:small.tar", &small]).ok();
         self.write_index();
         copy(&["--all", "oci:layout:many"], &to("many"));
     }
