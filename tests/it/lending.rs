@@ -55,7 +55,7 @@ fn bridge<'a>(env: &'a TestEnv, servers: &Value) -> Bridge<'a> {
     env.bridge().start()
 }
 
-fn define(env: &TestEnv, servers: &Value) {
+pub(crate) fn define(env: &TestEnv, servers: &Value) {
     env.write("home/MCPs/all.json", json!({ "mcpServers": servers }).to_string());
 }
 
@@ -66,7 +66,7 @@ fn fake(env: &TestEnv, args: &[&str]) -> Value {
 }
 
 /// A tracker, a forge, a file system and a calendar.
-fn stubs(env: &TestEnv) -> Value {
+pub(crate) fn stubs(env: &TestEnv) -> Value {
     let program = env.write("home/stub_servers.py", STUBS);
     let stub = |kind: &str| json!({ "command": "python3", "args": [program, kind], "description": format!("my {kind}") });
     json!({ "tracker": stub("tracker"), "forge": stub("forge"), "filesystem": stub("filesystem"), "calendar": stub("calendar") })

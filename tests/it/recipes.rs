@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::harness::env::base;
 use crate::harness::process::{Output, Prepared, collect};
 use crate::harness::registry::store_of;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{lending, tests};
 
 /// An image of the recipe `data`, built before: it takes longer than a test may.
 const DATA: &str = "CODEBRIDGE_TEST_DATA";
@@ -31,7 +32,10 @@ pub(crate) fn register(suite: &mut Suite) {
         ],
     );
     if std::env::var_os(DATA).is_some() {
-        suite.each_runtime("recipes", tests![the_data_image_runs_its_examples]);
+        suite.each_runtime(
+            "recipes",
+            tests![the_data_image_runs_its_examples, a_chart_of_an_earlier_file_goes_to_a_server],
+        );
     }
 }
 
@@ -109,6 +113,7 @@ print(sys.version_info[:2], os.environ["LANG"], zoneinfo.ZoneInfo("Europe/Berlin
 print(sh("echo '{\"n\": 41}' | jq .n+1"), sh("sqlite3 :memory: 'select 6*7'"), sh("echo a b | awk '{print $2}'"))
 open("x.txt", "w").write("needle\nhay\n")
 print(sh("rg --no-filename needle x.txt"), sh("git init -q . && git add x.txt && git -c user.name=a -c user.email=b commit -qm c && git log --format=%s"))
+print(subprocess.run(["jq", ".n + 1"], input='{"n": 41}', capture_output=True, text=True).stdout)
 print(sh("whoami || id -u"), sh("printf x | gzip | zcat"), sh("file -b --mime-type x.txt"))
 # Compiled ahead: nothing could be written beside them.
 print(json.__cached__ if hasattr(json, "__cached__") else json.__spec__.cached, os.path.exists(json.__spec__.cached))
@@ -116,7 +121,8 @@ print(json.__cached__ if hasattr(json, "__cached__") else json.__spec__.cached, 
     let output = exec(env, &Slim::get(env).archive, code);
     let lines: Vec<_> = output.stdout.lines().collect();
     assert_eq!(lines[..3], ["(3, 14) C.UTF-8 Europe/Berlin", "42 42 b", "needle c"], "{output}");
-    assert!(lines[3].ends_with("x text/plain") && lines[4].ends_with(".pyc True"), "{output}");
+    assert_eq!(lines[3..5], ["42", ""], "{output}");
+    assert!(lines[5].ends_with("x text/plain") && lines[6].ends_with(".pyc True"), "{output}");
     let _ = output.ok();
 }
 
@@ -151,6 +157,25 @@ print(f"import pandas: {first:.2f} s")
     assert_eq!(lines[..lines.len().min(6)], expected, "{output}");
     eprintln!("{}: {}, {:.1} s in all", env.runtime(), lines[6], output.elapsed.as_secs_f64());
     let _ = output.ok();
+}
+
+/// As models write it.
+fn a_chart_of_an_earlier_file_goes_to_a_server(env: &TestEnv) {
+    let archive = PathBuf::from(std::env::var_os(DATA).unwrap());
+    lending::define(env, &lending::stubs(env));
+    let bridge = env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_TIMEOUT", "110");
+    let bridge = bridge.var("MCP_BRIDGE_IMAGE", format!("oci-archive:{}", archive.display())).start();
+    let earlier = "open('/tmp/sales.csv', 'w').write('month,revenue\\n1,1\\n1,2\\n2,4\\n')";
+    let _ = bridge.run(earlier).expect("success");
+    let code = r#"
+import pandas as pd, matplotlib.pyplot as plt
+df = pd.read_csv("/tmp/sales.csv")
+df.groupby("month").revenue.sum().plot.bar(); plt.savefig("/tmp/chart.png")
+await mcp_filesystem.write_file(path="/out/chart.png", content=open("/tmp/chart.png", "rb").read())
+"#;
+    let said = bridge.call(json!({ "code": code, "servers": ["filesystem"] })).ok();
+    assert!(said.starts_with("'wrote ") && said.ends_with(" characters to /out/chart.png'"), "{said}");
+    bridge.close();
 }
 
 fn a_build_that_is_interrupted_leaves_nothing(env: &TestEnv) {
