@@ -41,7 +41,7 @@ impl<'a> FakeMachine<'a> {
         let machine = Self { env, programs: program.parent().unwrap().into(), state, service };
         machine.write(&json!({
             "version": version, "exists": true, "running": false, "last_up": "0001-01-01T00:00:00Z",
-            "start_seconds": 0.2, "up_at": null, "shared": true, "ssh": true, "takes_volumes": false,
+            "init_seconds": 0.3, "start_seconds": 0.2, "up_at": null, "shared": true, "ssh": true, "takes_volumes": false,
             "start_fails": false, "os": "darwin", "url": machine.service.url(), "calls": [],
         }));
         machine.change(changes);

@@ -2,8 +2,8 @@
 # The podman of a system without containers of its own: its machine is a file, and what it would hand to the engine in the
 # machine goes to a real podman service. What it says are the texts of FIXTURES, which tell where each is from.
 #
-# The machine, a JSON object in STATE: version, exists, running, last_up, start_seconds (how long a start takes), up_at (a
-# time at which somebody else's start is done), shared (whether folders of the host are seen there), ssh (whether it
+# The machine, a JSON object in STATE: version, exists, running, last_up, init_seconds and start_seconds (how long they
+# take), up_at (a time at which somebody else's start is done), shared (whether folders of the host are seen there), ssh (whether it
 # answers), takes_volumes, start_fails, os, url (of the service), calls (what was done with the machine).
 
 import fcntl
@@ -76,6 +76,8 @@ def machine(what, rest):
             if it["exists"]:
                 fail("Error: podman-machine-default: VM already exists\n")
             it["exists"] = True
+            # Real ones take minutes; progress is told ten times a second.
+            time.sleep(it["init_seconds"])
             return print(text("init 5.8"), end="")
         if not it["exists"]:
             fail("Error: podman-machine-default: VM does not exist\n")
