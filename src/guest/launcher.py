@@ -11,6 +11,8 @@ __builtins__ = dict(vars(builtins))
 # Compiled before the fork: afterwards nearly every page that the compiler touches costs a copy, which takes longer than
 # a second processor saves. All other parts are compiled at first use, where they are used.
 EARLY = "supervisor", "interrupts", "channel", "namespace", "interpreter"
+# What is sent each time should be wanted nearly each time.
+OFFERED = "launcher", "event_loop", "queries", "report"
 
 
 def unpack():
@@ -37,11 +39,10 @@ def load(name, module=None, **given):
 
 
 def offer_codes():
-    """All parts in compiled form, for the host to send along the next time. No user code has run yet that could forge it."""
+    """Parts in compiled form, for the host to send along the next time. No user code has run yet that could forge them."""
     import marshal
 
-    PARTS.pop("compiled", None)
-    CODES.update((name, compiled(name)) for name in PARTS if name not in CODES)
+    CODES.update((name, compiled(name)) for name in OFFERED if name not in CODES)
     payload = repr(sys.version).encode() + b"\n" + marshal.dumps(CODES)
     frame = b"P" + bytes(4) + len(payload).to_bytes(4, "big") + payload
     while frame:

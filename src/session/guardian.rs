@@ -9,6 +9,7 @@ use codebridge_runtimes::exec::{CommandLine, spawn_guardian};
 use codebridge_runtimes::{Instance, OwnerState, reclaim_instance};
 use tokio::process::Child;
 use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// The hidden subcommand that a guardian is started with.
 pub const SUBCOMMAND: &str = "guardian";
@@ -17,24 +18,43 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The bridge's end of its guardian.
 #[derive(Debug)]
-pub(super) struct Guardian {
-    child: Mutex<Option<Child>>,
+pub(super) struct Guardian(Mutex<Guarding>);
+
+#[derive(Debug)]
+enum Guarding {
+    Starting(JoinHandle<Option<Child>>),
+    Started(Option<Child>),
 }
 
 impl Guardian {
-    /// Starts the guardian of an instance. Without one the next bridge sweeps, which is worth a warning only.
+    /// Begins to start the guardian of an instance. Without one the next bridge sweeps, which is worth a warning only.
     pub(super) fn start(instance: &Path) -> Self {
-        let started = program().and_then(|program| {
-            let command = CommandLine::new(program).arg(SUBCOMMAND).arg(instance);
-            spawn_guardian(&command).map_err(|error| error.to_string())
-        });
-        let child = started.inspect_err(|error| tracing::warn!(error, "no guardian")).ok();
-        Self { child: Mutex::new(child) }
+        let instance = instance.to_owned();
+        let start = move || {
+            let started = program().and_then(|program| {
+                let command = CommandLine::new(program).arg(SUBCOMMAND).arg(instance);
+                spawn_guardian(&command).map_err(|error| error.to_string())
+            });
+            started.inspect_err(|error| tracing::warn!(error, "no guardian")).ok()
+        };
+        // Starting a program stops the thread that does it for as long as half a bundle takes to write.
+        Self(Mutex::new(Guarding::Starting(spawn_blocking(start))))
+    }
+
+    /// Waits until it is there.
+    pub(super) async fn ready(&self) {
+        let mut guarding = self.0.lock().await;
+        if let Guarding::Starting(starting) = &mut *guarding {
+            let child = starting.await.unwrap_or_default();
+            *guarding = Guarding::Started(child);
+        }
     }
 
     /// Lets it go, after everything was removed: it finds nothing to do.
     pub(super) async fn release(&self) {
-        let Some(mut child) = self.child.lock().await.take() else { return };
+        self.ready().await;
+        let Guarding::Started(child) = &mut *self.0.lock().await else { return };
+        let Some(mut child) = child.take() else { return };
         drop(child.stdin.take());
         if tokio::time::timeout(RELEASE_LIMIT, child.wait()).await.is_err() {
             tracing::warn!("the guardian is still busy");

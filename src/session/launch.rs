@@ -138,14 +138,13 @@ impl Launcher {
         self.template.limits.memory
     }
 
-    /// The state folder, the guardian, and a sweep of what dead bridges left: at the first execution, once.
+    /// The state folder and the guardian: at the first execution, once.
     async fn home(&self) -> Result<&Home, StartFailure> {
         self.home
             .get_or_try_init(|| async {
                 let owner = Owner::this_process(random_id());
                 let instance = Arc::new(self.state.create_instance(&owner)?);
                 let guardian = Guardian::start(instance.path());
-                self.sweep_in_the_background(None);
                 Ok(Home { instance, guardian })
             })
             .await
@@ -175,12 +174,19 @@ impl Launcher {
         let telling = Telling::new(progress.clone());
         let start = self.start_quietly(queries, lending, &telling, cancel);
         tokio::pin!(start);
-        if let Ok(done) = tokio::time::timeout(SLOW_START, &mut start).await {
-            return done;
+        let started = match tokio::time::timeout(SLOW_START, &mut start).await {
+            Ok(started) => started,
+            Err(_) => {
+                // Unless something more exact was said by now, such as how much of the image is here.
+                telling.say_first("starting a sandbox".into());
+                start.await
+            }
+        };
+        if started.is_err() {
+            // What dead bridges left may be what is in the way.
+            self.sweep_in_the_background(None);
         }
-        // Unless something more exact was said by now, such as how much of the image is here.
-        telling.say_first("starting a sandbox".into());
-        start.await
+        started
     }
 
     async fn start_quietly(
@@ -201,6 +207,7 @@ impl Launcher {
             let choice = choice?;
             let refusal = match self.start_with(&choice, home, queries, lending, telling, cancel).await {
                 Ok(interpreter) => {
+                    home.guardian.ready().await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
                     if swept.insert(choice.runtime.target()) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
