@@ -10,6 +10,10 @@ use codebridge_runtimes::{
 };
 use tokio::io::AsyncReadExt;
 
+/// Before a first call or a bare run nothing is started for this long. A process that moves into a control group right after
+/// another one is let in at once; after a pause it waits for the kernel, some ten milliseconds, whoever starts it.
+pub(crate) const IDLE: Duration = Duration::from_millis(200);
+
 /// Runs the runtime without a bridge.
 pub(crate) struct Bare {
     driver: Arc<AnyDriver>,
@@ -49,6 +53,7 @@ impl Bare {
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;
         let warm = self.driver.launch(plan.clone(), &self.instance).await.map_err(io::Error::other)?;
         warm.end().await.map_err(io::Error::other)?;
+        tokio::time::sleep(IDLE).await;
         let started = Instant::now();
         let mut sandbox = self.driver.launch(plan, &self.instance).await.map_err(io::Error::other)?;
         let mut output = String::new();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use codebridge_runtimes::{RootFs, RuntimeKind, exec};
 
 use crate::Options;
-use crate::bare::Bare;
+use crate::bare::{Bare, IDLE};
 use crate::client::Bridge;
 use crate::machine;
 
@@ -105,6 +105,7 @@ async fn first_call(
     for _ in 0..options.rounds {
         theirs.push(bare.run().await?);
         let mut bridge = Bridge::start(&options.program, args).await?;
+        tokio::time::sleep(IDLE).await;
         ours.push(bridge.run("1+1").await?);
         bridge.stop().await?;
     }
