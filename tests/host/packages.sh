@@ -2,7 +2,7 @@
 # Sourced by prepare: what comes from package registries.
 
 PACKAGES=(podman crun runc uidmap slirp4netns fuse-overlayfs iptables debootstrap debian-archive-keyring
-    ca-certificates git python3 python3-venv gcc libc6-dev util-linux mount passwd)
+    ca-certificates docker-registry git openssl python3 python3-venv gcc libc6-dev skopeo util-linux mount passwd)
 
 missing_packages() {
     local wanted=("${PACKAGES[@]}") installed
