@@ -1,4 +1,4 @@
-//! The guest in compiled form, kept between runs of the bridge: compiling it takes as long as a third of a bare start.
+//! The guest in compiled form, kept between runs of the bridge: compiling it takes some milliseconds of every first call.
 //!
 //! A guest offers it before any user code has run, and it only ever goes back into sandboxes of the same root. The guest
 //! passes over what another Python compiled, so a stale file costs time and nothing else.
