@@ -559,6 +559,15 @@ impl Sandbox {
         result
     }
 
+    /// The same for a sandbox whose engine does not answer: nobody waits for it.
+    pub fn end_later(self) {
+        tokio::spawn(async move {
+            if let Err(error) = self.end().await {
+                tracing::warn!(%error, "a sandbox is left behind for now");
+            }
+        });
+    }
+
     async fn kill(&mut self) -> Result<(), ReclaimError> {
         let group = exec::group_of(&self.child);
         let result = self.driver.reclaim(&self.name, &self.instance).await;
