@@ -11,6 +11,7 @@ mod harness;
 mod attacks;
 mod clients;
 mod command_line;
+mod desktops;
 mod detection;
 mod doctor;
 mod drift;
@@ -48,6 +49,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     clients::register,
     command_line::register,
+    desktops::register,
     detection::register,
     doctor::register,
     drift::register,

@@ -17,8 +17,10 @@ use tokio::process::Child;
 
 use crate::driver::{
     CgroupMode, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
+    RuntimeKind,
 };
 use crate::exec::{self, CommandLine, ExecError, Finished};
+use crate::machine::find_stopped;
 use crate::oci;
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
@@ -380,7 +382,9 @@ impl CliDriver {
     }
 
     pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
-        messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
+        let said = messages::parse_server_error(text);
+        let text = said.as_deref().unwrap_or(text);
+        let mut refusal = messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
             message: match (text, end) {
                 ("", End::Exited(code)) => {
                     format!("{} ended with status {code}, without a word", self.id.kind)
@@ -388,7 +392,13 @@ impl CliDriver {
                 ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
                 _ => exec::tail(text.as_bytes()),
             },
-        })
+        });
+        if let Refusal::DaemonUnreachable { product, .. } = &mut refusal
+            && self.id.kind == RuntimeKind::Docker
+        {
+            *product = find_stopped(text);
+        }
+        refusal
     }
 }
 

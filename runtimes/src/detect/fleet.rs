@@ -161,7 +161,7 @@ impl Place {
         if self.is_fresh() {
             return;
         }
-        let known = self.lock().choice.clone();
+        let known = self.lock().choice.clone().filter(|choice| choice.runtime.is_current());
         match known {
             Some(choice) => self.ask(&choice).await,
             None => self.try_out(roots, trial).await,

@@ -4,6 +4,7 @@ pub(crate) mod bridge;
 pub(crate) mod engines;
 pub(crate) mod env;
 pub(crate) mod fake;
+pub(crate) mod fake_docker;
 pub(crate) mod fake_machine;
 pub(crate) mod host;
 pub(crate) mod matrix;
