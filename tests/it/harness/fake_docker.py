@@ -57,9 +57,14 @@ def described(name):
 
 command = words[2:] if words[:1] == ["--context"] else words
 verb = command[0] if command else ""
+mounted = next((word for word in command if word.startswith("--mount=type=bind,")), None)
+mute = bool(state["client"]) and verb not in ("context", "--version")
+# Whatever is the real client's alone is left to it at once: it takes its time to say where it goes.
+if not (mute or mounted or verb == "info"):
+    os.execv("DOCKER", ["docker"] + words)
 url = endpoint()
 product = product_of(url)
-if product and state["client"] and verb not in ("context", "--version") and not answers(url):
+if product and mute and not answers(url):
     said = text(f"unreachable {state['client']}")
     documented = re.search(r"unix:///\S+?\.sock", said).group().removeprefix("unix://")
     said = said.replace(documented, url.removeprefix("unix://"))
@@ -76,7 +81,6 @@ if product and verb == "info":
         )
     print(json.dumps(said) if said else done.stdout, end="")
     sys.exit(done.returncode)
-mounted = next((word for word in command if word.startswith("--mount=type=bind,")), None)
 if product == "docker-desktop" and mounted:
     done = subprocess.run(["DOCKER"] + words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     # The engine has refused; Docker Desktop does so before it, in its own words.

@@ -1,5 +1,6 @@
 //! A laptop on which docker's engine is in a machine of some product: see the program for what it does. Contexts are real
-//! ones, as each product makes them; all products have one real daemon behind their sockets.
+//! ones, as each product makes them; all products have one real daemon behind their sockets: that of the tests, or one that
+//! can be killed and does not see every folder.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,9 +9,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::bridge::BridgeBuilder;
-use super::engines::{DockerDaemon, bridge_on};
+use super::engines::bridge_on;
 use super::env::TestEnv;
-use super::matrix::which;
+use super::matrix::{Machine, which};
 
 const PROGRAM: &str = include_str!("fake_docker.py");
 const FIXTURES: &str = include_str!("../../../runtimes/src/machine/desktops.txt");
@@ -19,7 +20,7 @@ const FIXTURES: &str = include_str!("../../../runtimes/src/machine/desktops.txt"
 pub(crate) struct FakeDocker<'a> {
     env: &'a TestEnv,
     programs: PathBuf,
-    pub(crate) daemon: DockerDaemon<'a>,
+    engine: PathBuf,
 }
 
 /// A product that was installed there.
@@ -37,10 +38,21 @@ impl Installed {
     }
 }
 
+/// Where the daemon of the tests listens.
+pub(crate) fn socket_of_the_tests() -> PathBuf {
+    let url = Machine::get().docker_host.clone().unwrap_or_else(|| "unix:///var/run/docker.sock".into());
+    let url = url.to_str().unwrap().to_string();
+    url.strip_prefix("unix://").expect("the tests' docker is not behind a socket").into()
+}
+
 impl<'a> FakeDocker<'a> {
-    /// One without a product, whose engine does not see what is in a folder.
-    pub(crate) fn new(env: &'a TestEnv, hidden: Option<PathBuf>) -> Self {
-        let daemon = DockerDaemon::start_hiding(env, "in-a-product", hidden);
+    /// One without a product.
+    pub(crate) fn new(env: &'a TestEnv) -> Self {
+        Self::with(env, socket_of_the_tests())
+    }
+
+    /// One whose products have the engine behind this socket.
+    pub(crate) fn with(env: &'a TestEnv, engine: PathBuf) -> Self {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/runtimes/src/machine/desktops.txt");
         let log = env.write("docker.log", "");
         let state = env.write("docker.json", json!({ "client": null }).to_string());
@@ -51,7 +63,7 @@ impl<'a> FakeDocker<'a> {
             .replace("FIXTURES", fixtures)
             .replace("DOCKER", which("docker").unwrap().to_str().unwrap());
         let program = env.write_program("programs/docker", &text);
-        Self { env, programs: program.parent().unwrap().into(), daemon }
+        Self { env, programs: program.parent().unwrap().into(), engine }
     }
 
     /// Makes the contexts that this product is documented with, its own being the current one then. It does not run yet.
@@ -96,7 +108,7 @@ impl<'a> FakeDocker<'a> {
     /// The product runs: its socket leads to the engine.
     pub(crate) fn start(&self, product: &Installed) {
         fs::create_dir_all(product.socket.parent().unwrap()).unwrap();
-        symlink(self.daemon.socket(), &product.socket).unwrap();
+        symlink(&self.engine, &product.socket).unwrap();
     }
 
     /// It does not.
@@ -104,8 +116,8 @@ impl<'a> FakeDocker<'a> {
         fs::remove_file(&product.socket).unwrap();
     }
 
-    /// Where nobody answers, the words of this version are spoken.
-    pub(crate) fn speak_as(&self, client: &str) {
+    /// Where nobody answers, the words of this version are spoken; None is the real client's own.
+    pub(crate) fn speak_as(&self, client: Option<&str>) {
         self.env.write("docker.json", json!({ "client": client }).to_string());
     }
 
