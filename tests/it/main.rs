@@ -34,6 +34,7 @@ mod output;
 mod real_servers;
 mod recipes;
 mod remote;
+mod rootless_docker;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -72,6 +73,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     real_servers::register,
     recipes::register,
     remote::register,
+    rootless_docker::register,
     saved_tools::register,
     servers::register,
     sessions::register,

@@ -11,6 +11,7 @@ pub(crate) mod matrix;
 pub(crate) mod outcome;
 pub(crate) mod process;
 pub(crate) mod registry;
+pub(crate) mod rootless;
 pub(crate) mod suite;
 
 pub(crate) use bridge::{Bridge, BridgeBuilder};
