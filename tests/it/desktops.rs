@@ -230,6 +230,11 @@ fn use_context(env: &TestEnv, name: &str) {
     let _ = env.run(["docker", "context", "use", name]).ok();
 }
 
+/// Lets a container in `far` not notice that its bridge has gone.
+fn pause(env: &TestEnv, container: &str) {
+    let _ = env.run(["docker", "--context", "far", "pause", container]).ok();
+}
+
 /// What a bridge has in the daemon of the tests.
 fn near(env: &TestEnv, id: &str) -> Vec<String> {
     let filter = format!("name=codebridge-{id}-");
@@ -258,6 +263,8 @@ fn new_sessions_follow_the_current_context_and_others_stay(env: &TestEnv) {
     use_context(env, "far");
     next.close();
     assert_eq!(near(env, &next_id), [""; 0]);
+    use_context(env, "near");
+    pause(env, &far.containers()[0]);
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
     eventually("both are removed", REMOVAL, || {
@@ -292,7 +299,7 @@ fn what_a_dead_bridge_left_is_removed_where_the_context_of_its_time_leads(env: &
     let _ = bridge.run("1").expect("success");
     let ours = far.containers();
     assert_eq!(ours.len(), 1);
-    let _ = env.run(["docker", "--context", "far", "pause", &ours[0]]).ok();
+    pause(env, &ours[0]);
     use_context(env, "near");
     abandon(bridge);
     assert_eq!((far.containers(), instances()), (ours, 1));

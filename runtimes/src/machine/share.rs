@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::desktop::Desktop;
+use super::desktop::Keeper;
 use super::podman::Podman;
 use super::words::{self, Machine};
 use crate::cli::CliDriver;
@@ -159,20 +159,20 @@ impl Shares {
             let endpoint = driver.endpoint().await.unwrap_or_default();
             let info = driver.info(LIMIT).await.ok().and_then(|done| driver.parse_info(&done.stdout));
             let (system, name) = info.map(|info| (info.system, info.host.0)).unwrap_or_default();
-            let desktop = Desktop::of(&endpoint, &system, &name);
-            report.hint = Some(hint(driver.id().kind, &report.folder, desktop.as_ref()));
+            let keeper = Keeper::of(&endpoint, &system, &name);
+            report.hint = Some(hint(driver.id().kind, &report.folder, keeper.as_ref()));
         }
         Some(report)
     }
 }
 
 /// How a folder is shared with the machine of an engine.
-fn hint(kind: RuntimeKind, folder: &Path, desktop: Option<&Desktop>) -> String {
+fn hint(kind: RuntimeKind, folder: &Path, keeper: Option<&Keeper>) -> String {
     let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
     if kind == RuntimeKind::Podman {
         return format!("`podman machine rm` and `podman machine init --volume {path}:{path}`");
     }
-    desktop.and_then(|desktop| desktop.sharing(&path)).unwrap_or_else(|| {
+    keeper.and_then(|keeper| keeper.sharing(&path)).unwrap_or_else(|| {
         "none is needed: docker's client carries the profile itself, and an engine elsewhere shares no disk"
             .into()
     })
@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_engine_has_its_own_way_to_share() {
-        let said = |kind, desktop: Option<&Desktop>| hint(kind, Path::new("/x"), desktop);
-        assert!(said(RuntimeKind::Docker, Some(&Desktop::OrbStack)).contains("OrbStack shares"));
+        let said = |kind, keeper: Option<&Keeper>| hint(kind, Path::new("/x"), keeper);
+        assert!(said(RuntimeKind::Docker, Some(&Keeper::OrbStack)).contains("OrbStack shares"));
         assert!(said(RuntimeKind::Docker, None).contains("none is needed"));
         assert!(said(RuntimeKind::Podman, None).contains("init --volume /x:/x"));
     }
