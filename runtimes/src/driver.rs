@@ -395,7 +395,7 @@ impl AnyDriver {
     pub(crate) async fn parent_of_first(&self, name: &SandboxName, own: Option<u32>) -> Option<u32> {
         match self {
             Self::Oci(_) => own,
-            Self::Cli(driver) => crate::memory::parent_of(driver.first_process(name).await?),
+            Self::Cli(driver) => driver.monitor(name).await,
         }
     }
 

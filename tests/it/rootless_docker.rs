@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::host::REMOVAL;
 use crate::harness::rootless::RootlessDocker;
 use crate::harness::{Bridge, BridgeBuilder, Suite, TestEnv, eventually};
+use crate::limits::CHILDREN;
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -14,6 +15,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             sessions_run_in_it_by_its_socket_and_by_its_context,
             what_it_cannot_hold_is_said_and_held_otherwise,
+            memory_is_watched_also_where_it_counts_processes_in_its_own_way,
         ],
     );
 }
@@ -63,16 +65,19 @@ fn what_it_cannot_hold_is_said_and_held_otherwise(env: &TestEnv) {
     // It has no control groups here: the processor limit is held by nothing, the others by what a process may set.
     let said = diagnosis(builder(), env, 10);
     let report = &said["runtimes"][0];
-    let held = json!({ "memory": "rlimit", "pids": "rlimit", "cpus": "nothing" });
+    let held = json!({ "memory": "watch", "pids": "rlimit", "cpus": "nothing" });
     assert_eq!(report["works"]["held"], held, "{said:#}");
     // It is on this machine, for all that it has namespaces of its own.
     assert_eq!((&report["works"]["runtime"]["remote"], &report["share"]), (&json!(false), &Value::Null));
     assert_eq!(said["picked"]["full_limits"], false);
     let reduced = said["reduced"].to_string();
-    assert!(reduced.contains("rlimits stand in"), "{said:#}");
+    assert!(reduced.contains("no control group holds memory and processes"), "{said:#}");
     assert!(reduced.contains("nothing holds the processor limit that is set"), "{said:#}");
     let text = builder().args(&["doctor"]).command().run(env.guard()).diagnosed();
-    assert!(text.contains("limits       memory: rlimit, pids: rlimit, cpus: not enforced"), "{text}");
+    assert!(
+        text.contains("limits       memory: rlimit and watch, pids: rlimit, cpus: not enforced"),
+        "{text}"
+    );
     let bridge = builder().start();
     let _ = bridge.run("b'x' * (1 << 30)").expect("error").because("MemoryError");
     let threads = "import threading\nfor n in range(500):\n    threading.Thread(target=threading.Event().wait, daemon=True).start()";
@@ -90,4 +95,19 @@ fn what_it_cannot_hold_is_said_and_held_otherwise(env: &TestEnv) {
     docker.start_again();
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     bridge.close();
+}
+
+fn memory_is_watched_also_where_it_counts_processes_in_its_own_way(env: &TestEnv) {
+    // Six processes with less than they may, which have more together.
+    let greedy = "pids, _ = children(6, 40)\npid, status = os.wait()\npids.remove(pid)\nend(pids)\nos.WTERMSIG(status)";
+    for apart in [false, true] {
+        let docker = if apart { RootlessDocker::start_apart(env) } else { RootlessDocker::start(env) };
+        let builder = docker.bridge().var("DOCKER_HOST", docker.url());
+        let bridge = builder.var("MCP_BRIDGE_MEMORY", "128m").start();
+        let _ = bridge.run(CHILDREN).expect("success");
+        let outcome = bridge.run(greedy).expect("success");
+        let outcome = outcome.noting("out of memory: the largest process of the sandbox was killed");
+        assert_eq!(outcome.ok(), "9", "apart: {apart}");
+        bridge.close();
+    }
 }

@@ -20,6 +20,7 @@ use crate::driver::{
 };
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::machine::find_stopped;
+use crate::memory::find_monitor;
 use crate::oci;
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
@@ -368,11 +369,13 @@ impl CliDriver {
         Ok(done.stdout.trim_ascii().is_empty())
     }
 
-    /// The number that a sandbox's first process has on this machine.
-    pub(crate) async fn first_process(&self, name: &SandboxName) -> Option<u32> {
-        let words = ["container", "inspect", "--format", "{{.State.Pid}}", name.as_str()];
+    /// The engine's process that keeps a sandbox, as this machine counts it.
+    pub(crate) async fn monitor(&self, name: &SandboxName) -> Option<u32> {
+        let words = ["container", "inspect", "--format", "{{.Id}} {{.State.Pid}}", name.as_str()];
         let done = self.run(words).await.ok()?.success().ok()?;
-        String::from_utf8_lossy(&done.stdout).trim().parse().ok().filter(|&pid| pid > 0)
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let (id, first) = text.trim().split_once(' ')?;
+        find_monitor(id, first.parse().ok()?)
     }
 
     pub(crate) async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {

@@ -18,12 +18,23 @@ const START: Duration = Duration::from_secs(60);
 /// The daemon, in a user namespace of its own.
 pub(crate) struct RootlessDocker<'a> {
     env: &'a TestEnv,
+    /// Whether it has numbers of its own for processes, as one in a container has.
+    apart: bool,
     running: Option<Running>,
 }
 
 impl<'a> RootlessDocker<'a> {
     /// Starts one with the image of the tests. The runtime folder is the test's own: there is one socket in each.
     pub(crate) fn start(env: &'a TestEnv) -> Self {
+        Self::start_in(env, false)
+    }
+
+    /// The same in a pid namespace of its own.
+    pub(crate) fn start_apart(env: &'a TestEnv) -> Self {
+        Self::start_in(env, true)
+    }
+
+    fn start_in(env: &'a TestEnv, apart: bool) -> Self {
         let archive = std::env::var_os("CODEBRIDGE_TEST_CACHE").map(PathBuf::from).unwrap_or_default();
         let archive = archive.join("images/python-3.14.tar");
         let programs = ["rootlesskit", "dockerd", "docker", "newuidmap"];
@@ -33,7 +44,7 @@ impl<'a> RootlessDocker<'a> {
         else {
             ignore("this machine is not prepared, see tests/check");
         };
-        let mut docker = Self { env, running: None };
+        let mut docker = Self { env, apart, running: None };
         docker.start_again();
         let _ = docker.run(&["import", archive.to_str().unwrap(), image]).ok();
         docker
@@ -55,10 +66,10 @@ impl<'a> RootlessDocker<'a> {
         command.env.insert("XDG_RUNTIME_DIR".into(), runtime_dir.clone().into());
         let state = format!("--state-dir={}", runtime_dir.join("rootlesskit").display());
         // Networks are the engine's matter, and no sandbox has one.
-        let namespaces =
-            ["--net=host", "--pidns", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"];
+        let namespaces = ["--net=host", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"];
         command.argv.push(state.into());
         command.argv.extend(namespaces.map(Into::into));
+        command.argv.extend(self.apart.then_some("--pidns".into()));
         // What is copied from the host's /run are links to places of root.
         let script = "rm -f /run/docker /run/containerd /run/xtables.lock; exec \"$@\"";
         command.argv.extend(["sh", "-c", script, "sh"].map(Into::into));
