@@ -31,13 +31,14 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// Products, what they are called, and what starts each.
-const PRODUCTS: [(&str, &str, &str); 5] = [
+const PRODUCTS: [(&str, &str, &str); 4] = [
     ("docker-desktop", "Docker Desktop", "open -a Docker"),
     ("colima", "colima", "colima start"),
-    ("colima-profile", "colima", "colima start work"),
     ("orbstack", "OrbStack", "orb start"),
     ("rancher-desktop", "Rancher Desktop", "rdctl start"),
 ];
+/// One of several machines that a user has.
+const PROFILE: (&str, &str, &str) = ("colima-profile", "colima", "colima start work");
 
 fn diagnosis(builder: BridgeBuilder<'_>, env: &TestEnv) -> Value {
     let output = builder.args(&["doctor", "--json"]).command().run(env.guard());
@@ -87,10 +88,6 @@ fn a_folder_that_a_product_does_not_share_is_told_with_its_own_hint(env: &TestEn
         ("docker-desktop", format!("add {quoted} in Docker Desktop: Settings, Resources, File sharing")),
         ("colima", format!("`colima stop` and `colima start --mount \"$HOME\":w --mount {quoted}:w`")),
         (
-            "colima-profile",
-            format!("`colima stop work` and `colima start work --mount \"$HOME\":w --mount {quoted}:w`"),
-        ),
-        (
             "orbstack",
             format!("OrbStack shares the whole disk: see whether {quoted} is a link to another one"),
         ),
@@ -132,7 +129,7 @@ fn a_folder_that_a_product_does_not_share_is_told_with_its_own_hint(env: &TestEn
 fn a_product_that_is_stopped_is_diagnosed_in_the_words_of_every_client(env: &TestEnv) {
     need(Kind::Docker);
     let laptop = FakeDocker::new(env);
-    for (name, called, start) in PRODUCTS {
+    for (name, called, start) in PRODUCTS.into_iter().chain([PROFILE]) {
         let _ = laptop.install(name);
         let hint = format!("start {called}: `{start}`");
         for client in [None, Some("29")] {
@@ -196,7 +193,7 @@ fn a_product_that_stops_in_the_middle_is_named_and_used_again_when_it_is_back(en
     let sleep = "print('ready', flush=True)\nimport time; time.sleep(1000)";
     let call = bridge.start_until_ready("main", sleep, json!({ "timeout": 100 }));
     laptop.stop(&colima);
-    daemon.kill();
+    daemon.stop();
     let outcome = call.outcome().expect("error").within(Duration::from_secs(40));
     let _ = outcome.because("its engine is docker:colima");
     let outcome = bridge.run("1").expect("error").because("its daemon does not answer");

@@ -247,6 +247,13 @@ impl<'a> DockerDaemon<'a> {
         });
     }
 
+    /// Ends it and its containers, as a machine does that is shut down.
+    pub(crate) fn stop(&mut self) {
+        let mut running = self.running.take().expect("it does not run");
+        running.signal(Signal::TERM);
+        running.wait();
+    }
+
     /// Ends the daemon without a word; its containerd goes on.
     pub(crate) fn kill(&mut self) {
         let mut running = self.running.take().expect("it does not run");
