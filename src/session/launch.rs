@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, SandboxSpec, StateDir, StateError, Target, Tmpfs,
-    User, reclaim_instance, sweep,
+    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, RuntimeId, SandboxSpec, StateDir, StateError,
+    Target, Tmpfs, User, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -85,7 +85,7 @@ pub(super) struct Launcher {
     /// Things to say once, with the first result.
     warned_of_fallback: Mutex<bool>,
     /// The engines that were asked for what dead bridges left in them.
-    swept_engines: Mutex<HashSet<Target>>,
+    swept_engines: Mutex<HashSet<RuntimeId>>,
     sweeps: TaskTracker,
 }
 
@@ -152,7 +152,7 @@ impl Launcher {
             .await
     }
 
-    fn sweep_in_the_background(&self, engine: Option<codebridge_runtimes::RuntimeId>) {
+    fn sweep_in_the_background(&self, engine: Option<RuntimeId>) {
         let state = self.state.clone();
         self.sweeps.spawn(async move {
             let swept = sweep(&state, engine.as_slice()).await;
@@ -211,7 +211,7 @@ impl Launcher {
                 Ok(interpreter) => {
                     home.guardian.ready().await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
-                    if swept.insert(choice.runtime.target()) {
+                    if swept.insert(choice.runtime.clone()) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
                     }
                     drop(swept);

@@ -2,7 +2,8 @@
 //!
 //! Nothing here happens on a host whose podman is local: it starts with podman's own word that it cannot reach its engine.
 //! `words` reads what podman says, `podman` asks the client, `manager` starts machines and makes one, `idle` stops what we
-//! started, `share` finds out whether a remote engine sees a folder of this host.
+//! started, `share` finds out whether a remote engine sees a folder of this host, `desktop` knows the products that keep
+//! docker's engine in a machine of theirs, which are the user's to start.
 //!
 //! ```text
 //! <cache>/machine.lock           held by the bridge that starts, makes or stops a machine
@@ -11,12 +12,15 @@
 //! <cache>/shares.json            which engine sees which folder
 //! ```
 
+mod desktop;
 mod idle;
 mod manager;
 mod podman;
 mod share;
 mod words;
 
+pub use desktop::Product;
+pub(crate) use desktop::find_stopped;
 pub(crate) use manager::Machines;
 pub use manager::{MachinePolicy, MachineReport};
 pub use share::ShareReport;
