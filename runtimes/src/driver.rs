@@ -128,7 +128,8 @@ impl RuntimeId {
     /// Where its sandboxes are, when it is not simply here.
     fn place(&self) -> Option<String> {
         let named = self.address.connection.is_some() || self.remote;
-        named.then(|| format!("its engine is {}", self.target()))
+        let at = self.address.elsewhere().map(|url| format!(" at {url}")).unwrap_or_default();
+        named.then(|| format!("its engine is {}{at}", self.target()))
     }
 
     /// The user's name for it.

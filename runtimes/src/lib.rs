@@ -20,6 +20,7 @@ mod refusal;
 mod rlimits;
 mod root;
 mod seccomp;
+mod secrets;
 mod spec;
 mod state;
 mod stragglers;

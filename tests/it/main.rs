@@ -33,6 +33,8 @@ mod output;
 mod real_servers;
 mod recipes;
 mod remote;
+mod remote_ssh;
+mod remote_ssh_refusals;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -70,6 +72,8 @@ const TOPICS: &[fn(&mut Suite)] = &[
     real_servers::register,
     recipes::register,
     remote::register,
+    remote_ssh::register,
+    remote_ssh_refusals::register,
     saved_tools::register,
     servers::register,
     sessions::register,

@@ -380,6 +380,8 @@ impl CliDriver {
     }
 
     pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
+        let errors = messages::parse_server_errors(text);
+        let text = errors.as_deref().unwrap_or(text);
         messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
             message: match (text, end) {
                 ("", End::Exited(code)) => {

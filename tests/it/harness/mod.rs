@@ -10,6 +10,7 @@ pub(crate) mod matrix;
 pub(crate) mod outcome;
 pub(crate) mod process;
 pub(crate) mod registry;
+pub(crate) mod ssh;
 pub(crate) mod suite;
 
 pub(crate) use bridge::{Bridge, BridgeBuilder};

@@ -1,0 +1,299 @@
+//! Engines that are reached over ssh, by a real sshd: podman by its own client, docker by OpenSSH's.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::engines::{PodmanService, bridge_on, need};
+use crate::harness::host::{REMOVAL, instance_of};
+use crate::harness::matrix::which;
+use crate::harness::process::{Running, children, command_line, kill, start_time};
+use crate::harness::ssh::{SshServer, add_podman_connection};
+use crate::harness::{Bridge, BridgeBuilder, Kind, Suite, TestEnv, eventually};
+use crate::remote::{runtime_of, use_it};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.once(
+        "remote_ssh",
+        tests![
+            a_podman_engine_runs_sessions_by_its_connection_and_by_the_environment,
+            a_docker_engine_runs_sessions_by_its_context_and_by_the_environment,
+            a_podman_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back,
+            a_docker_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back,
+            a_session_whose_engine_falls_silent_keeps_its_time,
+            an_engine_over_ssh_and_one_beside_it_share_the_work,
+            what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has,
+        ],
+    );
+}
+
+const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+
+/// A podman service that is reached over ssh, as the connection `far`.
+pub(crate) fn podman_behind<'a>(env: &'a TestEnv, server: &SshServer<'_>) -> PodmanService<'a> {
+    let service = PodmanService::start(env, "near");
+    add_podman_connection(env, "far", &podman_url(server, &service), &server.identity());
+    service
+}
+
+pub(crate) fn podman_url(server: &SshServer<'_>, service: &PodmanService<'_>) -> String {
+    server.url(service.url().trim_start_matches("unix://"))
+}
+
+/// A bridge on the docker of the tests, which the sshd leads to.
+pub(crate) fn docker_over<'a>(env: &'a TestEnv, server: &SshServer<'_>) -> BridgeBuilder<'a> {
+    bridge_on(env, "docker").var("DOCKER_HOST", server.url("")).with_ssh(env)
+}
+
+/// What docker has of an instance, asked without ssh.
+fn docker_has(env: &TestEnv, id: &str) -> Vec<String> {
+    let filter = format!("name=codebridge-{id}-");
+    let listed = env.run(["docker", "ps", "--all", "--format={{.Names}}", "--filter", &filter]);
+    listed.ok().lines().map(String::from).collect()
+}
+
+fn id_of(env: &TestEnv, bridge: &Bridge<'_>) -> String {
+    instance_of(env, bridge.pid()).expect("the bridge has no instance").0
+}
+
+/// Interrupted by its client, a session keeps its variables.
+fn interrupt_it(bridge: &Bridge<'_>) {
+    assert_eq!(bridge.run_in("cancelled", "kept = 1; kept").ok(), "1");
+    bridge.start_until_ready("cancelled", SLEEP, json!({ "timeout": 100 })).0.cancel();
+    assert_eq!(bridge.run_in("cancelled", "kept").ok(), "1");
+    let written = "open('/tmp/a', 'w').write('b'); open('/tmp/a').read()";
+    assert_eq!(bridge.run_in("cancelled", written).ok(), "'b'");
+}
+
+fn a_podman_engine_runs_sessions_by_its_connection_and_by_the_environment(env: &TestEnv) {
+    need(Kind::Podman);
+    let server = SshServer::start(env);
+    let service = podman_behind(env, &server);
+    let by_name = || bridge_on(env, "podman:far");
+    let by_environment = || {
+        let bridge = bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
+        bridge.var("CONTAINER_SSHKEY", server.identity())
+    };
+    for builder in [by_name(), by_environment()] {
+        let bridge = builder.start();
+        use_it(&bridge);
+        interrupt_it(&bridge);
+        let id = id_of(env, &bridge);
+        let containers = service.containers();
+        assert!(containers.len() == 2 && containers.iter().all(|name| name.contains(&id)), "{containers:?}");
+        bridge.close();
+        assert_eq!(service.containers(), [""; 0]);
+    }
+    for builder in [by_name(), by_environment()] {
+        assert_eq!(runtime_of(builder, env)["remote"], true);
+    }
+}
+
+fn a_docker_engine_runs_sessions_by_its_context_and_by_the_environment(env: &TestEnv) {
+    need(Kind::Docker);
+    let server = SshServer::start(env);
+    let host = format!("host={}", server.url(""));
+    let _ = env.run(["docker", "context", "create", "far", "--docker", &host]).ok();
+    let by_name = || bridge_on(env, "docker:far").with_ssh(env);
+    let by_environment = || docker_over(env, &server);
+    for builder in [by_name(), by_environment()] {
+        let bridge = builder.var("SSH_AUTH_SOCK", "/nowhere/agent").start();
+        use_it(&bridge);
+        interrupt_it(&bridge);
+        let id = id_of(env, &bridge);
+        assert_eq!(docker_has(env, &id).len(), 2);
+        let own: Vec<String> = [0, 1]
+            .map(|number| fs::read_link(format!("/proc/{}/fd/{number}", bridge.pid())).unwrap())
+            .map(|link| link.display().to_string())
+            .into();
+        bridge.close();
+        assert_eq!(docker_has(env, &id), [""; 0]);
+        let clients = server.clients();
+        assert!(!clients.is_empty(), "no ssh was started");
+        for client in clients {
+            assert!(!client.has_terminal, "{client:?}");
+            assert!(client.streams.iter().all(|stream| !own.contains(stream)), "{client:?} {own:?}");
+            assert_eq!(client.agent, "/nowhere/agent");
+            let is_ssh = || command_line(client.pid).iter().any(|word| word == "dial-stdio");
+            eventually("ssh has ended", REMOVAL, || (!is_ssh()).then_some(()));
+        }
+    }
+    for builder in [by_name(), by_environment()] {
+        assert_eq!(runtime_of(builder, env)["remote"], true);
+    }
+}
+
+/// Loses the sshd under a call: what is said, what the next call says, and what happens when it is back. `has` asks the
+/// engine itself for the sandboxes of an instance.
+fn lose_it(bridge: &Bridge<'_>, server: &mut SshServer<'_>, engine: &str, has: &dyn Fn(&str) -> Vec<String>) {
+    assert_eq!(bridge.run_in("idle", "x = 1; x").ok(), "1");
+    let call = bridge.start_until_ready("busy", SLEEP, json!({ "timeout": 100 }));
+    let id = id_of(bridge.env(), bridge);
+    let before = has(&id);
+    assert_eq!(before.len(), 2);
+    server.kill();
+    let outcome = call.outcome().expect("error").within(Duration::from_secs(20));
+    let _ = outcome.because(&format!("its engine is {engine}"));
+    let outcome = bridge.run_in("idle", "x").expect("error").within(Duration::from_secs(20));
+    let _ = outcome.because(engine).because("efused").because("hint: start the engine");
+    server.start_again();
+    let again = bridge.run_in("idle", "'x' in globals()").expect("success");
+    assert_eq!(again.noting("its variables are gone").ok(), "False");
+    eventually("what ran there is removed", REMOVAL, || {
+        has(&id).iter().all(|name| !before.contains(name)).then_some(())
+    });
+}
+
+fn a_podman_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut server = SshServer::start(env);
+    let service = podman_behind(env, &server);
+    let bridge = bridge_on(env, "podman:far").start();
+    lose_it(&bridge, &mut server, "podman:far", &|_| service.containers());
+    bridge.close();
+    assert_eq!(service.containers(), [""; 0]);
+}
+
+fn a_docker_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back(env: &TestEnv) {
+    need(Kind::Docker);
+    let mut server = SshServer::start(env);
+    let host = format!("host={}", server.url(""));
+    let _ = env.run(["docker", "context", "create", "far", "--docker", &host]).ok();
+    let bridge = bridge_on(env, "docker:far").with_ssh(env).start();
+    lose_it(&bridge, &mut server, "docker:far", &|id| docker_has(env, id));
+    let id = id_of(env, &bridge);
+    bridge.close();
+    assert_eq!(docker_has(env, &id), [""; 0]);
+}
+
+fn a_session_whose_engine_falls_silent_keeps_its_time(env: &TestEnv) {
+    need(Kind::Podman);
+    let server = SshServer::start(env);
+    let service = podman_behind(env, &server);
+    let bridge = bridge_on(env, "podman:far").start();
+    let call = bridge.start_until_ready("main", SLEEP, json!({ "timeout": 3 }));
+    server.hang(true);
+    let _ = call.outcome().expect("timeout").within(Duration::from_secs(20));
+    server.hang(false);
+    eventually("the next one works", REMOVAL, || {
+        (bridge.run("6 * 7").expect("success").ok() == "42").then_some(())
+    });
+    bridge.close();
+    assert_eq!(service.containers(), [""; 0]);
+}
+
+fn an_engine_over_ssh_and_one_beside_it_share_the_work(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut server = SshServer::start(env);
+    let behind = PodmanService::start(env, "behind");
+    add_podman_connection(env, "far", &podman_url(&server, &behind), &server.identity());
+    let near = PodmanService::start(env, "near");
+    let bridge = bridge_on(env, "podman:far,podman:near").start();
+    for n in 0..4 {
+        assert_eq!(bridge.run_in(&format!("s{n}"), &format!("n = {n}; n")).ok(), n.to_string());
+    }
+    assert_eq!((behind.containers().len(), near.containers().len()), (2, 2));
+    let calls: Vec<_> = (0..4)
+        .map(|n| bridge.start_until_ready(&format!("s{n}"), SLEEP, json!({ "timeout": 100 })))
+        .collect();
+    server.kill();
+    for (n, call) in calls.into_iter().enumerate() {
+        // First and third went to the first engine, by turns.
+        if n % 2 == 1 {
+            call.0.cancel();
+            continue;
+        }
+        let outcome = call.outcome().expect("error").within(Duration::from_secs(20));
+        let _ = outcome.because("its engine is podman:far");
+    }
+    assert_eq!(bridge.run_in("s1", "n").ok(), "1");
+    let again = bridge.run_in("s0", "'n' in globals()").expect("success").noting("its variables are gone");
+    assert_eq!(again.ok(), "False");
+    assert_eq!(bridge.run_in("new one", "6 * 7").ok(), "42");
+    assert_eq!(near.containers().len(), 4);
+    // The engine itself went on with what it had.
+    assert_eq!(behind.containers().len(), 2);
+    server.start_again();
+    eventually("what ran there is removed", REMOVAL, || behind.containers().is_empty().then_some(()));
+    eventually("it takes sessions again", REMOVAL, || {
+        let _ = bridge.run_in("new", "1").expect("success");
+        let _ = bridge.run_in("more", "1").expect("success");
+        (!behind.containers().is_empty()).then_some(())
+    });
+    bridge.close();
+    assert_eq!((behind.containers().len(), near.containers().len()), (0, 0));
+}
+
+/// An agent that holds a key which is in no file any more.
+struct Agent {
+    socket: String,
+    _running: Running,
+}
+
+impl Agent {
+    fn start(env: &TestEnv, server: &SshServer<'_>) -> Self {
+        let socket = env.folder("agent").join("sock").display().to_string();
+        let mut command = env.command(which("ssh-agent").unwrap());
+        command.argv.extend(["-D".into(), "-a".into(), socket.clone().into()]);
+        let running = command.spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::null());
+        let mut add = env.command(which("ssh-add").unwrap());
+        add.env.insert("SSH_AUTH_SOCK".into(), socket.clone().into());
+        add.argv.push(server.identity().into());
+        eventually("the agent takes the key", REMOVAL, || {
+            add.run(env.guard()).status.success().then_some(())
+        });
+        fs::remove_file(server.identity()).unwrap();
+        server.use_key(None);
+        Self { socket, _running: running }
+    }
+}
+
+fn guardian_of(bridge: &Bridge<'_>) -> u32 {
+    let is_guardian = |pid: &u32| command_line(*pid).iter().any(|word| word == "guardian");
+    children(bridge.pid()).into_iter().find(is_guardian).expect("there is no guardian")
+}
+
+fn what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has(env: &TestEnv) {
+    need(Kind::Docker);
+    need(Kind::Podman);
+    let server = SshServer::start(env);
+    let service = PodmanService::start(env, "near");
+    let agent = Agent::start(env, &server);
+    let docker = || docker_over(env, &server).var("SSH_AUTH_SOCK", &agent.socket);
+    let podman = || {
+        let bridge = bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
+        bridge.var("SSH_AUTH_SOCK", &agent.socket)
+    };
+    // The guardian is another process than the bridge was, and has to get in as well.
+    for builder in [docker(), podman()] {
+        let bridge = builder.start();
+        assert_eq!(bridge.run("6 * 7").ok(), "42");
+        let (id, folder) = instance_of(env, bridge.pid()).unwrap();
+        let has = || [docker_has(env, &id), service.containers()].concat();
+        assert_eq!(has().len(), 1);
+        bridge.signal(Signal::KILL);
+        let _ = bridge.wait(REMOVAL);
+        eventually("the guardian has removed it", REMOVAL, || {
+            (has().is_empty() && !folder.exists()).then_some(())
+        });
+    }
+    // And so has who cleans up later, with nothing but what is written down and the agent.
+    let bridge = podman().start();
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    let (_, folder) = instance_of(env, bridge.pid()).unwrap();
+    assert_eq!(service.containers().len(), 1);
+    let guardian = guardian_of(&bridge);
+    kill(guardian, Signal::STOP);
+    bridge.signal(Signal::KILL);
+    let _ = bridge.wait(REMOVAL);
+    assert!(folder.exists() && start_time(guardian).is_some());
+    let reap = bridge_on(env, "crun").var("SSH_AUTH_SOCK", &agent.socket).args(&["reap"]);
+    let _ = reap.command().run(env.guard()).ok();
+    assert_eq!(service.containers(), [""; 0]);
+    kill(guardian, Signal::CONT);
+    eventually("the guardian ends", REMOVAL, || start_time(guardian).is_none().then_some(()));
+}
