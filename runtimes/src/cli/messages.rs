@@ -24,7 +24,8 @@ use crate::refusal::Refusal;
 ///   "http://docker.example.com/v1.24/info": command [ssh -l root -p 22 -- host docker system dial-stdio] has exited with exit
 ///   status 255, …: stderr=ssh: connect to host 127.0.0.1 port 4823: Connection refused`` (20.10 and 28.2, captured)
 /// - podman 4.3.1 and 5.8.6: ``value of CONTAINER_HOST is not a valid url: ssh://…: parse "ssh://…": invalid port …``
-/// - docker 20.10 and 28.2: ``Failed to initialize: parse "ssh://…": invalid port …``
+/// - docker 20.10: ``parse "ssh://…": invalid port …``, ``ssh host connection is not valid: no host specified``; 28.2 the same
+///   after ``Failed to initialize: ``
 pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     let has = |needle: &str| text.contains(needle);
     let message = || exec::tail(text.as_bytes());
@@ -42,7 +43,8 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
         || (has("read cli flags: connection ") && has(" not found"))
         || has("unable to resolve docker endpoint")
         || has("CONTAINER_HOST is not a valid url")
-        || has("Failed to initialize: parse ")
+        || has("parse \"ssh://")
+        || has("ssh host connection is not valid")
     {
         Some(Refusal::UnknownConnection { message: message() })
     } else if let Some(image) = parse_missing_image(text) {
@@ -60,7 +62,7 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
 /// - OpenSSH 9.2: ``Received disconnect from 127.0.0.1 port 22:2: Too many authentication failures``
 /// - podman 4.3.1 and 5.8.6: ``ssh: handshake failed: ssh: unable to authenticate, attempted methods [none publickey], no
 ///   supported methods remain``, ``failed to read identity "/home/a/key": bcrypt_pbkdf: empty password`` with a passphrase
-/// - docker 20.10 and 28.2: ``invalid SSH URL: plain-text password is not supported``
+/// - docker 20.10: ``ssh host connection is not valid: plain-text password is not supported``; 28.2 with ``invalid SSH URL: ``
 fn parse_ssh_refusal(text: &str) -> Option<Refusal> {
     let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     let message = exec::tail(text.as_bytes());
