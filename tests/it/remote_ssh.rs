@@ -22,6 +22,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             a_podman_engine_runs_sessions_by_its_connection_and_by_the_environment,
             a_docker_engine_runs_sessions_by_its_context_and_by_the_environment,
+            a_connection_that_ssh_keeps_open_serves_docker_and_outlives_the_bridge,
             a_podman_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back,
             a_docker_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back,
             a_session_whose_engine_falls_silent_keeps_its_time,
@@ -126,6 +127,18 @@ fn a_docker_engine_runs_sessions_by_its_context_and_by_the_environment(env: &Tes
     for builder in [by_name(), by_environment()] {
         assert_eq!(runtime_of(builder, env)["remote"], true);
     }
+}
+
+fn a_connection_that_ssh_keeps_open_serves_docker_and_outlives_the_bridge(env: &TestEnv) {
+    need(Kind::Docker);
+    let server = SshServer::start(env);
+    let shared = server.share_connections();
+    let bridge = docker_over(env, &server).start();
+    use_it(&bridge);
+    let id = id_of(env, &bridge);
+    bridge.close();
+    assert_eq!(docker_has(env, &id), [""; 0]);
+    assert!(shared.is_open());
 }
 
 /// Loses the sshd under a call: what is said, what the next call says, and what happens when it is back. `has` asks the

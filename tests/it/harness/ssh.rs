@@ -152,6 +152,16 @@ impl<'a> SshServer<'a> {
         self.env.write("home/.ssh/config", text);
     }
 
+    /// Has OpenSSH's clients share one connection, which stays open between them.
+    pub(crate) fn share_connections(&self) -> SharedConnection<'a> {
+        let config = self.env.home().join(".ssh/config");
+        let socket = self.folder.join("shared");
+        let text = fs::read_to_string(&config).unwrap();
+        let more = format!("ControlMaster auto\nControlPath {}\nControlPersist 600\n", socket.display());
+        self.env.write("home/.ssh/config", text + &more);
+        SharedConnection { env: self.env, socket }
+    }
+
     pub(crate) fn start_again(&mut self) {
         // Its children have to be left in an empty place of root's; a host whose sshd is no service has none.
         fs::create_dir_all("/run/sshd").unwrap();
@@ -205,6 +215,29 @@ impl Drop for SshServer<'_> {
         if self.running.is_some() {
             self.kill();
         }
+    }
+}
+
+/// A connection in the background.
+pub(crate) struct SharedConnection<'a> {
+    env: &'a TestEnv,
+    socket: PathBuf,
+}
+
+impl SharedConnection<'_> {
+    /// Whether there is one now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.control("check").status.success()
+    }
+
+    fn control(&self, what: &str) -> super::process::Output {
+        self.env.run(["ssh", "-F", "none", "-S", self.socket.to_str().unwrap(), "-O", what, "127.0.0.1"])
+    }
+}
+
+impl Drop for SharedConnection<'_> {
+    fn drop(&mut self) {
+        let _ = self.control("exit");
     }
 }
 
