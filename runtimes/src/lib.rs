@@ -19,6 +19,7 @@ mod owner;
 mod refusal;
 mod rlimits;
 mod root;
+mod sandbox;
 mod seccomp;
 mod secrets;
 mod spec;
@@ -33,8 +34,8 @@ pub use detect::{
     Verdict,
 };
 pub use driver::{
-    AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
-    ReclaimError, RuntimeId, RuntimeKind, Sandbox,
+    AnyDriver, CgroupMode, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError,
+    RuntimeId, RuntimeKind,
 };
 pub use facts::{Fact, FactState, host_facts};
 pub use machine::{MachinePolicy, MachineReport, ShareReport};
@@ -42,6 +43,7 @@ pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
+pub use sandbox::{End, Sandbox};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
 pub use sweep::{Swept, engine_at, installed_engines, reclaim_instance, sweep};

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::process::Child;
 
 use crate::driver::{
-    CgroupMode, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
+    CgroupMode, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
 };
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::oci;
@@ -24,6 +24,7 @@ use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
+use crate::sandbox::End;
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};

@@ -14,12 +14,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::driver::{
-    CgroupMode, End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
+    CgroupMode, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
 };
 use crate::exec::{self, CommandLine};
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
+use crate::sandbox::End;
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
 
