@@ -453,7 +453,9 @@ mod tests {
     async fn the_environment_is_an_allow_list() {
         let done = run(CommandLine::new("/usr/bin/env"), Duration::from_secs(20)).await.unwrap();
         let text = String::from_utf8(done.stdout).unwrap();
-        assert!(text.contains("LC_MESSAGES=C"));
+        for forced in ["LC_MESSAGES=C", "SSH_ASKPASS=false", "SSH_ASKPASS_REQUIRE=force"] {
+            assert!(text.lines().any(|line| line == forced), "no {forced} in {text}");
+        }
         assert!(!text.contains("CARGO_"), "{text}");
     }
 
