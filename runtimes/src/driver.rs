@@ -143,6 +143,8 @@ pub enum Mechanism {
     Cgroup,
     /// An rlimit: each process by itself (memory), or the sandbox's user in its namespace (pids).
     Rlimit,
+    /// An rlimit for each process, and all of them together watched from outside, as they grow.
+    Watch,
     /// Nothing on this host can.
     Nothing,
 }
@@ -152,6 +154,7 @@ impl fmt::Display for Mechanism {
         f.write_str(match self {
             Self::Cgroup => "cgroup",
             Self::Rlimit => "rlimit",
+            Self::Watch => "rlimit and watch",
             Self::Nothing => "not enforced",
         })
     }
@@ -185,6 +188,8 @@ pub struct Plan {
     pub record: Record,
     /// Who keeps which limit.
     pub held: HeldLimits,
+    /// How much memory its processes may have together, in bytes.
+    pub memory: u64,
     /// What the sandbox's program has to do itself.
     pub own_limits: OwnLimits,
 }
@@ -372,6 +377,14 @@ impl AnyDriver {
         match self {
             Self::Cli(driver) => driver.list_owned().await,
             Self::Oci(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The process whose descendants are those of a sandbox: the runtime's own, or the engine's monitor of it.
+    pub(crate) async fn parent_of_first(&self, name: &SandboxName, own: Option<u32>) -> Option<u32> {
+        match self {
+            Self::Oci(_) => own,
+            Self::Cli(driver) => crate::memory::parent_of(driver.first_process(name).await?),
         }
     }
 

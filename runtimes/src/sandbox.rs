@@ -8,8 +8,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 
-use crate::driver::{AnyDriver, HeldLimits, Plan, ReclaimError};
+use crate::driver::{AnyDriver, HeldLimits, Mechanism, Plan, ReclaimError};
 use crate::exec;
+use crate::memory::MemoryWatch;
 use crate::rlimits::OwnLimits;
 use crate::spec::SandboxName;
 use crate::state::Instance;
@@ -66,6 +67,7 @@ pub struct Sandbox {
     child: Child,
     messages: Messages,
     collector: Option<JoinHandle<()>>,
+    memory: Option<MemoryWatch>,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
 }
@@ -79,6 +81,10 @@ impl Sandbox {
         instance: Arc<Instance>,
     ) -> Self {
         let messages = Messages::default();
+        let memory = (plan.held.memory == Mechanism::Watch).then(|| {
+            let (driver, name, own) = (Arc::clone(&driver), plan.name.clone(), child.id());
+            MemoryWatch::start(plan.memory, async move { driver.parent_of_first(&name, own).await })
+        });
         let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
         Self {
             name: plan.name.clone(),
@@ -91,6 +97,7 @@ impl Sandbox {
             child,
             messages,
             collector,
+            memory,
         }
     }
 
@@ -107,6 +114,19 @@ impl Sandbox {
     /// Limits that its program has to put on itself before it runs foreign code.
     pub fn own_limits(&self) -> OwnLimits {
         self.own_limits
+    }
+
+    /// Tells whether code runs in it: then its memory is looked at more often, where nothing else keeps it.
+    pub fn set_busy(&self, busy: bool) {
+        if let Some(watch) = &self.memory {
+            watch.set_busy(busy);
+        }
+    }
+
+    /// How many of its processes were killed because together they had more memory than they may; only where no control
+    /// group does that.
+    pub fn killed_for_memory(&self) -> u32 {
+        self.memory.as_ref().map_or(0, MemoryWatch::kills)
     }
 
     /// The driver that runs it.
