@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 use super::bridge::BridgeBuilder;
 use super::engines::connections;
 use super::env::{PATH, TestEnv};
 use super::matrix::{Machine, which};
-use super::process::{Running, children, eventually, kill};
+use super::process::{Running, children, eventually, pid_of};
 use super::suite::ignore;
 
 const START: Duration = Duration::from_secs(30);
@@ -196,7 +196,7 @@ impl<'a> SshServer<'a> {
         // First none may begin another one.
         self.hang(true);
         for pid in self.processes().into_iter().skip(1) {
-            kill(pid, Signal::KILL);
+            signal_if_there(pid, Signal::KILL);
         }
         let mut running = self.running.take().expect("it does not run");
         running.signal(Signal::KILL);
@@ -207,8 +207,7 @@ impl<'a> SshServer<'a> {
     pub(crate) fn hang(&self, hangs: bool) {
         let signal = if hangs { Signal::STOP } else { Signal::CONT };
         for pid in self.processes() {
-            // Connections come and go.
-            let _ = rustix::process::kill_process(super::process::pid_of(pid), signal);
+            signal_if_there(pid, signal);
         }
     }
 }
@@ -219,6 +218,11 @@ impl Drop for SshServer<'_> {
             self.kill();
         }
     }
+}
+
+/// Connections come and go: one that was just seen may have ended.
+fn signal_if_there(pid: u32, signal: Signal) {
+    let _ = kill_process(pid_of(pid), signal);
 }
 
 /// A connection in the background.
