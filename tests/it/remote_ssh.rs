@@ -290,7 +290,8 @@ fn what_was_out_of_reach_when_its_bridge_was_killed_is_removed_by_its_labels(env
     let _ = bridge.wait(REMOVAL);
     eventually("the guardian gives up", REMOVAL, || start_time(guardian).is_none().then_some(()));
     assert_eq!(service.containers(), ours);
-    fs::remove_dir_all(&folder).unwrap();
+    // Nothing is written down any more; a bridge beside us may have been before us.
+    let _ = fs::remove_dir_all(&folder);
     server.start_again();
     let next = bridge_on(env, "podman:far").start();
     let _ = next.run("1").expect("success");

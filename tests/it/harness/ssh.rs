@@ -134,22 +134,24 @@ impl<'a> SshServer<'a> {
         text.lines().map(client).collect()
     }
 
-    /// Which of the keys the test's user takes for the host's.
+    /// Which of the keys the test's user takes for the host's. Each client has a file of its own: podman adds to it, also when
+    /// a bridge only looks after what dead ones have left.
     pub(crate) fn be_known_by(&self, key: Option<&str>) {
         let line = key.map(|key| {
             let public = fs::read_to_string(self.folder.join(format!("{key}.pub"))).unwrap();
             format!("[127.0.0.1]:{} {public}", self.port)
         });
-        self.env.write("home/.ssh/known_hosts", line.unwrap_or_default());
+        let line = line.unwrap_or_default();
+        self.env.write("home/.ssh/known_hosts", &line);
+        self.env.write("sshd/known_hosts", line);
     }
 
     /// Which key OpenSSH's client offers; None = those of an agent.
     pub(crate) fn use_key(&self, key: Option<&str>) {
-        let home = self.env.home();
         let key = key.map(|key| format!("IdentityFile {}\nIdentitiesOnly yes\n", self.key(key).display()));
         let text = format!(
-            "UserKnownHostsFile {}/.ssh/known_hosts\nGlobalKnownHostsFile /dev/null\n{}",
-            home.display(),
+            "UserKnownHostsFile {}\nGlobalKnownHostsFile /dev/null\n{}",
+            self.folder.join("known_hosts").display(),
             key.unwrap_or_else(|| "IdentityFile none\n".into())
         );
         self.env.write("home/.ssh/config", text);
