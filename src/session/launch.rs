@@ -31,6 +31,8 @@ const TMPFS: [(&str, u64); 3] = [("/tmp", 64 << 20), ("/workspace", 128 << 20), 
 const DESCRIPTORS: u64 = 1024;
 /// A sandbox on a loaded host may take long to come up; a hanging one is not waited for longer than this.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// What dead bridges left may be on an engine that hangs, which is no reason to stay. The next bridge looks again.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a start takes before its progress is worth a word.
 const SLOW_START: Duration = Duration::from_millis(500);
 
@@ -84,7 +86,7 @@ pub(super) struct Launcher {
     warned_of_fallback: Mutex<bool>,
     /// The engines that were asked for what dead bridges left in them.
     swept_engines: Mutex<HashSet<Target>>,
-    tasks: TaskTracker,
+    sweeps: TaskTracker,
 }
 
 /// The parts of a sandbox's specification that never change.
@@ -96,7 +98,7 @@ struct Template {
 }
 
 impl Launcher {
-    pub(super) fn new(settings: &Settings, tasks: TaskTracker) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let wish = match &settings.runtime.value {
             RuntimeChoice::Auto => Wish::Auto,
             RuntimeChoice::Named(names) => {
@@ -129,7 +131,7 @@ impl Launcher {
             home: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
             swept_engines: Mutex::default(),
-            tasks,
+            sweeps: TaskTracker::new(),
         }
     }
 
@@ -152,7 +154,7 @@ impl Launcher {
 
     fn sweep_in_the_background(&self, engine: Option<codebridge_runtimes::RuntimeId>) {
         let state = self.state.clone();
-        self.tasks.spawn(async move {
+        self.sweeps.spawn(async move {
             let swept = sweep(&state, engine.as_slice()).await;
             if !swept.removed.is_empty() {
                 tracing::info!(count = swept.removed.len(), "removed what a dead bridge had left");
@@ -334,6 +336,10 @@ impl Launcher {
     pub(super) async fn close(&self) {
         let Some(home) = self.home.get() else { return };
         self.detector.close().await;
+        self.sweeps.close();
+        if tokio::time::timeout(SWEEP_PATIENCE, self.sweeps.wait()).await.is_err() {
+            tracing::debug!("what dead bridges left is not looked for to the end");
+        }
         let swept = reclaim_instance(&home.instance).await;
         for error in swept.failed {
             tracing::error!(%error, "a sandbox was left behind");

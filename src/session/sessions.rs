@@ -76,7 +76,7 @@ impl Sessions {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let tasks = TaskTracker::new();
         Self(Arc::new(Inner {
-            launcher: Launcher::new(settings, tasks.clone()),
+            launcher: Launcher::new(settings),
             upstream,
             queries: Arc::new(Queries::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
