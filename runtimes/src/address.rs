@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::RuntimeKind;
+use crate::secrets;
 
 /// A runtime as the user names it: `crun`, `podman`, `podman:CONNECTION`, `docker:CONTEXT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -69,7 +70,8 @@ pub struct Address {
     /// The connection or context that the client is told.
     #[serde(default)]
     pub connection: Option<String>,
-    /// The variables that choose an engine where no connection is told, as they were when it was chosen.
+    /// The variables that choose an engine where no connection is told, as they were when it was chosen, without passwords:
+    /// this is written down.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
 }
@@ -103,7 +105,7 @@ impl Address {
     fn with(target: &Target, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut variables = BTreeMap::new();
         if target.connection.is_none() {
-            let set = |name: &&str| Some((name.to_string(), variable(name)?));
+            let set = |name: &&str| Some((name.to_string(), shown(name, &variable(name)?)));
             variables.extend(variables_of(target.kind).iter().filter_map(set));
         }
         if target.kind == RuntimeKind::Docker {
@@ -133,8 +135,26 @@ impl Address {
         &self,
         kind: RuntimeKind,
     ) -> impl Iterator<Item = (&'static str, Option<String>)> {
-        variables_of(kind).iter().map(|&name| (name, self.variables.get(name).cloned()))
+        variables_of(kind).iter().map(|&name| {
+            let value = self.variables.get(name).map(|value| {
+                // The same address with its password, when this process has that.
+                let own = std::env::var(name).ok().filter(|own| shown(name, own) == *value);
+                own.unwrap_or_else(|| value.clone())
+            });
+            (name, value)
+        })
     }
+
+    /// Where the engine is, as far as a variable says that it is elsewhere.
+    pub(crate) fn elsewhere(&self) -> Option<&str> {
+        let urls = secrets::URLS.iter().filter_map(|name| self.variables.get(*name));
+        urls.map(String::as_str).find(|url| !url.starts_with("unix:"))
+    }
+}
+
+/// A variable's value as it may be written down.
+fn shown(name: &str, value: &str) -> String {
+    if secrets::URLS.contains(&name) { secrets::without_password(value) } else { value.to_string() }
 }
 
 /// The folder in which docker's client keeps its configuration and its contexts.

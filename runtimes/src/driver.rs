@@ -114,9 +114,10 @@ impl RuntimeId {
 
     /// Where its sandboxes are, when it is not simply here.
     pub(crate) fn place(&self) -> Option<String> {
+        let at = self.address.elsewhere().map(|url| format!(" at {url}")).unwrap_or_default();
         match (self.address.name(), self.remote) {
-            (Some(name), _) => Some(format!("its engine is {}:{name}", self.kind)),
-            (None, remote) => remote.then(|| format!("its engine is {}", self.kind)),
+            (Some(name), _) => Some(format!("its engine is {}:{name}{at}", self.kind)),
+            (None, remote) => remote.then(|| format!("its engine is {}{at}", self.kind)),
         }
     }
 

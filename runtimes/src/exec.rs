@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
+use crate::secrets;
+
 /// Bytes kept of each stream of a helper command; the rest is read and dropped.
 const CAPTURE_LIMIT: usize = 1 << 20;
 /// Bytes of each stream that go into an error.
@@ -23,11 +25,16 @@ const TAIL_LIMIT: usize = 2_000;
 /// Variables that container engines need to find their configuration, stores, sockets and proxies.
 const ENGINE_ENVIRONMENT: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
-    "XDG_CACHE_HOME", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "REGISTRY_AUTH_FILE",
+    "XDG_CACHE_HOME", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "KRB5CCNAME", "KRB5_CONFIG",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+    "no_proxy", "REGISTRY_AUTH_FILE",
 ];
 /// Prefixes of such variables: `DOCKER_HOST`, `CONTAINER_CONNECTION`, `CONTAINERS_CONF`, `STORAGE_DRIVER` …
 const ENGINE_PREFIXES: &[&str] = &["DOCKER_", "CONTAINER_", "CONTAINERS_", "STORAGE_", "PODMAN_"];
+
+/// There is nobody to answer ssh's questions for passphrases and unknown hosts: whichever client starts it, it asks this
+/// program in place of a terminal, and the answer is no. <https://man.openbsd.org/ssh.1#ENVIRONMENT>
+const NO_QUESTIONS: [(&str, &str); 2] = [("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")];
 
 /// A command line that has not run yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +79,7 @@ impl CommandLine {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
+        command.envs(NO_QUESTIONS);
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),
@@ -128,7 +136,7 @@ pub struct Finished {
 impl Finished {
     /// Standard error as text, trimmed.
     pub fn stderr_text(&self) -> String {
-        String::from_utf8_lossy(&self.stderr).trim().to_string()
+        secrets::hide(String::from_utf8_lossy(&self.stderr).trim())
     }
 
     /// Turns an exit status that is no success into an error.
@@ -335,9 +343,10 @@ async fn capture(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) -> 
     }
 }
 
-/// What others said, for our own messages and logs: without the characters that steer a terminal.
+/// What others said, for our own messages and logs: without the characters that steer a terminal, and without
+/// credentials.
 pub fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+    secrets::hide(text).replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
 }
 
 /// The last lines of some output, for an error message.
@@ -444,7 +453,9 @@ mod tests {
     async fn the_environment_is_an_allow_list() {
         let done = run(CommandLine::new("/usr/bin/env"), Duration::from_secs(20)).await.unwrap();
         let text = String::from_utf8(done.stdout).unwrap();
-        assert!(text.contains("LC_MESSAGES=C"));
+        for forced in ["LC_MESSAGES=C", "SSH_ASKPASS=false", "SSH_ASKPASS_REQUIRE=force"] {
+            assert!(text.lines().any(|line| line == forced), "no {forced} in {text}");
+        }
         assert!(!text.contains("CARGO_"), "{text}");
     }
 

@@ -23,6 +23,7 @@ mod rlimits;
 mod root;
 mod sandbox;
 mod seccomp;
+mod secrets;
 mod spec;
 mod state;
 mod stragglers;

@@ -26,6 +26,16 @@ pub enum Refusal {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         product: Option<Product>,
     },
+    /// The engine's machine is not the one that ssh knows by this address.
+    HostKeyRefused {
+        /// The client's words.
+        message: String,
+    },
+    /// The engine's machine lets us in by none of the keys that can be used without a question.
+    LoginRefused {
+        /// The client's words.
+        message: String,
+    },
     /// cgroup v1 controllers beside a cgroup2 mount: crun refuses such hosts, and podman with it.
     HybridCgroups,
     /// The kernel or its settings forbid user namespaces to us.
@@ -128,7 +138,15 @@ impl Refusal {
 
     /// Whether there is no engine to speak to, which may have been there a while ago. One elsewhere may also say nothing.
     pub(crate) fn is_absence(&self, remote: bool) -> bool {
-        matches!(self, Self::DaemonUnreachable { .. }) || (remote && matches!(self, Self::TimedOut { .. }))
+        self.is_out_of_reach() || (remote && matches!(self, Self::TimedOut { .. }))
+    }
+
+    /// Whether nothing can be said to an engine, for a reason that its user can mend.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        matches!(
+            self,
+            Self::DaemonUnreachable { .. } | Self::HostKeyRefused { .. } | Self::LoginRefused { .. }
+        )
     }
 
     /// What to do about it: a command or one sentence.
@@ -140,7 +158,13 @@ impl Refusal {
             Self::NotInstalled => "install it with your package manager, for example `apt-get install crun`",
             Self::NotExecutable { .. } => "check the file's permissions and its architecture",
             Self::DaemonUnreachable { .. } => {
-                "start the engine, or point DOCKER_HOST or the docker context to it"
+                "start the engine, and see that its machine is up where CONTAINER_HOST, DOCKER_HOST, the connection or the context says"
+            }
+            Self::HostKeyRefused { .. } => {
+                "compare the host's key with its owner's word, then `ssh USER@HOST` once by hand to keep it, after `ssh-keygen -R HOST` when another one is kept"
+            }
+            Self::LoginRefused { .. } => {
+                "`ssh -o BatchMode=yes USER@HOST` has to get in: a key without a passphrase, or one that ssh-agent holds (SSH_AUTH_SOCK); podman takes it from `system connection add --identity` or CONTAINER_SSHKEY"
             }
             Self::HybridCgroups => {
                 "install runc, which works here, or boot with systemd.unified_cgroup_hierarchy=1"
@@ -175,9 +199,11 @@ impl Refusal {
                 "`podman machine start` by hand says more; `podman machine rm` and `podman machine init` make a new one"
             }
             Self::UnknownConnection { .. } => {
-                "see `podman system connection list` and `docker context ls` for the names that there are"
+                "see `podman system connection list` and `docker context ls` for the names that there are, and CONTAINER_HOST and DOCKER_HOST for an address"
             }
-            Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
+            Self::TimedOut { .. } => {
+                "see whether the host is overloaded, or an engine elsewhere out of reach; run `codebridge doctor`"
+            }
             Self::Stopped => "try again",
             Self::Other { .. } => "run the command by hand, or `codebridge doctor` for all runtimes",
         };
@@ -191,6 +217,10 @@ impl fmt::Display for Refusal {
             Self::NotInstalled => ("not installed", ""),
             Self::NotExecutable { message } => ("cannot be executed", message.as_str()),
             Self::DaemonUnreachable { message, .. } => ("its daemon does not answer", message.as_str()),
+            Self::HostKeyRefused { message } => {
+                ("ssh does not know the engine's machine by its key", message.as_str())
+            }
+            Self::LoginRefused { message } => ("ssh is not let in to the engine's machine", message.as_str()),
             Self::HybridCgroups => ("this host mixes cgroup v1 and v2 (hybrid), which crun refuses", ""),
             Self::NoUserNamespaces { message } => ("user namespaces are not allowed", message.as_str()),
             Self::NoSubuids { message } => ("no subordinate ids for this user", message.as_str()),

@@ -102,12 +102,18 @@ fn is_beyond_reach(error: &ReclaimError, instance: &Instance) -> bool {
         return false;
     };
     let AnyDriver::Cli(driver) = AnyDriver::new(record.runtime) else { return false };
-    let ReclaimError::Command { source: ExecError::Failed(failed), .. } = error else { return false };
+    let ReclaimError::Command { source, .. } = error else { return false };
     let age = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let is_old = age.saturating_sub(record.created) > ABSENT_AGE;
+    let failed = match source {
+        ExecError::Failed(failed) => failed,
+        // Who is behind a network that swallows everything says nothing at all.
+        ExecError::TimedOut { .. } => return is_old,
+        _ => return false,
+    };
     match driver.explain(End::Exited(failed.status.code().unwrap_or(-1)), &failed.stderr_tail) {
         Refusal::UnknownConnection { .. } => true,
-        Refusal::DaemonUnreachable { .. } => age.saturating_sub(record.created) > ABSENT_AGE,
-        _ => false,
+        refusal => refusal.is_out_of_reach() && is_old,
     }
 }
 

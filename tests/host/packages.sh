@@ -2,7 +2,8 @@
 # Sourced by prepare: what comes from package registries.
 
 PACKAGES=(podman crun runc uidmap rootlesskit slirp4netns fuse-overlayfs iptables debootstrap debian-archive-keyring
-    ca-certificates docker-registry git openssl python3 python3-venv gcc libc6-dev skopeo util-linux mount passwd)
+    ca-certificates docker-registry git openssl openssh-client openssh-server python3 python3-venv gcc libc6-dev skopeo
+    util-linux mount passwd)
 
 missing_packages() {
     local wanted=("${PACKAGES[@]}") installed
@@ -17,6 +18,13 @@ apt() {
     DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"
 }
 
+# The tests start an sshd of their own; a machine that had none gets no service by it, now or at a later boot: the package's
+# unit and its init script look for this file. Where there is an sshd already, it is left as it is.
+keep_sshd_off() {
+    install -d -m 755 /etc/ssh
+    touch /etc/ssh/sshd_not_to_be_run
+}
+
 ensure_packages() {
     local missing
     mapfile -t missing < <(missing_packages)
@@ -26,6 +34,7 @@ ensure_packages() {
     dpkg --configure -a
     # One third-party source out of reach must not matter: the install says what cannot be had.
     apt update || true
+    if [[ " ${missing[*]} " == *" openssh-server "* ]]; then keep_sshd_off; fi
     # Never at the price of something the machine has: a conflict is for its owner to settle.
     apt install --yes --no-install-recommends --no-remove "${missing[@]}"
 }

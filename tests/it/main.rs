@@ -34,6 +34,8 @@ mod output;
 mod real_servers;
 mod recipes;
 mod remote;
+mod remote_ssh;
+mod remote_ssh_refusals;
 mod rootless_docker;
 mod saved_tools;
 mod servers;
@@ -73,6 +75,8 @@ const TOPICS: &[fn(&mut Suite)] = &[
     real_servers::register,
     recipes::register,
     remote::register,
+    remote_ssh::register,
+    remote_ssh_refusals::register,
     rootless_docker::register,
     saved_tools::register,
     servers::register,

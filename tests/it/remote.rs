@@ -32,7 +32,7 @@ pub(crate) fn register(suite: &mut Suite) {
 
 const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
 
-fn use_it(bridge: &Bridge<'_>) {
+pub(crate) fn use_it(bridge: &Bridge<'_>) {
     assert_eq!(bridge.run("x = 6; x * 7").ok(), "42");
     assert_eq!(bridge.run("x").ok(), "6");
     let late = bridge.call(json!({ "code": "import time; time.sleep(1000)", "timeout": 1 }));
@@ -45,7 +45,7 @@ fn use_it(bridge: &Bridge<'_>) {
     assert_eq!(bridge.run("os.getuid()").ok(), "65534");
 }
 
-fn runtime_of(builder: crate::harness::BridgeBuilder<'_>, env: &TestEnv) -> Value {
+pub(crate) fn runtime_of(builder: crate::harness::BridgeBuilder<'_>, env: &TestEnv) -> Value {
     let output = builder.args(&["doctor", "--json"]).command().run(env.guard());
     let said: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"));
     said["runtimes"][0]["works"]["runtime"].clone()

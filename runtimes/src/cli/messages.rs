@@ -22,11 +22,18 @@ use crate::refusal::Refusal;
 /// - docker 20.10: ``unable to resolve docker endpoint: context "x" does not exist``
 /// - podman without its machine or its service: see [`parse_unreachable`]
 /// - docker 20.10 without the certificate: ``Error response from daemon: Client sent an HTTP request to an HTTPS server.``
-/// - docker 20.10 over ssh: ``error during connect: Get "http://docker.example.com/v1.24/info": command [ssh -l …``
+/// - docker over ssh: see [`parse_ssh_refusal`]; what that does not know is ``error during connect: Get
+///   "http://docker.example.com/v1.24/info": command [ssh -l root -p 22 -- host docker system dial-stdio] has exited with exit
+///   status 255, …: stderr=ssh: connect to host 127.0.0.1 port 4823: Connection refused`` (20.10 and 28.2, captured)
+/// - podman 4.3.1 and 5.8.6: ``value of CONTAINER_HOST is not a valid url: ssh://…: parse "ssh://…": invalid port …``
+/// - docker 20.10: ``parse "ssh://…": invalid port …``, ``ssh host connection is not valid: no host specified``; 28.2 the same
+///   after ``Failed to initialize: ``
 pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     let has = |needle: &str| text.contains(needle);
     let message = || exec::tail(text.as_bytes());
-    if has("Cannot connect to the Docker daemon")
+    if let Some(refusal) = parse_ssh_refusal(text) {
+        Some(refusal)
+    } else if has("Cannot connect to the Docker daemon")
         || has("trying to connect to the Docker daemon")
         || has("connect to the docker API at")
         || parse_unreachable(text).is_some()
@@ -38,6 +45,9 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     } else if has("service destination not found")
         || (has("read cli flags: connection ") && has(" not found"))
         || has("unable to resolve docker endpoint")
+        || has("CONTAINER_HOST is not a valid url")
+        || has("parse \"ssh://")
+        || has("ssh host connection is not valid")
     {
         Some(Refusal::UnknownConnection { message: message() })
     } else if let Some(image) = parse_missing_image(text) {
@@ -45,6 +55,34 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     } else {
         oci::parse_refusal(text)
     }
+}
+
+/// Understands why ssh did not get as far as the engine. docker starts OpenSSH's client, podman has one of its own:
+///
+/// - OpenSSH 9.2: ``Host key verification failed.``, before that a page of text when another key is known
+/// - podman 4.3.1 and 5.8.6: ``ssh: handshake failed: knownhosts: key mismatch``; an unknown key it takes by itself
+/// - OpenSSH 9.2: ``root@127.0.0.1: Permission denied (publickey).``
+/// - OpenSSH 9.2: ``Received disconnect from 127.0.0.1 port 22:2: Too many authentication failures``
+/// - podman 4.3.1 and 5.8.6: ``ssh: handshake failed: ssh: unable to authenticate, attempted methods [none publickey], no
+///   supported methods remain``, ``failed to read identity "/home/a/key": bcrypt_pbkdf: empty password`` with a passphrase
+/// - docker 20.10: ``ssh host connection is not valid: plain-text password is not supported``; 28.2 with ``invalid SSH URL: ``
+fn parse_ssh_refusal(text: &str) -> Option<Refusal> {
+    let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    let message = exec::tail(text.as_bytes());
+    if has(&["Host key verification failed", "ssh: handshake failed: knownhosts: "]) {
+        return Some(Refusal::HostKeyRefused { message });
+    }
+    let denied = ["publickey", "password", "keyboard-interactive", "gssapi", "hostbased"];
+    if denied.iter().any(|method| text.contains(&format!(": Permission denied ({method}"))) {
+        return Some(Refusal::LoginRefused { message });
+    }
+    let login = [
+        "Too many authentication failures",
+        "ssh: unable to authenticate",
+        "failed to read identity ",
+        "plain-text password is not supported",
+    ];
+    has(&login).then_some(Refusal::LoginRefused { message })
 }
 
 /// The image that an engine does not have and cannot get; see [`parse_refusal`].
@@ -167,15 +205,18 @@ pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
     })
 }
 
-/// What `docker info` of 20.10 has to say without a daemon, in the place of an engine: ``{"ServerErrors":["Cannot connect …``
-pub(super) fn parse_server_error(text: &str) -> Option<String> {
+/// What docker's client could not do, out of `info` in JSON: until 23 it ends with status 0 without a daemon, and this is
+/// all that it says: ``{"ServerErrors":["Cannot connect …``
+pub(super) fn parse_server_errors(text: &str) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Info {
         server_errors: Vec<String>,
     }
     let info: Info = serde_json::from_str(text).ok()?;
-    Some(info.server_errors.join("\n")).filter(|errors| !errors.is_empty())
+    let text = info.server_errors.join("\n");
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_string())
 }
 
 /// `image inspect`: the id and the environment of the first image.
@@ -209,9 +250,9 @@ mod tests {
         assert!(matches!(parse_refusal(daemon), Some(Refusal::DaemonUnreachable { .. })));
         let newer = "failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct";
         assert!(matches!(parse_refusal(newer), Some(Refusal::DaemonUnreachable { .. })));
-        assert_eq!(parse_server_error(r#"{"ServerErrors":["a"],"ClientInfo":{}}"#).as_deref(), Some("a"));
-        assert_eq!(parse_server_error(r#"{"ID":"X","ServerErrors":[]}"#), None);
-        assert_eq!(parse_server_error(daemon), None);
+        assert_eq!(parse_server_errors(r#"{"ServerErrors":["a"],"ClientInfo":{}}"#).as_deref(), Some("a"));
+        assert_eq!(parse_server_errors(r#"{"ID":"X","ServerErrors":[]}"#), None);
+        assert_eq!(parse_server_errors(daemon), None);
         for (text, name) in [
             ("Error response from daemon: No such image: python:3.99", "python:3.99"),
             ("Unable to find image 'python:3.99' locally", "python:3.99"),
@@ -223,6 +264,48 @@ mod tests {
             }
         }
         assert_eq!(parse_refusal("exit status 3"), None);
+    }
+
+    #[test]
+    fn what_ssh_says_is_understood() {
+        let command = "error during connect: Get \"http://docker.example.com/v1.24/info\": command [ssh -l root -p 4822 -- 127.0.0.1 docker system dial-stdio] has exited with exit status 255, please make sure the URL is valid, and Docker 18.09 or later is installed on the remote host: stderr=";
+        let docker = |words: &str| parse_refusal(&format!("{command}{words}\r\n"));
+        let podman = |words: &str| parse_refusal(&format!("Error: {words}"));
+        for refusal in [
+            docker("Host key verification failed."),
+            podman("failed to connect: ssh: handshake failed: knownhosts: key mismatch"),
+        ] {
+            assert!(matches!(refusal, Some(Refusal::HostKeyRefused { .. })), "{refusal:?}");
+        }
+        for refusal in [
+            docker("root@127.0.0.1: Permission denied (publickey)."),
+            podman(
+                "failed to connect: ssh: handshake failed: ssh: unable to authenticate, attempted methods [none publickey], no supported methods remain",
+            ),
+            podman("failed to read identity \"/home/a/key\": bcrypt_pbkdf: empty password"),
+            parse_refusal(
+                "Failed to initialize: ssh host connection is not valid: invalid SSH URL: plain-text password is not supported",
+            ),
+        ] {
+            assert!(matches!(refusal, Some(Refusal::LoginRefused { .. })), "{refusal:?}");
+        }
+        for refusal in [
+            docker("ssh: connect to host 127.0.0.1 port 4823: Connection refused"),
+            docker("ssh: Could not resolve hostname nohost.invalid: Name or service not known"),
+            podman(
+                "unable to connect to Podman socket: Get \"http://d/v4.3.1/libpod/_ping\": ssh: rejected: connect failed (open failed)",
+            ),
+        ] {
+            assert!(matches!(refusal, Some(Refusal::DaemonUnreachable { .. })), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_docker_client_tells_its_errors_in_json() {
+        let said = r#"{"ID":"","ServerErrors":["error during connect: x\r\n"],"ClientInfo":{}}"#;
+        assert_eq!(parse_server_errors(said).as_deref(), Some("error during connect: x"));
+        assert_eq!(parse_server_errors(r#"{"ID":"X","ServerErrors":[]}"#), None);
+        assert_eq!(parse_server_errors("error during connect: x"), None);
     }
 
     #[test]

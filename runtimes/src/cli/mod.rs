@@ -394,8 +394,8 @@ impl CliDriver {
     }
 
     pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
-        let said = messages::parse_server_error(text);
-        let text = said.as_deref().unwrap_or(text);
+        let errors = messages::parse_server_errors(text);
+        let text = errors.as_deref().unwrap_or(text);
         let mut refusal = messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
             message: match (text, end) {
                 ("", End::Exited(code)) => {

@@ -64,7 +64,7 @@ impl Shares {
             Some(shared) => shared,
             None => {
                 let shared = self.ask(driver, machine.as_ref(), image, instance, &folder).await;
-                tracing::debug!(engine, folder = %folder.display(), ?shared, "asked whether the engine sees a folder");
+                tracing::debug!(engine = %driver.id(), folder = %folder.display(), ?shared, "asked whether the engine sees a folder");
                 self.remember(&engine, &folder, shared?);
                 shared?
             }

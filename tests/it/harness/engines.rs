@@ -283,7 +283,7 @@ impl Drop for DockerDaemon<'_> {
 }
 
 /// Where podman keeps its connections: root's would be in /etc. The second name is for podman 5.
-fn connections(env: &TestEnv) -> [(OsString, OsString); 2] {
+pub(super) fn connections(env: &TestEnv) -> [(OsString, OsString); 2] {
     let file = |name: &str| env.home().join(name).into_os_string();
     if !env.home().join("containers.conf").exists() {
         env.write("home/containers.conf", "");

@@ -12,6 +12,7 @@ pub(crate) mod outcome;
 pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod rootless;
+pub(crate) mod ssh;
 pub(crate) mod suite;
 
 pub(crate) use bridge::{Bridge, BridgeBuilder};
