@@ -168,11 +168,30 @@ fn what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten(env: &Te
     assert!(!folder.exists(), "{} is left", folder.display());
 }
 
+/// Waits until each of these engines has run a sandbox for the bridge, and has none any more: a first session does not wait
+/// for the slower ones.
+fn try_all(bridge: &Bridge<'_>, engines: &[(&str, &dyn Fn() -> usize)]) {
+    let _ = bridge.run_in("new", "1").expect("success");
+    eventually("all engines were tried", PATIENCE, || {
+        let log = bridge.log();
+        let is_ready = |(target, count): &(&str, &dyn Fn() -> usize)| {
+            log.contains(&format!("{target} takes sandboxes")) && count() == 0
+        };
+        engines.iter().all(is_ready).then_some(())
+    });
+}
+
+fn try_both(bridge: &Bridge<'_>, one: &PodmanService<'_>, two: &PodmanService<'_>) {
+    let (of_one, of_two) = (|| one.containers().len(), || two.containers().len());
+    try_all(bridge, &[("podman:one", &of_one), ("podman:two", &of_two)]);
+}
+
 fn sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed(env: &TestEnv) {
     need(Kind::Podman);
     let mut one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
     let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();
+    try_both(&bridge, &one, &two);
     for n in 0..4 {
         assert_eq!(bridge.run_in(&format!("s{n}"), &format!("n = {n}; n")).ok(), n.to_string());
     }
@@ -222,6 +241,8 @@ fn a_killed_docker_daemon_is_cleaned_up_when_it_is_back(env: &TestEnv) {
     let mut far = DockerDaemon::start(env, "far");
     let near = PodmanService::start(env, "near");
     let bridge = bridge_on(env, &format!("{},{}", far.target(), near.target())).start();
+    let (of_far, of_near) = (|| far.containers().len(), || near.containers().len());
+    try_all(&bridge, &[("docker:far", &of_far), ("podman:near", &of_near)]);
     let call = bridge.start_until_ready("a", SLEEP, json!({ "timeout": 100 }));
     assert_eq!((far.containers().len(), near.containers().len()), (1, 0));
     far.kill();
@@ -256,6 +277,7 @@ fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
     let one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
     let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();
+    try_both(&bridge, &one, &two);
     for session in ["a", "b"] {
         let _ = bridge.run_in(session, "1").expect("success");
     }
@@ -294,6 +316,7 @@ fn an_engine_that_hangs_while_a_sandbox_starts_is_passed_by(env: &TestEnv) {
     let program = env.write_program("programs/podman", &script);
     let builder = bridge_on(env, &format!("{},{}", one.target(), two.target()));
     let bridge = builder.var("PATH", program.parent().unwrap()).start();
+    try_both(&bridge, &one, &two);
     for session in ["a", "b"] {
         let _ = bridge.run_in(session, "1").expect("success");
     }
