@@ -77,6 +77,12 @@ impl Owner {
         }
     }
 
+    /// Whether it belongs, or belonged, to this machine as it is since it was last switched on.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        let me = Self::this_process(String::new());
+        self.machine == me.machine && self.boot == me.boot
+    }
+
     /// The labels that a container of this owner carries.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let Self { instance, pid, start_time, boot, pid_namespace, machine, host } = self;

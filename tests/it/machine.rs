@@ -1,5 +1,5 @@
 //! podman machine, end to end with a fake podman that speaks the words of real ones: made, started, waited for, shared,
-//! lost, and stopped again.
+//! lost. How it is stopped again: see `machine_keeper`.
 
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ pub(crate) fn register(suite: &mut Suite) {
             two_bridges_make_and_start_one_machine,
             a_machine_that_does_not_start_is_told_in_its_own_words,
             a_machine_that_goes_away_is_started_again_at_the_next_call,
-            an_idle_machine_is_stopped_when_a_bridge_started_it_and_nothing_runs_in_it,
             a_rootful_machine_is_asked_for_only_when_told_so,
             a_shared_folder_takes_the_profile_there,
             a_folder_that_is_not_shared_is_added_where_podman_can,
@@ -185,41 +184,6 @@ fn a_machine_that_goes_away_is_started_again_at_the_next_call(env: &TestEnv) {
     assert_eq!(machine.calls(), ["start podman-machine-default"; 3]);
     bridge.close();
     eventually("nothing is left", STOPPED, || machine.service.containers().is_empty().then_some(()));
-}
-
-fn an_idle_machine_is_stopped_when_a_bridge_started_it_and_nothing_runs_in_it(env: &TestEnv) {
-    need(Kind::Podman);
-    let machine = FakeMachine::new(env, "5.8", &json!({}));
-    let bridge = || machine.bridge().var("MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT", "1");
-    let stops = || machine.calls().iter().filter(|call| call.starts_with("stop")).count();
-    let first = bridge().start();
-    assert_eq!(first.run("6 * 7").ok(), "42");
-    eventually("it is stopped", STOPPED, || (stops() == 1).then_some(()));
-    // And up again when it is needed, by the same bridge.
-    assert_eq!(first.run("6 * 7").ok(), "42");
-    // Somebody's own container keeps it up.
-    let image = crate::harness::Machine::get().image.clone().unwrap();
-    let mut mine = vec!["run", "--detach", "--name=somebodys", "--network=none"];
-    mine.extend(["--ulimit=nofile=64:64", "--ulimit=nproc=64:64", &image, "sleep", "1000"]);
-    let _ = machine.service.run(&mine).ok();
-    let looked = |text: &str| text.matches("ps --quiet").count();
-    let before = looked(&first.log());
-    eventually("it has looked twice", STOPPED, || (looked(&first.log()) > before + 3).then_some(()));
-    assert_eq!(stops(), 1);
-    first.close();
-    // The bridge is gone, the machine was started by it: the next one stops it.
-    let _ = machine.service.run(&["rm", "--force", "--time=0", "somebodys"]).ok();
-    let next = bridge().start();
-    assert_eq!(next.run("6 * 7").ok(), "42");
-    eventually("it is stopped", STOPPED, || (stops() == 2).then_some(()));
-    // One that the user started is not ours to stop.
-    machine.change(&json!({ "running": true, "last_up": "2026-11-20T15:00:00Z" }));
-    assert_eq!(next.run("6 * 7").ok(), "42");
-    eventually("the session is idle and ended", STOPPED, || {
-        machine.service.containers().is_empty().then_some(())
-    });
-    next.close();
-    assert_eq!(stops(), 2);
 }
 
 fn a_rootful_machine_is_asked_for_only_when_told_so(env: &TestEnv) {

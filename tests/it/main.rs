@@ -28,6 +28,7 @@ mod lifecycle;
 mod limits;
 mod losses;
 mod machine;
+mod machine_keeper;
 mod mcp;
 mod output;
 mod real_servers;
@@ -65,6 +66,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     limits::register,
     losses::register,
     machine::register,
+    machine_keeper::register,
     mcp::register,
     output::register,
     real_servers::register,

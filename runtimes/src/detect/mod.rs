@@ -255,6 +255,7 @@ impl Detector {
         }
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
+            self.machines.about_to_use(&choice.runtime).await;
             return Ok(choice.clone());
         }
         if state.set_aside.is_empty()
@@ -264,7 +265,8 @@ impl Detector {
                 choice = with_root_of_today(choice.clone(), provider) => choice,
                 () = stop.cancelled() => choice,
             };
-            self.machines.adopt(&choice.runtime, instance);
+            self.machines.about_to_use(&choice.runtime).await;
+            self.machines.adopt(&choice.runtime);
             state.chosen = Some(choice.clone());
             state.from_cache = true;
             return Ok(choice);
@@ -277,7 +279,7 @@ impl Detector {
         }
         let choice = found?;
         self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
-        self.machines.adopt(&choice.runtime, instance);
+        self.machines.adopt(&choice.runtime);
         state.chosen = Some(choice.clone());
         Ok(choice)
     }

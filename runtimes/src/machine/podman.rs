@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::words::{self, Machine};
+use crate::address::Address;
+use crate::driver::RuntimeKind;
 use crate::exec::{self, CommandLine, ExecError};
 
 /// Asking podman about machines takes it no engine.
@@ -16,7 +18,10 @@ pub(super) struct Podman<'a> {
 
 impl Podman<'_> {
     pub(super) async fn run(&self, words: &[&str], limit: Duration) -> Result<exec::Finished, ExecError> {
-        exec::run(CommandLine::new(self.program).args(words), limit).await?.success()
+        // Variables that choose an engine go before what is said here.
+        let environment = Address::default();
+        let command = CommandLine::new(self.program).args(words);
+        exec::run(command.env(environment.environment(RuntimeKind::Podman)), limit).await?.success()
     }
 
     /// Every machine of this user; None where podman knows of none, as root on Linux.

@@ -71,7 +71,7 @@ pub(super) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
 
 /// The template for versions whose list knows no JSON, and how its lines are read. The default machine's name ends in `*`,
 /// and one that runs was last up `Currently running`.
-pub(super) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.Created}}\t{{.LastUp}}";
+pub(super) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.LastUp}}";
 
 /// Reads the lines of [`LIST_TEMPLATE`].
 pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
@@ -79,7 +79,6 @@ pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
     let machine = |line: &str| {
         let mut cells = line.split('\t');
         let name = cells.next()?.trim();
-        let created = cells.next()?.trim();
         let last_up = cells.next()?.trim();
         let running = last_up == "Currently running";
         (!name.is_empty() && name != "NAME").then(|| Machine {
@@ -87,9 +86,9 @@ pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
             is_default: name.ends_with('*'),
             running,
             starting: last_up == "Currently starting",
-            // Said relative to now: of no use to tell one run from another.
+            // Said relative to now: of no use to tell one run from another, or one machine.
             last_up: String::new(),
-            created: created.into(),
+            created: String::new(),
         })
     };
     text.lines().filter_map(machine).collect()
