@@ -19,6 +19,7 @@ pub(crate) fn register(suite: &mut Suite) {
             making_one_can_be_forbidden,
             none_is_made_where_another_runtime_works,
             a_machine_that_somebody_starts_is_waited_for,
+            a_start_of_somebody_that_comes_to_nothing_is_made_up_for,
             two_bridges_make_and_start_one_machine,
             a_machine_that_does_not_start_is_told_in_its_own_words,
             a_machine_that_goes_away_is_started_again_at_the_next_call,
@@ -67,7 +68,8 @@ fn a_stopped_machine_of_every_version_is_started(env: &TestEnv) {
 
 fn where_there_is_none_one_is_made_and_started(env: &TestEnv) {
     need(Kind::Podman);
-    for version in ["4.3", "5.8"] {
+    // Before 4.2 it does not say for which system it is, and before it knew JSON it lists nothing where there is none.
+    for version in ["3.4", "4.1", "4.3", "5.8"] {
         let machine = FakeMachine::new(env, version, &json!({ "exists": false }));
         let bridge = machine.bridge().start();
         let (result, told) = call_with_progress(&bridge, "6 * 7");
@@ -90,11 +92,13 @@ fn making_one_can_be_forbidden(env: &TestEnv) {
     assert_eq!(machine.calls(), [""; 0]);
     bridge.close();
     // A podman for Linux whose engine is not there is no matter of machines.
-    machine.change(&json!({ "os": "linux" }));
-    let bridge = machine.bridge().start();
-    let _ = bridge.run("1").expect("error").because("its daemon does not answer");
-    assert_eq!(machine.calls(), [""; 0]);
-    bridge.close();
+    for version in ["3.4", "5.8"] {
+        machine.change(&json!({ "os": "linux", "version": version }));
+        let bridge = machine.bridge().start();
+        let _ = bridge.run("1").expect("error").because("its daemon does not answer");
+        assert_eq!(machine.calls(), [""; 0], "{version}");
+        bridge.close();
+    }
 }
 
 fn none_is_made_where_another_runtime_works(env: &TestEnv) {
@@ -126,6 +130,21 @@ fn a_machine_that_somebody_starts_is_waited_for(env: &TestEnv) {
     machine.change(&json!({ "up_at": null, "running": true }));
     assert_eq!(call.result()["content"][0]["text"], "42");
     assert_eq!(machine.calls(), [""; 0]);
+    bridge.close();
+}
+
+fn a_start_of_somebody_that_comes_to_nothing_is_made_up_for(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "up_at": 4e9 }));
+    let bridge = machine.bridge().start();
+    let call = bridge.start_call(json!({ "code": "6 * 7" }));
+    eventually("the bridge looks again and again", STOPPED, || {
+        (bridge.log().matches("machine list").count() > 4).then_some(())
+    });
+    assert_eq!(machine.calls(), [""; 0]);
+    machine.change(&json!({ "up_at": null }));
+    assert_eq!(call.outcome().ok(), "42");
+    assert_eq!(machine.calls(), ["start podman-machine-default"]);
     bridge.close();
 }
 

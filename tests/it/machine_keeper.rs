@@ -118,7 +118,8 @@ fn a_machine_that_another_bridge_uses_is_not_stopped(env: &TestEnv) {
     first.close();
     // It comes before the machine is stopped, and runs something for much longer than that would take.
     let second = idle_after(&machine, 2).start();
-    let slept = "import time\nuntil = time.monotonic() + 6\nwhile time.monotonic() < until: time.sleep(0.1)\n'slept'";
+    let slept =
+        "import time\nuntil = time.monotonic() + 6\nwhile time.monotonic() < until: time.sleep(0.1)\n'slept'";
     assert_eq!(second.run(slept).ok(), "'slept'");
     assert_eq!((machine.stops(), machine.looks()), (0, 0));
     assert_eq!(machine.keepers().len(), 1);

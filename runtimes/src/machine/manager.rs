@@ -139,22 +139,47 @@ impl Machines {
                 made.ok_or_else(|| failed("podman made a machine and does not list it".into()))?
             }
         };
-        if !machine.running {
+        let name = machine.name.clone();
+        if machine.running {
+            announce(&format!("waiting for the podman machine {name}"));
+        } else if machine.starting {
+            announce(&format!("waiting for the podman machine {name}, which somebody starts"));
+        }
+        if !machine.running && !self.is_started_by_others(podman, machine.clone(), driver).await {
             self.start(podman, &machine, announce).await.map_err(|error| failed(words_of(error)))?;
-        } else {
-            announce(&format!("waiting for the podman machine {}", machine.name));
         }
         let deadline = Instant::now() + ANSWER_LIMIT;
         while !answers(driver).await {
             if Instant::now() > deadline {
                 return Err(failed(format!(
-                    "the machine {} runs and its engine does not answer; `podman machine stop` and `podman machine start` may mend it: {said}",
-                    machine.name
+                    "the machine {name} runs and its engine does not answer; `podman machine stop` and `podman machine start` may mend it: {said}",
                 )));
             }
             tokio::time::sleep(PACE).await;
         }
         Ok(())
+    }
+
+    /// Waits as long as somebody else is at starting a machine; false when nobody is, or when that came to nothing.
+    async fn is_started_by_others(
+        &self,
+        podman: &Podman<'_>,
+        mut machine: Machine,
+        driver: &CliDriver,
+    ) -> bool {
+        let deadline = Instant::now() + START_LIMIT;
+        while machine.starting && !machine.running && Instant::now() < deadline {
+            if answers(driver).await {
+                return true;
+            }
+            tokio::time::sleep(PACE).await;
+            let machines = podman.list().await.unwrap_or_default();
+            match machines.into_iter().find(|now| now.name == machine.name) {
+                Some(now) => machine = now,
+                None => return false,
+            }
+        }
+        machine.running
     }
 
     async fn start(
@@ -164,10 +189,6 @@ impl Machines {
         announce: &(dyn Fn(&str) + Sync),
     ) -> Result<(), ExecError> {
         let name = machine.name.as_str();
-        if machine.starting {
-            announce(&format!("waiting for the podman machine {name}, which somebody starts"));
-            return Ok(());
-        }
         if self.policy.rootful {
             podman.run(&["machine", "set", "--rootful", name], ASK_LIMIT).await?;
         }

@@ -61,11 +61,15 @@ impl Podman<'_> {
         }
     }
 
-    /// Whether this podman is one for a system without containers of its own.
+    /// Whether this podman is one for a system without containers of its own. Before 4.2 it does not name its system, but
+    /// whoever lacks an engine shows it by the flags it has.
     pub(super) async fn is_of_another_system(&self) -> bool {
         let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
-        let system = info.ok().and_then(|done| words::parse_client_system(&done.stdout));
-        system.as_deref().unwrap_or(std::env::consts::OS) != "linux"
+        if let Some(system) = info.ok().and_then(|done| words::parse_client_system(&done.stdout)) {
+            return system != "linux";
+        }
+        let help = self.run(&["--help"], ASK_LIMIT).await;
+        help.ok().and_then(|done| words::parse_has_own_engine(&done.stdout)) == Some(false)
     }
 
     /// Whether a connection has containers that run; None when it does not say.

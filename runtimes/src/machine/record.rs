@@ -113,7 +113,11 @@ mod tests {
         assert!(!machines.is_ours(&Machine { last_up: "later".into(), ..ours.clone() }));
         // Podman 3.4 does not say when it was last up.
         machines.write_started("m", &Started { run: Some(Run::default()), ..started.clone() });
-        assert!(!machines.is_ours(&Machine { last_up: String::new(), created: String::new(), ..ours.clone() }));
+        assert!(!machines.is_ours(&Machine {
+            last_up: String::new(),
+            created: String::new(),
+            ..ours.clone()
+        }));
         // Switched off together with this host, and started by somebody since.
         let before = Owner { boot: "another".into(), ..by };
         machines.write_started("m", &Started { by: before, ..started });

@@ -68,7 +68,7 @@ def machine(what, rest):
                 print(json.dumps(machines, indent=4), end="")
             return
         if what == "info":
-            if version == "3.4":
+            if version in ("3.4", "4.1"):
                 fail("Error: unrecognized command `podman machine info`\nTry 'podman machine --help' for more information.\n")
             said = json.loads(text("machine info 5.8" if version.startswith("5") else "machine info 4.3"))
             said["Host"]["OS"] = it["os"]
@@ -100,7 +100,7 @@ def machine(what, rest):
             shell = script
         if what == "start":
             if it["running"] or it.get("up_at"):
-                fail(text("start twice 4.3"))
+                fail(text("start twice 5.8" if version.startswith("5") else "start twice 4.3"))
             if it["start_fails"]:
                 fail(text("start failed 4.9"))
             it["up_at"] = time.time() + it["start_seconds"]
@@ -119,6 +119,9 @@ if words[:1] == ["--connection"]:
 if words[:1] == ["--version"]:
     with Machine() as it:
         print("podman version", it["version"])
+elif words == ["--help"]:
+    with Machine() as it:
+        print(text("help 4.3" if it["os"] == "linux" else "help 4.3 remote"), end="")
 elif words[:1] == ["machine"]:
     machine(words[1], words[2:])
 else:
