@@ -25,6 +25,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_machine_that_goes_away_is_started_again_at_the_next_call,
             a_rootful_machine_is_asked_for_only_when_told_so,
             a_shared_folder_takes_the_profile_there,
+            a_shared_folder_of_any_name_is_asked_for,
             a_folder_that_is_not_shared_is_added_where_podman_can,
             a_container_is_asked_where_ssh_does_not_answer,
             a_podman_of_this_host_is_asked_for_no_machine,
@@ -235,6 +236,24 @@ fn a_shared_folder_takes_the_profile_there(env: &TestEnv) {
     assert!(has_own_profile(&machine, env));
     let again = machine.state()["calls"].as_array().unwrap().iter().filter(|call| call[0] == "ssh").count();
     assert_eq!(again, 1);
+}
+
+fn a_shared_folder_of_any_name_is_asked_for(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "shared": false, "takes_volumes": true }));
+    let folder = env.home().join("MCPs, a \"state\" of m'y own $(ü)");
+    for shared in [false, true] {
+        machine.change(&json!({ "running": false, "calls": [] }));
+        let bridge = machine.bridge().var("MCP_BRIDGE_STATE_DIR", &folder).start();
+        assert_eq!(bridge.run("6 * 7").ok(), "42");
+        let log = bridge.close().log;
+        let asked = log.lines().find(|line| line.contains("asked whether the engine sees a folder")).unwrap();
+        assert!(asked.contains(&format!("shared=Some({shared})")), "{asked}");
+        // Over ssh, which was not in doubt, and no container was needed.
+        assert!(!log.contains("dst=/share"), "{log}");
+    }
+    let set = format!("set --volume {0}:{0} podman-machine-default", folder.display());
+    assert_eq!(machine.calls(), [set.as_str(), "start podman-machine-default"]);
 }
 
 fn a_folder_that_is_not_shared_is_added_where_podman_can(env: &TestEnv) {

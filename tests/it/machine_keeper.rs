@@ -22,6 +22,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_machine_that_nobody_uses_is_stopped_while_its_bridge_lives,
             a_machine_is_stopped_after_its_bridge_has_ended,
             a_machine_is_stopped_after_a_bridge_that_was_killed_while_it_started_it,
+            a_start_goes_on_when_the_call_is_cancelled,
             a_machine_that_another_bridge_uses_is_not_stopped,
             a_machine_in_which_something_else_runs_is_left,
             a_machine_that_the_user_started_is_left,
@@ -111,6 +112,19 @@ fn a_machine_is_stopped_after_a_bridge_that_was_killed_while_it_started_it(env: 
     eventually("it runs", LIMIT, || (machine.state()["running"] == true).then_some(()));
     until_stopped(&machine, 1);
     until_no_keeper(&machine);
+}
+
+fn a_start_goes_on_when_the_call_is_cancelled(env: &TestEnv) {
+    need(Kind::Podman);
+    let machine = FakeMachine::new(env, "5.8", &json!({ "start_seconds": 2.0 }));
+    let bridge = idle_after(&machine, 2).start();
+    let call = bridge.start_call(json!({ "code": "6 * 7" }));
+    eventually("it is being started", LIMIT, || machine.state()["up_at"].is_number().then_some(()));
+    call.0.cancel();
+    until_stopped(&machine, 1);
+    assert_eq!(machine.calls(), ["start podman-machine-default", "stop podman-machine-default"]);
+    assert_eq!(bridge.run("6 * 7").ok(), "42");
+    bridge.close();
 }
 
 fn a_machine_that_another_bridge_uses_is_not_stopped(env: &TestEnv) {

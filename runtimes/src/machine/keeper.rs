@@ -122,13 +122,13 @@ impl Keeper<'_> {
         }
     }
 
-    /// The machine is being started. The bridge that does it says how it went; when that was killed in the middle, what it
-    /// had begun may still come to be.
+    /// The machine is being started. The bridge that does it has the lock, and says how it went; when it gave up in the
+    /// middle, or was killed, what it had begun may still come to be.
     async fn settle(&self, started: Started) {
-        if started.by.state() == OwnerState::Alive {
+        let Some(_lock) = self.machines.try_lock() else { return };
+        if self.machines.started(self.name).as_ref() != Some(&started) {
             return;
         }
-        let Some(_lock) = self.machines.try_lock() else { return };
         let Some(machines) = self.podman.list().await else { return };
         let since = self.machines.started_at(self.name);
         let age = since.and_then(|since| since.elapsed().ok()).unwrap_or(START_LIMIT);

@@ -200,7 +200,7 @@ impl Machines {
         let started = Started { by: Owner::this_process(String::new()), run: None, idle: self.policy.idle };
         self.write_started(name, &started);
         self.begin_keeping(podman.program, name).await;
-        let result = match podman.run(&["machine", "start", name], START_LIMIT).await {
+        let result = match podman.start(name, START_LIMIT).await {
             Err(ExecError::Failed(failed))
                 if words::parse_already_starting(&failed.stderr_tail).is_some() =>
             {

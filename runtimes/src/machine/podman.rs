@@ -24,6 +24,23 @@ impl Podman<'_> {
         exec::run(command.env(environment.environment(RuntimeKind::Podman)), limit).await?.success()
     }
 
+    /// Starts a machine, to the end whether or not the caller still waits for it: podman that is killed at it leaves a
+    /// machine that is neither up nor down.
+    pub(super) async fn start(&self, name: &str, limit: Duration) -> Result<exec::Finished, ExecError> {
+        let (program, name) = (self.program.to_owned(), name.to_owned());
+        let starting = tokio::spawn(async move {
+            Podman { program: &program }.run(&["machine", "start", &name], limit).await
+        });
+        match starting.await {
+            Ok(started) => started,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // This process ends.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
     /// Every machine of this user; None where podman knows of none, as root on Linux.
     pub(super) async fn list(&self) -> Option<Vec<Machine>> {
         let listed = self.run(&["machine", "list", "--format", "json"], ASK_LIMIT).await;

@@ -170,7 +170,11 @@ fn hint(kind: RuntimeKind, folder: &Path, endpoint: &str, system: &str) -> Strin
     let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
     let in_path = |part: &str| endpoint.contains(part);
     if kind == RuntimeKind::Podman {
-        format!("`podman machine rm` and `podman machine init --volume {path}:{path}`")
+        // One that is named takes the place of those that are shared without a word.
+        format!(
+            "`podman machine rm`, which removes its containers and images too, and \
+             `podman machine init --volume \"$HOME:$HOME\" --volume {path}:{path}`"
+        )
     } else if in_path("/.colima/") {
         format!("`colima stop` and `colima start --mount {path}:w`")
     } else if in_path("/.rd/") {
@@ -362,7 +366,8 @@ mod tests {
             let said = docker(endpoint, system);
             assert!(said.contains(expected), "{endpoint}: {said}");
         }
-        assert!(hint(RuntimeKind::Podman, Path::new("/x"), "", "").contains("init --volume /x:/x"));
+        let podman = hint(RuntimeKind::Podman, Path::new("/x y"), "", "");
+        assert!(podman.contains("init --volume \"$HOME:$HOME\" --volume '/x y':'/x y'"), "{podman}");
     }
 
     #[test]

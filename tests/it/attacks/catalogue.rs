@@ -3,7 +3,7 @@
 //! ```text
 //! ## name
 //! # refused: OUTCOME                on all runtimes
-//! # refused on WHO, WHO: OUTCOME    on these: `crun-user`, `crun`, `crun 1.28` (and newer), `cgroup`, `rlimit`; the last
+//! # refused on WHO, WHO: OUTCOME    on these: `crun-user`, `crun`, `crun 1.28` (as root, and newer), `cgroup`, `rlimit`; the last
 //!                                   line that fits counts
 //! # allowed: OUTCOME                the same, for what must work
 //! # outside: differs                outside of a sandbox it ends in another way
@@ -90,7 +90,7 @@ impl Attack {
         let is_newer = |who: &str| {
             let Some((name, version)) = who.split_once(' ') else { return false };
             let oldest = version_in(version).unwrap_or_else(|| panic!("'{}': no version: {who}", self.name));
-            name == kind && Machine::get().version(runtime.kind) >= oldest
+            name == full && Machine::get().version(runtime.kind) >= oldest
         };
         let is_meant = |who: &String| [&full, kind, mechanism].contains(&who.as_str()) || is_newer(who);
         let fits = |who: &[String]| who.is_empty() || who.iter().any(is_meant);
