@@ -4,13 +4,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, ChildStdin, ChildStdout};
-use tokio::task::JoinHandle;
 
 use crate::address::{Address, Target};
 use crate::cli::CliDriver;
@@ -20,18 +16,9 @@ use crate::owner::Owner;
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::root::{ComposedRoot, RootError};
+use crate::sandbox::{End, Sandbox};
 use crate::spec::{RootFs, SandboxName, SandboxSpec, SpecError};
 use crate::state::{Instance, Record, StateError};
-
-/// A kill has to be complete within this time.
-pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
-/// How long a sandbox whose input has closed may take to leave by itself.
-const LEAVE_LIMIT: Duration = Duration::from_millis(300);
-/// Pauses between tries to remove what could not be removed: about a quarter of an hour together.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// Bytes of a runtime's own messages that are kept.
-const MESSAGES_LIMIT: usize = 8 << 10;
 
 /// The runtimes that there is a driver for, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -126,7 +113,7 @@ impl RuntimeId {
     }
 
     /// Where its sandboxes are, when it is not simply here.
-    fn place(&self) -> Option<String> {
+    pub(crate) fn place(&self) -> Option<String> {
         let named = self.address.connection.is_some() || self.remote;
         named.then(|| format!("its engine is {}", self.target()))
     }
@@ -155,6 +142,8 @@ pub enum Mechanism {
     Cgroup,
     /// An rlimit: each process by itself (memory), or the sandbox's user in its namespace (pids).
     Rlimit,
+    /// An rlimit for each process, and all of them together watched from outside, as they grow.
+    Watch,
     /// Nothing on this host can.
     Nothing,
 }
@@ -164,6 +153,7 @@ impl fmt::Display for Mechanism {
         f.write_str(match self {
             Self::Cgroup => "cgroup",
             Self::Rlimit => "rlimit",
+            Self::Watch => "rlimit and watch",
             Self::Nothing => "not enforced",
         })
     }
@@ -197,6 +187,8 @@ pub struct Plan {
     pub record: Record,
     /// Who keeps which limit.
     pub held: HeldLimits,
+    /// How much memory its processes may have together, in bytes.
+    pub memory: u64,
     /// What the sandbox's program has to do itself.
     pub own_limits: OwnLimits,
 }
@@ -288,15 +280,6 @@ pub struct OwnedSandbox {
     pub state: String,
 }
 
-/// How a sandbox's process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// With an exit status; runtimes report a signal as 128 + its number.
-    Exited(i32),
-    /// The runtime's own process was ended by a signal.
-    Signalled(i32),
-}
-
 /// One driver of the closed set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnyDriver {
@@ -367,21 +350,8 @@ impl AnyDriver {
         if let Self::Cli(driver) = &**self {
             driver.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
-        let mut child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
-        let messages = Messages::default();
-        let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
-        Ok(Sandbox {
-            name: plan.name,
-            held: plan.held,
-            own_limits: plan.own_limits,
-            stdin: child.stdin.take(),
-            stdout: child.stdout.take(),
-            driver: Arc::clone(self),
-            instance: Arc::clone(instance),
-            child,
-            messages,
-            collector,
-        })
+        let child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
+        Ok(Sandbox::around(child, &plan, Arc::clone(self), Arc::clone(instance)))
     }
 
     /// Kills and removes a sandbox and verifies that it is gone. Nothing to remove is fine.
@@ -409,6 +379,14 @@ impl AnyDriver {
         }
     }
 
+    /// The process whose descendants are those of a sandbox: the runtime's own, or the engine's monitor of it.
+    pub(crate) async fn parent_of_first(&self, name: &SandboxName, own: Option<u32>) -> Option<u32> {
+        match self {
+            Self::Oci(_) => own,
+            Self::Cli(driver) => crate::memory::parent_of(driver.first_process(name).await?),
+        }
+    }
+
     /// Why a runtime that ended before its sandbox said anything did so, from its own words.
     pub fn explain(&self, end: End, messages: &str) -> Refusal {
         let place = self.id().place().map(|place| format!("({place})")).unwrap_or_default();
@@ -433,141 +411,4 @@ fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
     staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
     staging.persist(path)?;
     Ok(())
-}
-
-/// Tries again to remove a sandbox, less and less often, and leaves it to a sweep in the end.
-async fn reclaim_later(driver: Arc<AnyDriver>, instance: Arc<Instance>, name: SandboxName) {
-    let mut pause = FIRST_PAUSE;
-    while pause < LONGEST_PAUSE {
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-        match driver.reclaim(&name, &instance).await {
-            Ok(()) => {
-                instance.forget(&name);
-                tracing::info!(sandbox = %name, "removed what had been left behind");
-                return;
-            }
-            Err(error) => tracing::debug!(%error, "still left behind"),
-        }
-    }
-}
-
-/// The runtime's own messages: the last bytes of its standard error.
-#[derive(Debug, Clone, Default)]
-struct Messages(Arc<Mutex<Vec<u8>>>);
-
-impl Messages {
-    async fn collect(self, mut stream: impl AsyncRead + Unpin) {
-        let mut chunk = vec![0; 4 << 10];
-        while let Ok(count @ 1..) = stream.read(&mut chunk).await {
-            let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            kept.extend_from_slice(&chunk[..count]);
-            if let Some(surplus) = kept.len().checked_sub(MESSAGES_LIMIT) {
-                kept.drain(..surplus);
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        exec::printable(String::from_utf8_lossy(&kept).trim())
-    }
-}
-
-/// A launched sandbox. Dropping it leaves it running: call [`Sandbox::end`].
-#[derive(Debug)]
-pub struct Sandbox {
-    name: SandboxName,
-    held: HeldLimits,
-    own_limits: OwnLimits,
-    driver: Arc<AnyDriver>,
-    instance: Arc<Instance>,
-    child: Child,
-    messages: Messages,
-    collector: Option<JoinHandle<()>>,
-    stdin: Option<ChildStdin>,
-    stdout: Option<ChildStdout>,
-}
-
-impl Sandbox {
-    /// Its name.
-    pub fn name(&self) -> &SandboxName {
-        &self.name
-    }
-
-    /// Who keeps which limit.
-    pub fn held(&self) -> HeldLimits {
-        self.held
-    }
-
-    /// Limits that its program has to put on itself before it runs foreign code.
-    pub fn own_limits(&self) -> OwnLimits {
-        self.own_limits
-    }
-
-    /// The driver that runs it.
-    pub fn driver(&self) -> &Arc<AnyDriver> {
-        &self.driver
-    }
-
-    /// The write end of its standard input; once.
-    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
-        self.stdin.take()
-    }
-
-    /// The read end of its standard output; once.
-    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
-        self.stdout.take()
-    }
-
-    /// What the runtime has complained about so far, and which engine it was when one was named.
-    pub fn messages(&self) -> String {
-        let text = self.messages.text();
-        match self.driver.id().place() {
-            Some(place) => format!("{text} ({place})").trim_start().to_string(),
-            None => text,
-        }
-    }
-
-    /// Waits until the runtime's process has ended.
-    pub async fn wait(&mut self) -> io::Result<End> {
-        use std::os::unix::process::ExitStatusExt;
-        let status = self.child.wait().await?;
-        if let Some(collector) = self.collector.take() {
-            // Its last words may still be in the pipe; a helper that holds the pipe open is not waited for.
-            let _ = tokio::time::timeout(Duration::from_millis(500), collector).await;
-        }
-        Ok(match (status.code(), status.signal()) {
-            (Some(code), _) => End::Exited(code),
-            (None, signal) => End::Signalled(signal.unwrap_or(0)),
-        })
-    }
-
-    /// Ends the sandbox: its input closes and it may leave by itself for a moment, then it is killed by name, removed, the
-    /// runtime's process reaped, and all of it verified. Also right after it ended by itself.
-    pub async fn end(mut self) -> Result<(), ReclaimError> {
-        drop(self.stdin.take());
-        drop(self.stdout.take());
-        let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
-        let gone = left && self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
-        let result = if gone { Ok(()) } else { self.kill().await };
-        match &result {
-            Ok(()) => self.instance.forget(&self.name),
-            // An engine that is out of reach for a while comes back with what ran in it.
-            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name))),
-        }
-        result
-    }
-
-    async fn kill(&mut self) -> Result<(), ReclaimError> {
-        let group = exec::group_of(&self.child);
-        let result = self.driver.reclaim(&self.name, &self.instance).await;
-        let left = tokio::time::timeout(KILL_LIMIT / 2, self.child.wait()).await.is_ok();
-        if left && result.is_ok() {
-            return Ok(());
-        }
-        exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
-        // The runtime may have been about to create what the first removal did not find yet.
-        self.driver.reclaim(&self.name, &self.instance).await
-    }
 }

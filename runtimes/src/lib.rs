@@ -13,12 +13,15 @@ mod driver;
 pub mod exec;
 mod facts;
 mod machine;
+mod memory;
 mod mounts;
 mod oci;
 mod owner;
+mod process;
 mod refusal;
 mod rlimits;
 mod root;
+mod sandbox;
 mod seccomp;
 mod spec;
 mod state;
@@ -32,8 +35,8 @@ pub use detect::{
     Verdict,
 };
 pub use driver::{
-    AnyDriver, CgroupMode, End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError,
-    ReclaimError, RuntimeId, RuntimeKind, Sandbox,
+    AnyDriver, CgroupMode, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError,
+    RuntimeId, RuntimeKind,
 };
 pub use facts::{Fact, FactState, host_facts};
 pub use machine::{MachinePolicy, MachineReport, ShareReport, keep_machine};
@@ -41,6 +44,7 @@ pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
+pub use sandbox::{End, Sandbox};
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
 pub use sweep::{Swept, engine_at, installed_engines, reclaim_instance, sweep};

@@ -37,6 +37,10 @@ impl Bind {
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = ["rbind", "ro", "nosuid", "nodev"].map(String::from).to_vec();
         if let Ok(stat) = statvfs(&self.source) {
+            // Engines elsewhere have nothing of this machine mounted.
+            #[cfg(not(target_os = "linux"))]
+            let locked: [(StatVfsMountFlags, &str); 0] = [];
+            #[cfg(target_os = "linux")]
             let locked = [
                 (StatVfsMountFlags::NOEXEC, "noexec"),
                 (StatVfsMountFlags::NOATIME, "noatime"),

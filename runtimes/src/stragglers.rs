@@ -4,10 +4,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal, getpgid, kill_process_group};
 
 use crate::driver::RuntimeKind;
+use crate::process::Process;
 use crate::state::Instance;
 
 /// Whoever only tidies up is gone by then.
@@ -45,10 +45,9 @@ pub(crate) async fn end(instance: &Instance) -> bool {
     any
 }
 
-/// A process that cannot be mistaken for another one of its number.
 struct Straggler {
     pid: Pid,
-    process: std::os::fd::OwnedFd,
+    process: Process,
 }
 
 fn find(mark: &[u8]) -> Vec<Straggler> {
@@ -62,14 +61,13 @@ impl Straggler {
         if !names(pid, mark) {
             return None;
         }
-        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let process = Process::now(pid)?;
         // Asked again, now that the number cannot change hands unnoticed.
         (pid != rustix::process::getpid() && names(pid, mark)).then_some(Self { pid, process })
     }
 
     fn has_ended(&self) -> bool {
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+        self.process.ends_within(Duration::ZERO)
     }
 
     /// With its helpers, where it leads a group as every child of a bridge does.
@@ -77,7 +75,7 @@ impl Straggler {
         if getpgid(Some(self.pid)) == Ok(self.pid) {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
-        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        let _ = self.process.kill();
     }
 }
 

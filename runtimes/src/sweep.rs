@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::address::Target;
-use crate::driver::{AnyDriver, CgroupMode, End, ReclaimError, RuntimeId, RuntimeKind};
+use crate::driver::{AnyDriver, CgroupMode, ReclaimError, RuntimeId, RuntimeKind};
 use crate::exec::{self, ExecError};
 use crate::owner::OwnerState;
 use crate::refusal::Refusal;
+use crate::sandbox::End;
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
 use crate::stragglers;

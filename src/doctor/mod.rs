@@ -199,7 +199,11 @@ fn reductions(picked: &Picked, runtimes: &[ProbeReport]) -> Vec<String> {
     let Some(report) = runtimes.iter().find(picked_report) else { return reduced };
     let Verdict::Works(choice) = &report.verdict else { return reduced };
     let HeldLimits { memory, pids, cpus } = choice.held;
-    if memory == Mechanism::Rlimit || pids == Mechanism::Rlimit {
+    if memory == Mechanism::Watch {
+        let why = "no control group holds memory and processes: rlimits stand in, and what all processes have together \
+                   is watched from outside";
+        reduced.push(why.into());
+    } else if memory == Mechanism::Rlimit || pids == Mechanism::Rlimit {
         reduced.push(
             "no control group holds memory and processes: rlimits stand in, memory counts per process".into(),
         );

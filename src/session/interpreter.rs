@@ -16,6 +16,7 @@ use super::frames::{self, DoneStatus, FrameError, FromGuest, InterpreterEnd, ToG
 use super::lending::{Grant, Lending};
 use super::output::{Capture, KeptStream};
 use super::queries::Queries;
+use super::report::SIGKILL;
 use super::{OutputStream, Progress, Stream};
 
 /// The protocol version that this bridge speaks.
@@ -91,6 +92,18 @@ pub(super) enum Loss {
     Stubborn,
 }
 
+impl Loss {
+    /// The same, known to have come when a process was killed for want of memory.
+    fn for_want_of_memory(self) -> Self {
+        match self {
+            Self::Ended(InterpreterEnd { signal: Some(SIGKILL), .. }) | Self::Vanished(_) => {
+                Self::Ended(InterpreterEnd { exit: None, signal: Some(SIGKILL), out_of_memory: true })
+            }
+            other => other,
+        }
+    }
+}
+
 /// How one run ended.
 #[derive(Debug)]
 pub(super) enum RunEnd {
@@ -164,6 +177,8 @@ pub(super) struct Interpreter {
     lending: Arc<Lending>,
     /// What the guest offered before any user code ran.
     offered: Option<Vec<u8>>,
+    /// How many processes were known to have been killed for want of memory.
+    killed: u32,
 }
 
 impl Interpreter {
@@ -195,8 +210,17 @@ impl Interpreter {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
         let limits = sandbox.held();
-        let mut starting =
-            Self { sandbox, frames, writer, events, early: Early::default(), limits, lending, offered: None };
+        let mut starting = Self {
+            sandbox,
+            frames,
+            writer,
+            events,
+            early: Early::default(),
+            limits,
+            lending,
+            offered: None,
+            killed: 0,
+        };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
             () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
@@ -240,6 +264,11 @@ impl Interpreter {
 
     /// Looks at what came since the last run; why the interpreter is gone, if it is.
     pub(super) fn lost_while_idle(&mut self) -> Option<Loss> {
+        let loss = self.loss_in_events()?;
+        Some(if self.was_short_of_memory() { loss.for_want_of_memory() } else { loss })
+    }
+
+    fn loss_in_events(&mut self) -> Option<Loss> {
         loop {
             match self.events.try_recv() {
                 Ok(Event::Frame(FromGuest::End(end))) => return Some(Loss::Ended(end)),
@@ -275,6 +304,7 @@ impl Interpreter {
         cancel: &CancellationToken,
     ) -> RunReport {
         let Cell { id, code, grant, timeout, budgets } = cell;
+        self.sandbox.set_busy(true);
         let started = Instant::now();
         let mut run = Running::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
@@ -320,10 +350,25 @@ impl Interpreter {
             }
         };
         self.lending.end();
+        self.sandbox.set_busy(false);
+        let end = match end {
+            end if !self.was_short_of_memory() => end,
+            RunEnd::Lost(loss) => RunEnd::Lost(loss.for_want_of_memory()),
+            end => {
+                run.notices.push("out of memory: the largest process of the sandbox was killed".into());
+                end
+            }
+        };
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
         run.finish(id, end, interrupted, started.elapsed())
+    }
+
+    /// Whether processes were killed for want of memory since this was asked last, where the bridge does that itself.
+    fn was_short_of_memory(&mut self) -> bool {
+        let killed = self.sandbox.killed_for_memory();
+        std::mem::replace(&mut self.killed, killed) != killed
     }
 
     /// The stream ended without a word from the supervisor: how the runtime's process ended is all there is to know.

@@ -77,7 +77,7 @@ pub(super) struct Launcher {
     template: Template,
     detector: Detector,
     state: StateDir,
-    roots: Roots,
+    roots: Arc<Roots>,
     bytecode: Bytecode,
     home: OnceCell<Home>,
     /// Things to say once, with the first result.
@@ -124,7 +124,7 @@ impl Launcher {
             template: Template { user, limits, security_options: settings.security_opt.value.clone() },
             detector: Detector::new(wish, roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
-            roots: Roots::usual(),
+            roots: Arc::new(Roots::usual()),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             home: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
@@ -256,7 +256,16 @@ impl Launcher {
         });
         let tools = queries.tools().load();
         let (queries, lending) = (Arc::clone(queries), Arc::clone(lending));
-        let started = Interpreter::start(sandbox, blob, tools, queries, lending, START_LIMIT, cancel).await;
+        let give_up = cancel.child_token();
+        let start = Interpreter::start(sandbox, blob, tools, queries, lending, START_LIMIT, &give_up);
+        tokio::pin!(start);
+        let (started, stalled) = tokio::select! {
+            started = &mut start => (started, None),
+            refusal = self.detector.stalls(choice) => {
+                give_up.cancel();
+                (start.await, Some(refusal))
+            }
+        };
         let (sandbox, error) = match started {
             Ok(mut interpreter) => {
                 if let Some(offered) = interpreter.take_offered() {
@@ -266,6 +275,10 @@ impl Launcher {
             }
             Err(failed) => failed,
         };
+        if let (Some(refusal), StartError::Cancelled) = (stalled, &error) {
+            sandbox.end_later();
+            return Err(Attempt::Refused(refusal));
+        }
         let attempt = match error {
             StartError::Ended(end, messages) => Attempt::Refused(driver.explain(end, &messages)),
             StartError::TimedOut(message) => Attempt::Refused(Refusal::TimedOut { message }),
@@ -320,6 +333,7 @@ impl Launcher {
     /// Removes what is left of this bridge's sandboxes and its folder, and lets the guardian go.
     pub(super) async fn close(&self) {
         let Some(home) = self.home.get() else { return };
+        self.detector.close().await;
         let swept = reclaim_instance(&home.instance).await;
         for error in swept.failed {
             tracing::error!(%error, "a sandbox was left behind");

@@ -10,7 +10,7 @@ use super::output::KeptStream;
 use super::{Failure, RunOutcome, Status, Stream};
 
 /// SIGKILL, which is also how the kernel ends a process for want of memory.
-const SIGKILL: i32 = 9;
+pub(super) const SIGKILL: i32 = 9;
 
 /// For interpreters of which nothing is known any more.
 pub(super) const UNKNOWN_LIMITS: HeldLimits =

@@ -21,12 +21,13 @@ pub(super) struct Roots {
 }
 
 /// The images, for one instance whose name an exporting container carries, and one call that hears of progress.
-pub(super) struct Provider<'a> {
-    roots: &'a Roots,
-    instance: &'a Arc<Instance>,
+#[derive(Debug, Clone)]
+pub(super) struct Provider {
+    roots: Arc<Roots>,
+    instance: Arc<Instance>,
     telling: Arc<Telling>,
     /// What could not be had a moment ago, for another runtime.
-    missed: Mutex<HashMap<String, Refusal>>,
+    missed: Arc<Mutex<HashMap<String, Refusal>>>,
 }
 
 /// Tells a call what its start is at.
@@ -60,12 +61,9 @@ impl Roots {
         Self { images: images::images(false), held: Mutex::default() }
     }
 
-    pub(super) fn provider<'a>(
-        &'a self,
-        instance: &'a Arc<Instance>,
-        telling: &Arc<Telling>,
-    ) -> Provider<'a> {
-        Provider { roots: self, instance, telling: Arc::clone(telling), missed: Mutex::default() }
+    pub(super) fn provider(self: &Arc<Self>, instance: &Arc<Instance>, telling: &Arc<Telling>) -> Provider {
+        let (roots, instance) = (Arc::clone(self), Arc::clone(instance));
+        Provider { roots, instance, telling: Arc::clone(telling), missed: Arc::default() }
     }
 
     /// Makes sure that a root which is one of the store's is whole and stays until this bridge ends.
@@ -108,7 +106,7 @@ impl Roots {
     }
 }
 
-impl RootProvider for Provider<'_> {
+impl RootProvider for Provider {
     async fn root(&self, reference: &str) -> Result<ProvidedRoot, Refusal> {
         if let Some(refusal) = self.missed.lock().unwrap_or_else(PoisonError::into_inner).get(reference) {
             return Err(refusal.clone());
@@ -139,7 +137,7 @@ impl RootProvider for Provider<'_> {
     }
 }
 
-impl Provider<'_> {
+impl Provider {
     fn watch(&self, reference: &str) -> Arc<dyn codebridge_images::Progress> {
         let telling = Arc::clone(&self.telling);
         Arc::new(Watch::new(reference, move |line| {
@@ -156,7 +154,7 @@ impl Provider<'_> {
         match &name {
             ImageName::Registry(wanted) => self.find_in_registry(reference, wanted, &watch).await,
             ImageName::Engine(engine, wanted) => {
-                let root = from_engine(images, Some(*engine), wanted, self.instance, &watch).await;
+                let root = from_engine(images, Some(*engine), wanted, &self.instance, &watch).await;
                 root.map_err(|error| error.to_string())?
                     .ok_or_else(|| format!("{} does not have it, or is not here", engine.program()))
             }
@@ -175,7 +173,7 @@ impl Provider<'_> {
         if let Some(root) = images.stored(name, watch).await.map_err(|error| explain(&error))? {
             return Ok(root);
         }
-        let local = from_engine(images, None, reference, self.instance, watch).await;
+        let local = from_engine(images, None, reference, &self.instance, watch).await;
         match local {
             Ok(Some(root)) => return Ok(root),
             Ok(None) => {}

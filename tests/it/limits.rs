@@ -14,6 +14,8 @@ pub(crate) fn register(suite: &mut Suite) {
         "limits",
         tests![
             the_reported_mechanism_holds_memory,
+            memory_counts_for_all_processes_together,
+            memory_that_processes_share_counts_once,
             the_reported_mechanism_holds_processes,
             the_least_memory_still_starts_an_interpreter,
             many_small_sessions_do_not_count_against_each_other,
@@ -56,7 +58,7 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
             assert_eq!(outcome.exit(), Some(137), "{outcome}");
             assert_eq!(bridge.run("'x' in globals()").noting("is new").ok(), "False");
         }
-        "rlimit" => {
+        "watch" => {
             let code = "import resource; resource.getrlimit(resource.RLIMIT_DATA)";
             assert_eq!(bridge.run(code).ok(), format!("({MEMORY}, {MEMORY})"));
             let code = "resource.getrlimit(resource.RLIMIT_AS)[1] in range(1, 5 * 128 << 20)";
@@ -69,6 +71,53 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
     }
     // What is allowed is there.
     assert_eq!(bridge.run("z = bytearray(b'x' * (48 << 20)); len(z)").ok(), (48 << 20).to_string());
+    bridge.close();
+}
+
+/// Each child has less than it may, all of them have more.
+const CHILDREN: &str = "import os, signal, time
+def children(count, megabytes):
+    ready, told = os.pipe()
+    pids = []
+    for _ in range(count):
+        pid = os.fork()
+        if not pid:
+            own = bytearray(b'x') * (megabytes << 20)
+            os.write(told, b'.')
+            time.sleep(1000)
+        pids.append(pid)
+    return pids, ready
+def end(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)";
+
+fn memory_counts_for_all_processes_together(env: &TestEnv) {
+    let mechanism = held(env, "memory");
+    let bridge = limited(env).start();
+    let _ = bridge.run(CHILDREN).expect("success");
+    let code = "pids, _ = children(6, 40)\npid, status = os.wait()\npids.remove(pid)\nend(pids)\nos.WTERMSIG(status)";
+    let outcome = bridge.run(code).expect("success");
+    if mechanism == "watch" {
+        let _ = outcome.noting("out of memory: the largest process of the sandbox was killed");
+        // The code's own process is the largest.
+        let code = "children(3, 20)\nown = bytearray(b'x') * (90 << 20)\nos.wait()";
+        let outcome = bridge.run(code).expect("error").because("128 MiB").noting("has ended");
+        assert_eq!(outcome.exit(), Some(137), "{outcome}");
+        assert_eq!(bridge.run("'own' in globals()").noting("is new").ok(), "False");
+    } else {
+        assert_eq!(outcome.ok(), "9");
+    }
+    bridge.close();
+}
+
+fn memory_that_processes_share_counts_once(env: &TestEnv) {
+    let bridge = limited(env).start();
+    let _ = bridge.run(CHILDREN).expect("success");
+    // Resident in all of them, and more than they may have if it were their own.
+    let code = "own = bytearray(b'x') * (60 << 20)\npids, ready = children(5, 1)\nfor _ in pids:\n    os.read(ready, 1)\n\
+                for _ in range(20):\n    time.sleep(0.1)\n    assert os.waitpid(-1, os.WNOHANG) == (0, 0)\nend(pids)\nlen(own)";
+    assert_eq!(bridge.run(code).ok(), (60 << 20).to_string());
     bridge.close();
 }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::process::Child;
 
 use crate::driver::{
-    CgroupMode, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
+    CgroupMode, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
 };
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::oci;
@@ -24,6 +24,7 @@ use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
+use crate::sandbox::End;
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};
@@ -161,6 +162,7 @@ impl CliDriver {
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
+            memory: spec.limits.memory,
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
     }
@@ -229,7 +231,8 @@ impl CliDriver {
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {
         match (self.id.cgroups, spec.limits.cpus) {
             (CgroupMode::Unmanaged, cpus) => HeldLimits {
-                memory: Mechanism::Rlimit,
+                // The processes of an engine elsewhere are not to be seen.
+                memory: if self.id.remote { Mechanism::Rlimit } else { Mechanism::Watch },
                 pids: Mechanism::Rlimit,
                 cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
             },
@@ -362,6 +365,13 @@ impl CliDriver {
         let filter = format!("name=^{name}$");
         let done = self.run(["ps", "--all", "--quiet", "--filter", &filter]).await?.success()?;
         Ok(done.stdout.trim_ascii().is_empty())
+    }
+
+    /// The number that a sandbox's first process has on this machine.
+    pub(crate) async fn first_process(&self, name: &SandboxName) -> Option<u32> {
+        let words = ["container", "inspect", "--format", "{{.State.Pid}}", name.as_str()];
+        let done = self.run(words).await.ok()?.success().ok()?;
+        String::from_utf8_lossy(&done.stdout).trim().parse().ok().filter(|&pid| pid > 0)
     }
 
     pub(crate) async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {

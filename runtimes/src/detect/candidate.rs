@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Choice, Probe, RootProvider};
 use crate::address::Target;
 use crate::cli::{CliDriver, EngineInfo};
-use crate::driver::{AnyDriver, CgroupMode, End, LaunchError, PlanError, RuntimeId, RuntimeKind};
+use crate::driver::{AnyDriver, CgroupMode, LaunchError, PlanError, RuntimeId, RuntimeKind};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::machine::Machines;
 use crate::refusal::Refusal;
+use crate::sandbox::End;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
 

@@ -1,23 +1,31 @@
 //! Several engines that share the sandboxes: each new one goes to the least loaded that answers.
 //!
-//! Who fails is set aside for a while, longer each time, and tried again then, or at once when nobody else is left.
+//! Who fails is set aside for a while, longer each time, and tried again then, or at once when nobody else is left. Where
+//! another one works, nobody waits for that.
 
-use std::sync::{Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::candidate::{Candidate, Trial, ask_engine};
-use super::{Choice, NothingWorks, RootProvider};
+use super::{Choice, NothingWorks, Probe, RootProvider};
 use crate::address::Target;
 use crate::cli::EngineInfo;
 use crate::driver::{AnyDriver, RuntimeId};
+use crate::machine::Machines;
 use crate::refusal::Refusal;
 use crate::spec::RootFs;
+use crate::state::Instance;
 
 /// An engine among others does not get longer to say how it is.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// How long an engine that was never tried is waited for while another one works: longer than all that are asked.
+const PATIENCE: Duration = Duration::from_secs(6);
 /// What an engine said of its load is believed this long.
 const FRESH: Duration = Duration::from_millis(200);
 /// How long an engine that failed is left alone, at first and at most.
@@ -26,8 +34,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(super) struct Fleet {
-    places: Vec<Place>,
-    roots: Vec<RootFs>,
+    places: Vec<Arc<Place>>,
+    roots: Arc<[RootFs]>,
+    machines: Arc<Machines>,
+    /// Those that find out how an engine is; each is driven to its end, so that what it started is ended.
+    looks: TaskTracker,
 }
 
 /// One engine.
@@ -73,29 +84,94 @@ impl Load {
 }
 
 impl Fleet {
-    pub(super) fn new(targets: &[Target], roots: &[RootFs]) -> Self {
-        let place = |target: &Target| Place {
-            target: target.clone(),
-            asking: Mutex::default(),
-            state: StdMutex::default(),
+    pub(super) fn new(targets: &[Target], roots: &[RootFs], machines: &Arc<Machines>) -> Self {
+        let place = |target: &Target| {
+            Arc::new(Place { target: target.clone(), asking: Mutex::default(), state: StdMutex::default() })
         };
-        Self { places: targets.iter().map(place).collect(), roots: roots.to_vec() }
+        Self {
+            places: targets.iter().map(place).collect(),
+            roots: roots.into(),
+            machines: Arc::clone(machines),
+            looks: TaskTracker::new(),
+        }
     }
 
     /// The engine for one more sandbox.
-    pub(super) async fn choose<P: RootProvider>(&self, trial: &Trial<'_, P>) -> Result<Choice, NothingWorks> {
-        let due: Vec<&Place> = self.places.iter().filter(|place| place.is_due()).collect();
-        let asked = if due.is_empty() { self.places.iter().collect() } else { due };
-        join_all(asked.into_iter().map(|place| place.look(&self.roots, trial))).await;
+    pub(super) async fn choose<P: RootProvider + Clone + 'static>(
+        &self,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+        stop: &CancellationToken,
+    ) -> Result<Choice, NothingWorks> {
+        let look = Look {
+            machines: Arc::clone(&self.machines),
+            roots: Arc::clone(&self.roots),
+            probe: probe.clone(),
+            provider: provider.clone(),
+            instance: Arc::clone(instance),
+            stop: stop.clone(),
+        };
+        let (due, later): (Vec<_>, Vec<_>) = self.places.iter().partition(|place| place.is_due());
+        self.look_at(due, &look).await;
         if let Some(choice) = self.least_loaded() {
             return Ok(choice);
         }
-        if trial.stop.is_cancelled() {
+        if !stop.is_cancelled() {
+            // The others may be back by now.
+            self.look_at(later, &look).await;
+        }
+        if stop.is_cancelled() {
             return Err(NothingWorks { tried: Vec::new() });
         }
-        // The others may be back by now.
-        join_all(self.places.iter().map(|place| place.look(&self.roots, trial))).await;
         self.least_loaded().ok_or_else(|| NothingWorks { tried: self.refusals() })
+    }
+
+    /// Finds out how these are, and returns when that is known of all, or of enough to go on with.
+    async fn look_at<P: RootProvider + Clone + 'static>(&self, places: Vec<&Arc<Place>>, look: &Look<P>) {
+        let (back, awaited): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| place.is_aside());
+        let begin = |place: &Arc<Place>| {
+            let (place, look) = (Arc::clone(place), look.clone());
+            self.looks.spawn(async move { place.look(&look).await })
+        };
+        let mut awaited: FuturesUnordered<_> = awaited.into_iter().map(begin).collect();
+        let mut back: FuturesUnordered<_> = back.into_iter().map(begin).collect();
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::pin!(patience);
+        let mut patient = true;
+        loop {
+            let all = awaited.is_empty() && back.is_empty();
+            let enough = awaited.is_empty() || !patient;
+            if all || (enough && self.somebody_works()) {
+                return;
+            }
+            tokio::select! {
+                Some(_) = awaited.next() => {}
+                Some(_) = back.next() => {}
+                () = &mut patience, if patient => patient = false,
+            }
+        }
+    }
+
+    fn somebody_works(&self) -> bool {
+        self.places.iter().any(|place| place.lock().choice.is_some())
+    }
+
+    /// Why a sandbox that takes long to start on this engine is not waited for any longer; never ends while there is no
+    /// reason.
+    pub(super) async fn stalls(&self, choice: &Choice) -> Refusal {
+        loop {
+            tokio::time::sleep(ASK_LIMIT).await;
+            if let Err(refusal) = load_of(&choice.runtime).await {
+                return refusal;
+            }
+        }
+    }
+
+    /// Waits for everybody who finds out how an engine is.
+    pub(super) async fn close(&self) {
+        self.looks.close();
+        self.looks.wait().await;
     }
 
     /// An engine did not start what it was chosen for; whether another one may.
@@ -104,12 +180,12 @@ impl Fleet {
         for place in self.places.iter().filter(|place| place.target == target) {
             place.set_aside(choice.asked.clone(), refusal.clone());
         }
-        self.places.iter().any(|place| place.lock().choice.is_some())
+        self.somebody_works()
     }
 
     fn least_loaded(&self) -> Option<Choice> {
         // Looked at and counted in one go: who chooses next sees what was sent.
-        let mut states: Vec<_> = self.places.iter().map(Place::lock).collect();
+        let mut states: Vec<_> = self.places.iter().map(|place| place.lock()).collect();
         let working = states.iter_mut().filter(|state| state.choice.is_some());
         // The wanted image goes before a free processor.
         let key = |state: &State| (state.choice.as_ref().is_some_and(|it| it.fallback), state.load.density());
@@ -120,13 +196,24 @@ impl Fleet {
     }
 
     fn refusals(&self) -> Vec<(Target, RootFs, Refusal)> {
-        let aside = |place: &Place| {
+        let aside = |place: &Arc<Place>| {
             let state = place.lock();
             let Aside { refusal, root, .. } = state.aside.as_ref()?;
             Some((place.target.clone(), root.clone(), refusal.clone()))
         };
         self.places.iter().filter_map(aside).collect()
     }
+}
+
+/// What is needed to find out how an engine is.
+#[derive(Clone)]
+struct Look<P> {
+    machines: Arc<Machines>,
+    roots: Arc<[RootFs]>,
+    probe: Probe,
+    provider: P,
+    instance: Arc<Instance>,
+    stop: CancellationToken,
 }
 
 impl Place {
@@ -136,6 +223,10 @@ impl Place {
 
     fn is_due(&self) -> bool {
         self.lock().aside.as_ref().is_none_or(|aside| aside.until <= Instant::now())
+    }
+
+    fn is_aside(&self) -> bool {
+        self.lock().aside.is_some()
     }
 
     fn is_fresh(&self) -> bool {
@@ -156,15 +247,16 @@ impl Place {
     }
 
     /// Finds out how the engine is: by a question when it has run a sandbox before, else by one.
-    async fn look<P: RootProvider>(&self, roots: &[RootFs], trial: &Trial<'_, P>) {
+    async fn look<P: RootProvider>(&self, look: &Look<P>) {
         let _asking = self.asking.lock().await;
         if self.is_fresh() {
             return;
         }
+        let _in_use = look.machines.use_engines().await;
         let known = self.lock().choice.clone();
         match known {
             Some(choice) => self.ask(&choice).await,
-            None => self.try_out(roots, trial).await,
+            None => self.try_out(look).await,
         }
     }
 
@@ -179,11 +271,13 @@ impl Place {
         }
     }
 
-    async fn try_out<P: RootProvider>(&self, roots: &[RootFs], trial: &Trial<'_, P>) {
+    async fn try_out<P: RootProvider>(&self, look: &Look<P>) {
+        let Look { machines, roots, probe, provider, instance, stop } = look;
+        let trial = Trial { machines, probe, provider, instance, stop };
         let mut candidate = Candidate::in_path(self.target.clone());
         let mut first = None;
         for (rank, root) in roots.iter().enumerate() {
-            match candidate.probe(root, trial).await {
+            match candidate.probe(root, &trial).await {
                 Ok(choice) => {
                     let was_aside = self.lock().aside.is_some();
                     let again = if was_aside { "is back" } else { "takes sandboxes" };
@@ -203,7 +297,7 @@ impl Place {
             }
         }
         if let Some((root, refusal)) = first
-            && !trial.stop.is_cancelled()
+            && !stop.is_cancelled()
         {
             self.set_aside(root, refusal);
         }
@@ -244,7 +338,8 @@ mod tests {
 
     fn fleet(loads: &[(&str, u32, u32)]) -> Fleet {
         let targets: Vec<Target> = loads.iter().map(|(name, ..)| choice(name).runtime.target()).collect();
-        let fleet = Fleet::new(&targets, &[]);
+        let machines = Arc::new(Machines::new(crate::machine::MachinePolicy::default(), None));
+        let fleet = Fleet::new(&targets, &[], &machines);
         for (place, (name, running, cpus)) in fleet.places.iter().zip(loads) {
             let mut state = place.lock();
             state.choice = Some(choice(name));

@@ -184,7 +184,7 @@ pub struct Detector {
     cache: Cache,
     state: Mutex<State>,
     fleet: Option<Fleet>,
-    machines: Machines,
+    machines: Arc<Machines>,
 }
 
 #[derive(Debug, Default)]
@@ -229,10 +229,10 @@ impl Detector {
         cache_dir: Option<PathBuf>,
     ) -> Self {
         let key = serde_json::to_string(&(&choice, &roots, &machines.share)).unwrap_or_default();
-        let machines = Machines::new(machines, cache_dir.clone());
+        let machines = Arc::new(Machines::new(machines, cache_dir.clone()));
         let cache = Cache::new(cache_dir, key);
         let fleet = match &choice {
-            RuntimeChoice::Several(targets) => Some(Fleet::new(targets, &roots)),
+            RuntimeChoice::Several(targets) => Some(Fleet::new(targets, &roots, &machines)),
             _ => None,
         };
         Self { choice, roots, cache, state: Mutex::default(), fleet, machines }
@@ -241,18 +241,17 @@ impl Detector {
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
     ///
     /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
-    pub async fn choose<P: RootProvider>(
+    pub async fn choose<P: RootProvider + Clone + 'static>(
         &self,
         probe: &Probe,
         provider: &P,
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
-        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         if let Some(fleet) = &self.fleet {
-            let _in_use = self.machines.use_engines().await;
-            return fleet.choose(&trial).await;
+            return fleet.choose(probe, provider, instance, stop).await;
         }
+        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         let mut state = self.state.lock().await;
         if let Some(choice) = &state.chosen {
             self.machines.about_to_use(&choice.runtime).await;
@@ -319,6 +318,22 @@ impl Detector {
             state.set_aside.clear();
         }
         another
+    }
+
+    /// Why a launch of this choice that takes long is not worth waiting for: its engine is one of several and does not
+    /// answer. Never ends otherwise.
+    pub async fn stalls(&self, choice: &Choice) -> Refusal {
+        match &self.fleet {
+            Some(fleet) => fleet.stalls(choice).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for what goes on behind choices that were made. It ends soon once the tokens of those are cancelled.
+    pub async fn close(&self) {
+        if let Some(fleet) = &self.fleet {
+            fleet.close().await;
+        }
     }
 
     /// What failed to launch lately although its probe had run, for diagnosis.

@@ -6,20 +6,20 @@ mod bundle;
 mod cgroup;
 mod idmap;
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 
 use crate::driver::{
-    CgroupMode, End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
+    CgroupMode, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
 };
 use crate::exec::{self, CommandLine};
+use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
+use crate::sandbox::End;
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
 
@@ -119,6 +119,7 @@ impl OciDriver {
             image: None,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
+            memory: spec.limits.memory,
             own_limits,
         })
     }
@@ -126,11 +127,12 @@ impl OciDriver {
     fn held(&self, spec: &SandboxSpec) -> HeldLimits {
         let grouped = self.id.cgroups != CgroupMode::Unmanaged;
         let mechanism = if grouped { Mechanism::Cgroup } else { Mechanism::Rlimit };
+        let memory = if grouped { Mechanism::Cgroup } else { Mechanism::Watch };
         let cpus = match (grouped, spec.limits.cpus) {
             (false, Some(_)) => Mechanism::Nothing,
             _ => Mechanism::Cgroup,
         };
-        HeldLimits { memory: mechanism, pids: mechanism, cpus }
+        HeldLimits { memory, pids: mechanism, cpus }
     }
 
     pub(crate) async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
@@ -159,7 +161,7 @@ impl OciDriver {
     }
 
     /// The first process of a container that still has one.
-    async fn first_process(&self, root: &Path, name: &SandboxName) -> Option<OwnedFd> {
+    async fn first_process(&self, root: &Path, name: &SandboxName) -> Option<Process> {
         #[derive(serde::Deserialize)]
         struct State {
             pid: i32,
@@ -167,7 +169,7 @@ impl OciDriver {
         let command = self.runtime(root).args(["state", name.as_str()]);
         let done = exec::run(command, DELETE_LIMIT).await.ok()?.success().ok()?;
         let State { pid } = serde_json::from_slice(&done.stdout).ok()?;
-        pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+        Process::now(Pid::from_raw(pid)?)
     }
 
     /// What is left of a sandbox: its state folder, or a control group.
@@ -193,12 +195,8 @@ impl OciDriver {
 }
 
 /// Waits for the end of a process that was killed; false when it does not come.
-async fn has_ended(process: OwnedFd) -> bool {
-    let waited = tokio::task::spawn_blocking(move || {
-        let limit = Timespec { tv_sec: DELETE_LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
-        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit))
-    });
-    matches!(waited.await, Ok(Ok(1)))
+async fn has_ended(process: Process) -> bool {
+    tokio::task::spawn_blocking(move || process.ends_within(DELETE_LIMIT)).await.unwrap_or(false)
 }
 
 /// Understands why crun or runc did not start a container. The messages, as captured:

@@ -1,7 +1,7 @@
 //! `codebridge image build`: an image out of packages, without any builder.
 //!
 //! `apt` asks the distribution's mirror and downloads, `wheels` has pip bring the Python packages, `compile` has the
-//! image's own Python compile what it will import, `error` says why not; this file puts one after the other. What the
+//! image's own Python compile what it will import, `folder` is where all of it lies, `error` says why not; this file puts one after the other. What the
 //! layers are put together from, and packed into, is the image crate's.
 //!
 //! No root is needed and no package's own script runs: packages are unpacked, nothing more.
@@ -9,6 +9,7 @@
 mod apt;
 mod compile;
 mod error;
+mod folder;
 mod wheels;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub use error::BuildError;
 
 use super::bytes_text;
 use apt::Apt;
+use folder::Folder;
 
 /// Anything may take long on a slow line; apt and pip give up by themselves when nothing comes any more.
 const LIMIT: Duration = Duration::from_secs(4 * 3600);
@@ -81,8 +83,7 @@ pub async fn build(
     // Beside the target: there is room for it, and it can be renamed.
     let beside = order.target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
-    let folder = tempfile::Builder::new().prefix(".codebridge-build-").tempdir_in(beside);
-    let folder = folder.map_err(BuildError::io("make a folder in", beside))?;
+    let folder = Folder::new_in(beside).map_err(BuildError::io("make a folder in", beside))?;
     let work = Work { order, folder: folder.path().to_path_buf(), stop, listener };
     let built = work.build(only_plan).await;
     let closed = folder.close().map_err(BuildError::io("clean up in", beside));

@@ -99,6 +99,10 @@ impl<'a> PodmanService<'a> {
         running.signal(if hangs { Signal::STOP } else { Signal::CONT });
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it does not run").pid()
+    }
+
     /// The containers that it has, whether or not it runs.
     pub(crate) fn containers(&self) -> Vec<String> {
         let mut command = self.podman();

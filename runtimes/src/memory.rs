@@ -1,0 +1,247 @@
+//! The memory of a sandbox's processes together, where no control group counts it: watched from outside.
+//!
+//! An rlimit holds each process by itself, and a sandbox may have many. So what they have is added up again and again, and
+//! when it is more than the limit, the largest of them is killed, as the kernel would do with a control group's. Between two
+//! looks they can grow beyond it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, spawn_blocking};
+
+use crate::process::Process;
+
+/// Between two looks while code runs. A machine with so many processes that a look takes long is looked at less often.
+const QUICK: Duration = Duration::from_millis(50);
+const SHARE_OF_TIME: u32 = 25;
+/// Between two looks while nothing is asked of the sandbox, at first, and at most when nothing grows.
+const SLOW: Duration = Duration::from_secs(1);
+const SLOWEST: Duration = Duration::from_secs(8);
+/// What counts as growth, in bytes.
+const GROWTH: u64 = 1 << 20;
+
+/// Watches one sandbox as long as it is not dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryWatch {
+    task: AbortHandle,
+    busy: watch::Sender<bool>,
+    kills: Arc<AtomicU32>,
+}
+
+impl MemoryWatch {
+    /// Watches the descendants of a process, which `find` gives once, when code runs for the first time; that one itself
+    /// does not count. `limit` in bytes.
+    pub(crate) fn start(limit: u64, find: impl Future<Output = Option<u32>> + Send + 'static) -> Self {
+        let (busy, is_busy) = watch::channel(false);
+        let kills = Arc::new(AtomicU32::new(0));
+        let watching = watch_descendants(find, limit, is_busy, Arc::clone(&kills));
+        Self { task: tokio::spawn(watching).abort_handle(), busy, kills }
+    }
+
+    /// Whether code runs in the sandbox.
+    pub(crate) fn set_busy(&self, busy: bool) {
+        self.busy.send_if_modified(|is| std::mem::replace(is, busy) != busy);
+    }
+
+    /// How many processes were killed so far.
+    pub(crate) fn kills(&self) -> u32 {
+        self.kills.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn watch_descendants(
+    find: impl Future<Output = Option<u32>>,
+    limit: u64,
+    mut busy: watch::Receiver<bool>,
+    kills: Arc<AtomicU32>,
+) {
+    if busy.wait_for(|busy| *busy).await.is_err() {
+        return;
+    }
+    let Some(root) = find.await else {
+        tracing::warn!(
+            "the processes of a sandbox are not to be found: its memory counts for each of them alone"
+        );
+        return;
+    };
+    let (mut slow, mut most) = (SLOW, 0);
+    loop {
+        let began = Instant::now();
+        let kills = Arc::clone(&kills);
+        let Ok(Ok(used)) = spawn_blocking(move || look(root, limit, &kills)).await else { return };
+        slow = if used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
+        most = used;
+        let quick = QUICK.max(began.elapsed() * SHARE_OF_TIME);
+        loop {
+            let pause = if *busy.borrow_and_update() { quick } else { quick.max(slow) };
+            tokio::select! {
+                () = tokio::time::sleep_until((began + pause).into()) => break,
+                changed = busy.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds up what the descendants have, in bytes, and kills the largest when that is too much.
+fn look(root: u32, limit: u64, kills: &AtomicU32) -> io::Result<u64> {
+    let processes = descendants(root)?;
+    // Pages that several have count for each of them here: more than it can be, and quick to know.
+    let resident = processes.iter().map(|process| process.resident).sum();
+    if resident <= limit {
+        return Ok(resident);
+    }
+    let shares: Vec<(u64, &Usage)> =
+        processes.iter().filter_map(|process| Some((share_of(process.pid)?, process))).collect();
+    let used: u64 = shares.iter().map(|(share, _)| share).sum();
+    if let (true, Some((share, largest))) = (used > limit, shares.iter().max_by_key(|(share, _)| *share))
+        && largest.kill(kills)
+    {
+        let pid = largest.pid;
+        tracing::info!(
+            pid,
+            share,
+            used,
+            limit,
+            "killed the largest process of a sandbox that needs more memory than it may"
+        );
+    }
+    Ok(used)
+}
+
+/// A process as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Usage {
+    pid: u32,
+    parent: u32,
+    /// In ticks since boot: with the number, it is of this process only.
+    started: u64,
+    /// Bytes.
+    resident: u64,
+}
+
+impl Usage {
+    fn read(pid: u32) -> Option<Self> {
+        Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// `/proc/PID/stat`: <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>. The second field, the command in
+    /// parentheses, may hold anything.
+    fn parse(pid: u32, stat: &[u8]) -> Option<Self> {
+        let after_command = stat.iter().rposition(|&byte| byte == b')')? + 1;
+        let text = str::from_utf8(&stat[after_command..]).ok()?;
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Self {
+            pid,
+            parent: field(4)?.try_into().ok()?,
+            started: field(22)?,
+            resident: field(24)?.saturating_mul(rustix::param::page_size() as u64),
+        })
+    }
+
+    fn kill(&self, kills: &AtomicU32) -> bool {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
+        let Some(process) = Process::now(pid) else { return false };
+        // Asked again, now that the number cannot change hands unnoticed.
+        if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
+            return false;
+        }
+        // Counted before: whoever hears of the end finds the reason.
+        kills.fetch_add(1, Ordering::Release);
+        let killed = process.kill();
+        if let Err(error) = &killed {
+            kills.fetch_sub(1, Ordering::Release);
+            tracing::warn!(pid = self.pid, %error, "a sandbox has more memory than it may, and cannot be stopped");
+        }
+        killed.is_ok()
+    }
+}
+
+/// The process that a process was started by, or given to.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    Some(Usage::read(pid)?.parent)
+}
+
+fn descendants(root: u32) -> io::Result<Vec<Usage>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(below(root, pids.filter_map(Usage::read)))
+}
+
+fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
+    let mut children: HashMap<u32, Vec<Usage>> = HashMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut found = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        let of_it = children.remove(&parent).unwrap_or_default();
+        parents.extend(of_it.iter().map(|child| child.pid));
+        found.extend(of_it);
+    }
+    found
+}
+
+/// What a process has of the memory in bytes, swap included; pages that it has in common with others count in part. None for
+/// one that has ended, or that does not let us look: <https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html>.
+fn share_of(pid: u32) -> Option<u64> {
+    parse_share(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+}
+
+fn parse_share(text: &str) -> Option<u64> {
+    let kilobytes = |name: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some((kilobytes("Pss")? + kilobytes("SwapPss").unwrap_or(0)) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name() {
+        let stat =
+            b"7 (a) R) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9999 25 18446744073709551615 1 1";
+        let process = Usage::parse(7, stat).unwrap();
+        let page = rustix::param::page_size() as u64;
+        assert_eq!(process, Usage { pid: 7, parent: 3, started: 4711, resident: 25 * page });
+        assert_eq!(Usage::parse(7, b"7 (a) S 3"), None);
+        assert!(Usage::read(std::process::id()).is_some_and(|it| it.resident > 0));
+    }
+
+    #[test]
+    fn only_descendants_count() {
+        let process = |pid, parent| Usage { pid, parent, started: 0, resident: 0 };
+        let all = [process(2, 1), process(3, 2), process(4, 3), process(5, 1), process(6, 4), process(7, 5)];
+        let mut found: Vec<u32> = below(2, all.into_iter()).iter().map(|it| it.pid).collect();
+        found.sort_unstable();
+        assert_eq!(found, [3, 4, 6]);
+    }
+
+    #[test]
+    fn shared_pages_count_in_part() {
+        let text = "55-7f ---p 0 00:00 0  [rollup]\nRss:  2000 kB\nPss:   181 kB\nPss_Anon:  9 kB\nSwapPss:   3 kB\n";
+        assert_eq!(parse_share(text), Some(184 << 10));
+        assert_eq!(parse_share(""), None);
+        assert!(share_of(std::process::id()).is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

@@ -1,0 +1,223 @@
+//! A launched sandbox: its pipes, its runtime's last words, its end.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
+
+use crate::driver::{AnyDriver, HeldLimits, Mechanism, Plan, ReclaimError};
+use crate::exec;
+use crate::memory::MemoryWatch;
+use crate::rlimits::OwnLimits;
+use crate::spec::SandboxName;
+use crate::state::Instance;
+
+/// A kill has to be complete within this time.
+pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
+/// How long a sandbox whose input has closed may take to leave by itself.
+const LEAVE_LIMIT: Duration = Duration::from_millis(300);
+/// Pauses between tries to remove what could not be removed: about a quarter of an hour together.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Bytes of a runtime's own messages that are kept.
+const MESSAGES_LIMIT: usize = 8 << 10;
+
+/// How a sandbox's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With an exit status; runtimes report a signal as 128 + its number.
+    Exited(i32),
+    /// The runtime's own process was ended by a signal.
+    Signalled(i32),
+}
+
+/// The runtime's own messages: the last bytes of its standard error.
+#[derive(Debug, Clone, Default)]
+struct Messages(Arc<Mutex<Vec<u8>>>);
+
+impl Messages {
+    async fn collect(self, mut stream: impl AsyncRead + Unpin) {
+        let mut chunk = vec![0; 4 << 10];
+        while let Ok(count @ 1..) = stream.read(&mut chunk).await {
+            let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            kept.extend_from_slice(&chunk[..count]);
+            if let Some(surplus) = kept.len().checked_sub(MESSAGES_LIMIT) {
+                kept.drain(..surplus);
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        exec::printable(String::from_utf8_lossy(&kept).trim())
+    }
+}
+
+/// A launched sandbox. Dropping it leaves it running: call [`Sandbox::end`].
+#[derive(Debug)]
+pub struct Sandbox {
+    name: SandboxName,
+    held: HeldLimits,
+    own_limits: OwnLimits,
+    driver: Arc<AnyDriver>,
+    instance: Arc<Instance>,
+    child: Child,
+    messages: Messages,
+    collector: Option<JoinHandle<()>>,
+    memory: Option<MemoryWatch>,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+}
+
+impl Sandbox {
+    /// The sandbox that this process of a runtime starts.
+    pub(crate) fn around(
+        mut child: Child,
+        plan: &Plan,
+        driver: Arc<AnyDriver>,
+        instance: Arc<Instance>,
+    ) -> Self {
+        let messages = Messages::default();
+        let memory = (plan.held.memory == Mechanism::Watch).then(|| {
+            let (driver, name, own) = (Arc::clone(&driver), plan.name.clone(), child.id());
+            MemoryWatch::start(plan.memory, async move { driver.parent_of_first(&name, own).await })
+        });
+        let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
+        Self {
+            name: plan.name.clone(),
+            held: plan.held,
+            own_limits: plan.own_limits,
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            driver,
+            instance,
+            child,
+            messages,
+            collector,
+            memory,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &SandboxName {
+        &self.name
+    }
+
+    /// Who keeps which limit.
+    pub fn held(&self) -> HeldLimits {
+        self.held
+    }
+
+    /// Limits that its program has to put on itself before it runs foreign code.
+    pub fn own_limits(&self) -> OwnLimits {
+        self.own_limits
+    }
+
+    /// Tells whether code runs in it: then its memory is looked at more often, where nothing else keeps it.
+    pub fn set_busy(&self, busy: bool) {
+        if let Some(watch) = &self.memory {
+            watch.set_busy(busy);
+        }
+    }
+
+    /// How many of its processes were killed because together they had more memory than they may; only where no control
+    /// group does that.
+    pub fn killed_for_memory(&self) -> u32 {
+        self.memory.as_ref().map_or(0, MemoryWatch::kills)
+    }
+
+    /// The driver that runs it.
+    pub fn driver(&self) -> &Arc<AnyDriver> {
+        &self.driver
+    }
+
+    /// The write end of its standard input; once.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.stdin.take()
+    }
+
+    /// The read end of its standard output; once.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.stdout.take()
+    }
+
+    /// What the runtime has complained about so far, and which engine it was when one was named.
+    pub fn messages(&self) -> String {
+        let text = self.messages.text();
+        match self.driver.id().place() {
+            Some(place) => format!("{text} ({place})").trim_start().to_string(),
+            None => text,
+        }
+    }
+
+    /// Waits until the runtime's process has ended.
+    pub async fn wait(&mut self) -> io::Result<End> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.wait().await?;
+        if let Some(collector) = self.collector.take() {
+            // Its last words may still be in the pipe; a helper that holds the pipe open is not waited for.
+            let _ = tokio::time::timeout(Duration::from_millis(500), collector).await;
+        }
+        Ok(match (status.code(), status.signal()) {
+            (Some(code), _) => End::Exited(code),
+            (None, signal) => End::Signalled(signal.unwrap_or(0)),
+        })
+    }
+
+    /// Ends the sandbox: its input closes and it may leave by itself for a moment, then it is killed by name, removed, the
+    /// runtime's process reaped, and all of it verified. Also right after it ended by itself.
+    pub async fn end(mut self) -> Result<(), ReclaimError> {
+        drop(self.stdin.take());
+        drop(self.stdout.take());
+        let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
+        let gone = left && self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
+        let result = if gone { Ok(()) } else { self.kill().await };
+        match &result {
+            Ok(()) => self.instance.forget(&self.name),
+            // An engine that is out of reach for a while comes back with what ran in it.
+            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name))),
+        }
+        result
+    }
+
+    /// The same for a sandbox whose engine does not answer: nobody waits for it.
+    pub fn end_later(self) {
+        tokio::spawn(async move {
+            if let Err(error) = self.end().await {
+                tracing::warn!(%error, "a sandbox is left behind for now");
+            }
+        });
+    }
+
+    async fn kill(&mut self) -> Result<(), ReclaimError> {
+        let group = exec::group_of(&self.child);
+        let result = self.driver.reclaim(&self.name, &self.instance).await;
+        let left = tokio::time::timeout(KILL_LIMIT / 2, self.child.wait()).await.is_ok();
+        if left && result.is_ok() {
+            return Ok(());
+        }
+        exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
+        // The runtime may have been about to create what the first removal did not find yet.
+        self.driver.reclaim(&self.name, &self.instance).await
+    }
+}
+
+/// Tries again to remove a sandbox, less and less often, and leaves it to a sweep in the end.
+async fn reclaim_later(driver: Arc<AnyDriver>, instance: Arc<Instance>, name: SandboxName) {
+    let mut pause = FIRST_PAUSE;
+    while pause < LONGEST_PAUSE {
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+        match driver.reclaim(&name, &instance).await {
+            Ok(()) => {
+                instance.forget(&name);
+                tracing::info!(sandbox = %name, "removed what had been left behind");
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "still left behind"),
+        }
+    }
+}
