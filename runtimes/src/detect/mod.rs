@@ -249,7 +249,9 @@ impl Detector {
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         if let Some(fleet) = &self.fleet {
-            return fleet.choose(probe, provider, instance, stop).await;
+            let choice = fleet.choose(probe, provider, instance, stop).await?;
+            self.machines.about_to_use(&choice.runtime).await;
+            return Ok(choice);
         }
         let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         let mut state = self.state.lock().await;
