@@ -138,6 +138,7 @@ pub fn start_time(pid: u32) -> Option<u64> {
 }
 
 /// Field 22 of `/proc/PID/stat`; the second field, the command in parentheses, may hold anything. A zombie counts as gone.
+#[cfg(any(target_os = "linux", test))]
 fn parse_start_time(stat: &[u8]) -> Option<u64> {
     let after_command = stat.iter().rposition(|&b| b == b')')? + 1;
     let text = str::from_utf8(&stat[after_command..]).ok()?;

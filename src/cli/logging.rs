@@ -5,7 +5,9 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::settings::{Expected, SettingError, Settings};
 
@@ -23,14 +25,21 @@ pub(super) fn start(settings: &Settings, is_quiet: bool) -> Result<(), SettingEr
         value: settings.log_level.value.clone(),
         expected: Expected::LogDirectives,
     })?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| Lossy)
         .with_ansi(io::stderr().is_terminal())
-        .finish();
+        .with_filter(filter_fn(|about| !repeats_messages(about.target())));
+    let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     // Somebody who was faster keeps the right to log.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())
+}
+
+/// Whether what speaks there repeats messages and headers as they are: they hold credentials, and what is wrong with them is
+/// said by our own code, without.
+fn repeats_messages(target: &str) -> bool {
+    let library = target.split("::").next().unwrap_or_default();
+    matches!(library, "rmcp" | "hyper" | "hyper_util" | "h2" | "reqwest" | "tower_http")
 }
 
 /// A level is meant for our own code; the libraries only speak up when something is wrong.

@@ -159,7 +159,11 @@ impl AsyncWrite for Output {
             Stream::File(file) => Pin::new(file).poll_write(cx, bytes),
             Stream::Ready(fd) => poll_write(fd, cx, |fd| Ok(rustix::io::write(fd, bytes)?)),
             Stream::Socket(fd) => {
+                // Elsewhere the standard library has seen to the signal, as it has for pipes.
+                #[cfg(target_os = "linux")]
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                #[cfg(not(target_os = "linux"))]
+                let flags = SendFlags::DONTWAIT;
                 poll_write(fd, cx, |fd| Ok(rustix::net::send(fd, bytes, flags)?))
             }
         }

@@ -21,8 +21,6 @@ use super::{OutputStream, Progress, Stream};
 
 /// The protocol version that this bridge speaks.
 const PROTOCOL: u32 = 1;
-/// Bytes of the pipe into the sandbox: more than the guest has.
-const INPUT_PIPE: usize = 512 << 10;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
 /// Bytes of questions that wait for an answer: as many as the longest one has, and some.
@@ -197,8 +195,7 @@ impl Interpreter {
         let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
             return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
         };
-        // The guest fits in at once, so that nobody has to be woken for the rest; it is as good without.
-        let _ = rustix::pipe::fcntl_setpipe_size(&stdin, INPUT_PIPE);
+        widen(&stdin);
         let (frames, outgoing) = mpsc::unbounded_channel();
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
@@ -382,6 +379,15 @@ impl Interpreter {
         let messages = self.sandbox.messages();
         RunEnd::Lost(Loss::Vanished(if messages.is_empty() { how } else { format!("{how}: {messages}") }))
     }
+}
+
+/// Makes room for the guest in the pipe into the sandbox, so that nobody has to be woken for the rest of it; it is as good
+/// without, and on Linux only.
+fn widen(input: &ChildStdin) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::pipe::fcntl_setpipe_size(input, 512 << 10);
+    #[cfg(not(target_os = "linux"))]
+    let _ = input;
 }
 
 /// What a run has brought so far.

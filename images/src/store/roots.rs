@@ -203,7 +203,12 @@ impl Drop for NewRoot {
 
 fn sync_around(path: &Path) -> io::Result<()> {
     let folder = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(rustix::fs::syncfs(folder)?)
+    #[cfg(target_os = "linux")]
+    rustix::fs::syncfs(folder)?;
+    // The whole file system can be asked for on Linux only.
+    #[cfg(not(target_os = "linux"))]
+    rustix::fs::fsync(folder)?;
+    Ok(())
 }
 
 /// A digest over the two upper levels of a root: what a careless removal or a package manager would change there.

@@ -53,6 +53,17 @@ pub(super) enum Missing {
     Tell,
 }
 
+/// How a folder is opened that is only a place for others.
+#[cfg(target_os = "linux")]
+const A_FOLDER: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const A_FOLDER: OFlags = OFlags::RDONLY;
+
+/// The kernels do not agree on how wide a mode is.
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode as rustix::fs::RawMode)
+}
+
 fn write_error(entry: &[u8]) -> impl Fn(Errno) -> UnpackError {
     move |errno| UnpackError::Write { entry: shown(entry), source: errno.into() }
 }
@@ -66,7 +77,7 @@ fn components(path: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
 impl Tree {
     /// The tree below this folder.
     pub(super) fn open(folder: &std::path::Path) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = A_FOLDER | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, folder, flags, Mode::empty())?;
         let keys = (RandomState::new(), RandomState::new());
         Ok(Self { root, open: Vec::new(), direct: true, keys, umask: umask() })
@@ -211,7 +222,7 @@ impl Tree {
 
     /// Opens a folder of the open folder; false when there is none of this name.
     fn step(&mut self, name: &[u8], path: &[u8]) -> Result<bool, UnpackError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = A_FOLDER | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(self.folder(), name, flags, Mode::empty()) {
             Ok(folder) => {
                 let key = self.key_of(self.folder_key(), name);
@@ -226,7 +237,7 @@ impl Tree {
     /// Makes an empty file in the open folder in place of whatever has its name.
     pub(super) fn make_file(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<File, UnpackError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = |tree: &Self| rustix::fs::openat(tree.folder(), name, flags, Mode::from_raw_mode(mode));
+        let make = |tree: &Self| rustix::fs::openat(tree.folder(), name, flags, permissions(mode));
         let file = match make(self) {
             Err(Errno::EXIST) => {
                 self.remove(name, path)?;
@@ -236,14 +247,14 @@ impl Tree {
         };
         let file = file.map_err(write_error(path))?;
         if mode & self.umask != 0 {
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(write_error(path))?;
+            rustix::fs::fchmod(&file, permissions(mode)).map_err(write_error(path))?;
         }
         Ok(file.into())
     }
 
     /// Makes a folder in the open folder, or gives the one that is there these permissions.
     pub(super) fn make_folder(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<(), UnpackError> {
-        let make = |tree: &Self| rustix::fs::mkdirat(tree.folder(), name, Mode::from_raw_mode(mode));
+        let make = |tree: &Self| rustix::fs::mkdirat(tree.folder(), name, permissions(mode));
         let mut there = false;
         match make(self) {
             Ok(()) => {}
@@ -256,7 +267,7 @@ impl Tree {
         }
         if there || mode & self.umask != 0 {
             let folder = self.open_folder(name).map_err(write_error(path))?;
-            rustix::fs::fchmod(folder, Mode::from_raw_mode(mode)).map_err(write_error(path))?;
+            rustix::fs::fchmod(folder, permissions(mode)).map_err(write_error(path))?;
         }
         Ok(())
     }

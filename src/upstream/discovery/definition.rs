@@ -81,7 +81,7 @@ fn public_url(url: &str) -> String {
 }
 
 /// A server that can be started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Definition {
     /// How to reach it.
     pub launch: Launch,
@@ -89,6 +89,14 @@ pub struct Definition {
     pub startup_timeout: Option<Duration>,
     /// How long one call may take, when the definition says so.
     pub call_timeout: Option<Duration>,
+    /// The variables and files that it refers to, with their values.
+    pub filled_in: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Definition").field("launch", &self.launch).finish_non_exhaustive()
+    }
 }
 
 /// Where a definition stands.

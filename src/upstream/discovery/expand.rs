@@ -1,5 +1,6 @@
 //! Variables in the values of a definition.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use super::definition::Skip;
@@ -13,6 +14,8 @@ pub(super) struct Scope<'a> {
     pub(super) cwd: &'a Path,
     /// Whether `{env:VAR}` and `{file:PATH}` are read, as opencode does.
     pub(super) bare_braces: bool,
+    /// What was referred to and filled in so far: names and values.
+    pub(super) filled_in: &'a RefCell<Vec<(String, String)>>,
 }
 
 impl Scope<'_> {
@@ -64,9 +67,13 @@ impl Scope<'_> {
     /// The value of an environment variable; one that is missing is an error.
     pub(super) fn variable(&self, name: &str) -> Result<String, Skip> {
         match self.environment.get(name) {
-            Some(value) => value.to_str().map(str::to_owned).ok_or_else(|| {
-                Skip::Invalid(format!("the value of the environment variable '{name}' is not UTF-8"))
-            }),
+            Some(value) => {
+                let value = value.to_str().map(str::to_owned).ok_or_else(|| {
+                    Skip::Invalid(format!("the value of the environment variable '{name}' is not UTF-8"))
+                })?;
+                self.filled_in.borrow_mut().push((name.to_owned(), value.clone()));
+                Ok(value)
+            }
             None => Err(Skip::MissingVariable(name.into())),
         }
     }
@@ -113,7 +120,11 @@ impl Scope<'_> {
         let Some(path) = reference.strip_prefix("file:") else { return Ok(None) };
         let path = self.absolute(path.trim())?;
         match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Ok(text) => {
+                let text = text.trim().to_owned();
+                self.filled_in.borrow_mut().push((format!("key in {}", path.display()), text.clone()));
+                Ok(Some(text))
+            }
             Err(error) => {
                 Err(Skip::Invalid(format!("the file '{}' that it refers to: {error}", path.display())))
             }
@@ -168,6 +179,7 @@ mod tests {
             home: Some(Path::new("/home/u")),
             cwd: Path::new("/here/dir"),
             bare_braces,
+            filled_in: &RefCell::default(),
         };
         scope.expand_path(text)
     }

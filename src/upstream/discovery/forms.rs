@@ -1,5 +1,6 @@
 //! The forms that definitions are written in, and what they come to.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,11 +97,14 @@ pub(super) fn description(node: &Node) -> Option<String> {
 
 /// What an entry comes to.
 pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definition, Skip> {
-    let fields = Fields { node: entry.node, scope: Scope { bare_braces: entry.opencode, ..*scope } };
+    let filled_in = RefCell::default();
+    let scope = Scope { bare_braces: entry.opencode, filled_in: &filled_in, ..*scope };
+    let fields = Fields { node: entry.node, scope };
     if !entry.node.is_table() {
         return Err(invalid(format!("it must be an object, not {}", entry.node.kind())));
     }
-    if entry.name.trim().is_empty() || entry.name.chars().any(char::is_control) {
+    // Code asks for all of them by a star.
+    if matches!(entry.name.trim(), "" | "*") || entry.name.chars().any(char::is_control) {
         return Err(invalid(format!("{:?} is no name of a server", entry.name)));
     }
     if fields.boolean("disabled")? == Some(true) || fields.boolean("enabled")? == Some(false) {
@@ -120,11 +124,9 @@ pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definit
         }
         _ => fields.stdio()?,
     };
-    Ok(Definition {
-        launch,
-        startup_timeout: fields.seconds("startup_timeout_sec")?,
-        call_timeout: fields.seconds("tool_timeout_sec")?,
-    })
+    let (startup_timeout, call_timeout) =
+        (fields.seconds("startup_timeout_sec")?, fields.seconds("tool_timeout_sec")?);
+    Ok(Definition { launch, startup_timeout, call_timeout, filled_in: filled_in.into_inner() })
 }
 
 /// The command line of an entry with nothing expanded, for a definition that lacks a variable.

@@ -1,5 +1,6 @@
 //! All definitions at one moment, and the cache that makes the next moment cheap.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::ErrorKind;
@@ -235,7 +236,13 @@ impl Discovery {
 
     fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
         let Surroundings { home, cwd, environment, .. } = &self.surroundings;
-        let scope = Scope { environment, home: home.as_deref(), cwd, bare_braces: false };
+        let scope = Scope {
+            environment,
+            home: home.as_deref(),
+            cwd,
+            bare_braces: false,
+            filled_in: &RefCell::default(),
+        };
         let definition = forms::definition(entry, &scope);
         // A bridge that is skipped needs none of its variables.
         if !self.surroundings.allow_self && self.is_itself(&definition, entry) {

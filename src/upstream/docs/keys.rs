@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn launched(launch: Launch) -> Definition {
-        Definition { launch, startup_timeout: None, call_timeout: None }
+        Definition { launch, startup_timeout: None, call_timeout: None, filled_in: Vec::new() }
     }
 
     fn http(url: &str, token: &str) -> Definition {

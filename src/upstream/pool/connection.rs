@@ -174,7 +174,8 @@ impl Connection {
         let limit = self.made.definition.call_timeout.unwrap_or(limit);
         let result = self.request(tool, ClientRequest::CallToolRequest(request), limit, cancel).await?;
         let json = self.text_of(tool, result)?;
-        CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))
+        let outcome = CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))?;
+        Ok(if outcome.is_error { outcome.without(&self.made.secrets) } else { outcome })
     }
 
     /// The tools as they are now.

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::inbox::value_of;
+use super::secrets::Secrets;
 use crate::upstream::alias::aliases;
 
 /// The result of a tool, as the server wrote it.
@@ -29,6 +30,21 @@ impl CallOutcome {
         let flag = serde_json::from_str::<Flag<'_>>(&json).ok().and_then(|flag| flag.is_error);
         let is_error = flag.is_some_and(|flag| matches!(flag.get(), "true" | r#""true""#));
         Ok(Self { is_error, json: RawValue::from_string(json)? })
+    }
+
+    /// The same without credentials: what a tool says of its failure is an error like others. One that works may give back
+    /// what it wants, which is what code asked for.
+    pub(super) fn without(mut self, secrets: &Secrets) -> Self {
+        let shown = secrets.redact(self.json.get());
+        // Never so that it is no JSON any more.
+        let shown = match RawValue::from_string(shown) {
+            Ok(shown) => Some(shown),
+            Err(_) => value_of(&self.json)
+                .ok()
+                .and_then(|value| serde_json::value::to_raw_value(&secrets.redact_value(value)).ok()),
+        };
+        self.json = shown.unwrap_or(self.json);
+        self
     }
 
     /// The result as a tree. Text that is half of a surrogate pair becomes U+FFFD here.

@@ -1,7 +1,9 @@
 //! The credentials of one server, and texts without them.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::upstream::discovery::{Definition, Launch};
@@ -28,27 +30,30 @@ impl Secrets {
     /// Those that a definition holds.
     pub(super) fn of(definition: &Definition) -> Self {
         let mut secrets = Self::default();
+        for (name, value) in &definition.filled_in {
+            if is_telling(name) || looks_random(value) || is_key_block(value) {
+                secrets.add(value, name);
+            }
+        }
         match &definition.launch {
             Launch::Stdio { args, env, .. } => {
                 for (name, value) in env {
-                    if is_telling(name) || looks_random(value) {
+                    if is_telling(name) || looks_random(value) || is_key_block(value) {
                         secrets.add(value, name);
                     }
                     secrets.add_url(value, name);
+                    secrets.add_header(value, false);
                 }
                 secrets.add_arguments(args);
             }
             Launch::Http { url, headers, .. } => {
                 secrets.add_url(url, "url");
                 for (name, value) in headers {
-                    secrets.add(value, name);
-                    // The scheme, as in `Bearer x`, is no part of what a server may repeat.
-                    if let Some((_, credential)) = value.split_once(' ') {
-                        secrets.add(credential.trim(), name);
-                    }
+                    secrets.add_credentials(value, name);
                 }
             }
         }
+        secrets.add_spellings();
         // A value that holds another one has to go first.
         secrets.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         secrets.0.dedup_by(|left, right| left.0 == right.0);
@@ -76,8 +81,49 @@ impl Secrets {
     }
 
     fn add(&mut self, value: &str, name: &str) {
+        let value = value.trim();
         if value.len() >= SHORTEST {
             self.0.push((value.to_owned(), name.to_owned()));
+        }
+        // Whoever shows a key of several lines shows them one by one, indented perhaps.
+        if value.contains('\n') {
+            for line in value.lines() {
+                self.add(line, name);
+            }
+        }
+    }
+
+    /// The same values as they stand in JSON, in a URL, and in base64.
+    fn add_spellings(&mut self) {
+        let mut others = Vec::new();
+        for (value, name) in &self.0 {
+            let json = Value::from(value.as_str()).to_string();
+            others.push((json[1..json.len() - 1].to_owned(), name.clone()));
+            others.push((percent_encoded(value), name.clone()));
+            // Without what the end is filled up with: it may stand within something longer.
+            let base64 = STANDARD.encode(value);
+            others.push((base64.trim_end_matches('=').to_owned(), name.clone()));
+        }
+        self.0.extend(others);
+    }
+
+    /// `Authorization: Bearer x`, as some programs take a header; `is_said` = that it is one.
+    fn add_header(&mut self, text: &str, is_said: bool) {
+        let Some((name, value)) = text.split_once(':') else { return };
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if is_name && !value.starts_with("//") && (is_said || is_telling(name)) {
+            self.add_credentials(value, name);
+        }
+    }
+
+    /// The value of a header, and what it holds without the scheme, as in `Bearer x`, which is no part of what a server may
+    /// repeat.
+    fn add_credentials(&mut self, value: &str, name: &str) {
+        let value = value.trim();
+        self.add(value, name);
+        if let Some((_, credential)) = value.split_once(' ') {
+            self.add(credential, name);
         }
     }
 
@@ -85,6 +131,8 @@ impl Secrets {
     fn add_arguments(&mut self, args: &[String]) {
         for (at, arg) in args.iter().enumerate() {
             self.add_url(arg, "argument");
+            let is_header = at > 0 && matches!(args[at - 1].as_str(), "--header" | "-H");
+            self.add_header(arg.split_once("--header=").map_or(arg, |(_, header)| header), is_header);
             match arg.split_once('=') {
                 Some((name, value)) if is_telling(name) => self.add(value, name.trim_start_matches('-')),
                 None if arg.starts_with('-') && is_telling(arg) => {
@@ -104,6 +152,12 @@ impl Secrets {
         let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if let Some((user, _)) = authority.rsplit_once('@') {
             self.add(user.split_once(':').map_or(user, |(_, password)| password), name);
+            // As it is sent.
+            self.add(STANDARD.encode(user).trim_end_matches('='), name);
+        }
+        let path = rest.split(['?', '#']).next().unwrap_or_default();
+        for segment in path.split('/').filter(|segment| looks_random(segment)) {
+            self.add(segment, name);
         }
         let query = rest.split_once('?').map_or("", |(_, query)| query);
         for pair in query.split(['&', '#']) {
@@ -117,6 +171,24 @@ impl Secrets {
 fn is_telling(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     TELLING.iter().any(|part| name.contains(part))
+}
+
+/// A key in the text form of RFC 7468, whatever its variable is called.
+fn is_key_block(value: &str) -> bool {
+    value.contains("-----BEGIN ")
+}
+
+/// Everything but the unreserved characters of RFC 3986.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 /// One long word of letters of both cases and digits, or of hexadecimal digits: no name, version or path looks so.
@@ -135,7 +207,12 @@ mod tests {
     use super::*;
 
     fn of(launch: Launch) -> Secrets {
-        Secrets::of(&Definition { launch, startup_timeout: None, call_timeout: None })
+        Secrets::of(&Definition {
+            launch,
+            startup_timeout: None,
+            call_timeout: None,
+            filled_in: pairs(&[("SOME_PATH", "/usr/lib"), ("DB_PASS", "filled-in")]),
+        })
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -177,6 +254,50 @@ mod tests {
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
             "[url] [key] '[Authorization]' [Authorization] [X-Id] h"
         );
+    }
+
+    #[test]
+    fn headers_in_arguments_and_variables_are_not_shown() {
+        let args = [
+            "mcp-remote",
+            "https://h/mcp",
+            "--header",
+            "X-Org: abcdef1",
+            "--header=Authorization:Bearer abcdef2",
+        ];
+        let secrets = of(Launch::Stdio {
+            command: "npx".into(),
+            args: args.map(String::from).to_vec(),
+            env: pairs(&[("EXTRA", "Authorization: Bearer abcdef3"), ("TIME", "now: abcdef4")]),
+            cwd: None,
+        });
+        assert_eq!(
+            secrets.redact("abcdef1 abcdef2 abcdef3 abcdef4 filled-in /usr/lib"),
+            "[X-Org] [Authorization] [Authorization] abcdef4 [DB_PASS] /usr/lib"
+        );
+    }
+
+    #[test]
+    fn a_key_of_several_lines_is_not_shown_line_by_line() {
+        let key = "-----BEGIN PRIVATE KEY-----\nMIIabcdef\n0123456=\n-----END PRIVATE KEY-----\n";
+        let env = pairs(&[("PEM", key)]);
+        let secrets = of(Launch::Stdio { command: "x".into(), args: Vec::new(), env, cwd: None });
+        for shown in [key.to_owned(), key.replace('\n', "\n  | "), Value::from(key).to_string()] {
+            let shown = secrets.redact(&shown);
+            assert!(!shown.contains("MIIabcdef") && !shown.contains("0123456"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_credential_is_known_however_it_is_spelled() {
+        let secrets = of(Launch::Http {
+            url: "https://ann:abc%20def@h/AbCdEfGhIjKlMnOpQrSt0123/mcp".into(),
+            headers: pairs(&[("X-Key", "abc\"d/ef")]),
+            older: false,
+        });
+        let text =
+            r#"{"k": "abc\"d/ef"} abc%22d%2Fef YWJjImQvZWY= YW5uOmFiYyUyMGRlZg== AbCdEfGhIjKlMnOpQrSt0123"#;
+        assert_eq!(secrets.redact(text), r#"{"k": "[X-Key]"} [X-Key] [X-Key]= [url]== [url]"#);
     }
 
     #[test]
