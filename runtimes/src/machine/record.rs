@@ -75,8 +75,11 @@ impl Machines {
     /// Whether this run of a machine is one that a bridge started. Without a stop that podman knows of, as when the host
     /// was switched off, the next run looks like the one before.
     pub(super) fn is_ours(&self, machine: &Machine) -> bool {
-        let started = self.started(&machine.name).filter(|started| started.by.is_of_this_boot());
-        run_of(machine).is_some_and(|run| started.and_then(|started| started.run) == Some(run))
+        let (Some(started), Some(written)) = (self.started(&machine.name), self.started_at(&machine.name))
+        else {
+            return false;
+        };
+        started.by.is_of_this_boot(written) && started.run.is_some() && started.run == run_of(machine)
     }
 }
 
@@ -120,7 +123,12 @@ mod tests {
         }));
         // Switched off together with this host, and started by somebody since.
         let before = Owner { boot: "another".into(), ..by };
-        machines.write_started("m", &Started { by: before, ..started });
+        machines.write_started("m", &Started { by: before, ..started.clone() });
+        assert!(!machines.is_ours(&ours));
+        machines.write_started("m", &started);
+        assert!(machines.is_ours(&ours));
+        let file = fs::File::open(dir.path().join("machine-m.json")).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert!(!machines.is_ours(&ours));
         machines.forget_started("m");
         assert_eq!(machines.started("m"), None);
