@@ -31,8 +31,8 @@ mod sweep;
 pub use address::{Address, Target, TargetError};
 pub use cli::{Export, LocalImage, find_local_image};
 pub use detect::{
-    Choice, Detector, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice, Setback,
-    Verdict,
+    Choice, Detector, KnownRoot, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice,
+    Setback, Verdict,
 };
 pub use driver::{
     AnyDriver, CgroupMode, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codebridge_images::{Compiling, ImageName, Images, RegistryName, Root};
-use codebridge_runtimes::{Instance, ProvidedRoot, Refusal, RootFs, RootProvider};
+use codebridge_runtimes::{Instance, KnownRoot, ProvidedRoot, Refusal, RootFs, RootProvider};
 use tokio::sync::mpsc;
 
 use super::Progress;
@@ -126,18 +126,36 @@ impl RootProvider for Provider {
         self.telling.say(line.into());
     }
 
-    async fn known_root(&self, reference: &str) -> Option<ProvidedRoot> {
-        let root = match reference.parse().ok()? {
-            ImageName::Registry(name) => self.roots.images.stored(&name, &self.watch(reference)).await,
+    async fn known_root(&self, reference: &str, remembered: &Path) -> KnownRoot {
+        let root = match reference.parse() {
+            Err(_) => Ok(None),
+            Ok(ImageName::Registry(name)) => self.roots.images.stored(&name, &self.watch(reference)).await,
             // An engine would have to be asked.
-            ImageName::Engine(..) => Ok(None),
-            local => self.roots.images.open_local(&local, &self.watch(reference)).await.map(Some),
+            Ok(ImageName::Engine(..)) if remembered.starts_with(self.roots.images.store().dir()) => {
+                return KnownRoot::Unsure;
+            }
+            Ok(ImageName::Engine(..)) => Ok(None),
+            Ok(local) => self.roots.images.open_local(&local, &self.watch(reference)).await.map(Some),
         };
-        root.ok().flatten().map(|root| self.roots.keep(root))
+        match root {
+            Ok(Some(root)) => KnownRoot::Here(self.roots.keep(root)),
+            // What came out of an engine has no name in the store.
+            Ok(None) if self.came_from_engine(remembered) => KnownRoot::Unsure,
+            Ok(None) => KnownRoot::Gone,
+            Err(error) => {
+                tracing::debug!(image = reference, %error, "what was remembered of an image is not used");
+                KnownRoot::Gone
+            }
+        }
     }
 }
 
 impl Provider {
+    fn came_from_engine(&self, directory: &Path) -> bool {
+        let root = self.roots.images.store().root_at(directory);
+        root.is_ok_and(|root| root.is_some_and(|root| root.manifest.is_none()))
+    }
+
     fn watch(&self, reference: &str) -> Arc<dyn codebridge_images::Progress> {
         let telling = Arc::clone(&self.telling);
         Arc::new(Watch::new(reference, move |line| {

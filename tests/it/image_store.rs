@@ -45,6 +45,7 @@ pub(crate) fn register(suite: &mut Suite) {
             an_image_of_a_registry_is_pulled_once_and_runs,
             an_image_of_an_engine_is_taken_once_and_runs,
             a_removed_or_damaged_image_is_had_again,
+            a_name_never_stands_for_what_it_stood_for_once,
             a_call_that_waits_for_a_pull_tells_of_it_and_keeps_its_time,
             an_image_that_is_not_to_be_had_says_what_was_tried,
             the_standard_library_is_compiled_once,
@@ -208,6 +209,25 @@ fn a_removed_or_damaged_image_is_had_again(env: &TestEnv) {
     assert_eq!(exec(env, &image).ok(), ANSWER);
     fs::remove_dir_all(roots(env)[0].join("rootfs/usr/bin")).unwrap();
     assert_eq!(exec(env, &image).ok(), ANSWER);
+}
+
+fn a_name_never_stands_for_what_it_stood_for_once(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let image = format!("{}/python:gzip", registry.host);
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+    // Another name keeps what it stood for here.
+    let _ = run(env, &["image", "pull", &format!("{}/python:many", registry.host)]).ok();
+    assert_eq!(roots(env).len(), 1);
+    drop(registry);
+    assert_eq!(exec(env, &image).ok(), ANSWER);
+    // Nor does it stand for what another store has.
+    let code = "print(1)";
+    let elsewhere = env.bridge().var("XDG_DATA_HOME", env.folder("another-store"));
+    let elsewhere = elsewhere.args(&["--image", &image, "exec", "-c", code]).command();
+    assert_eq!(elsewhere.run(env.guard()).code(), Some(72));
+    let _ = run(env, &["image", "rm", &image]).ok();
+    assert_eq!(run(env, &["--image", &image, "exec", "-c", code]).code(), Some(72));
+    assert_eq!(roots(env).len(), 1);
 }
 
 fn a_call_that_waits_for_a_pull_tells_of_it_and_keeps_its_time(env: &TestEnv) {

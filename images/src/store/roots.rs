@@ -45,6 +45,8 @@ pub struct Root {
     pub id: ImageId,
     /// The folder that holds the root filesystem.
     pub directory: PathBuf,
+    /// The digest of its manifest; None for one that came out of an engine.
+    pub manifest: Option<Digest>,
     /// How the image wants to be run.
     pub run: RunConfig,
     _lock: Arc<Lock>,
@@ -72,7 +74,7 @@ impl Store {
         let began = Instant::now();
         while self.folders.root(id).exists() {
             if let Some(lock) = self.lock_root(id, Kind::Shared)? {
-                return Ok(self.verified(id)?.map(|run| self.in_use(id, run, lock)));
+                return Ok(self.verified(id)?.map(|record| self.in_use(id, record, lock)));
             }
             // Somebody looks whether it is in use, which takes no time; or it is being removed or made anew.
             if began.elapsed() > PROBING_LIMIT {
@@ -97,16 +99,16 @@ impl Store {
         let mut damaged: Option<Instant> = None;
         loop {
             if let Some(lock) = self.lock_root(id, Kind::Exclusive)? {
-                if let Some(run) = self.verified(id)? {
+                if let Some(record) = self.verified(id)? {
                     lock.share().map_err(StoreError::io("lock", &self.folders.root_lock(id)))?;
-                    return Ok(Claim::Ready(self.in_use(id, run, lock)));
+                    return Ok(Claim::Ready(self.in_use(id, record, lock)));
                 }
                 return NewRoot::begin(self.clone(), id.clone(), lock)
                     .map(|root| Claim::Ours(Box::new(root)));
             }
             if let Some(lock) = self.lock_root(id, Kind::Shared)? {
-                if let Some(run) = self.verified(id)? {
-                    return Ok(Claim::Ready(self.in_use(id, run, lock)));
+                if let Some(record) = self.verified(id)? {
+                    return Ok(Claim::Ready(self.in_use(id, record, lock)));
                 }
                 // Two who look at the same moment do this to each other, briefly; users do it for long.
                 let since = *damaged.get_or_insert_with(Instant::now);
@@ -126,9 +128,10 @@ impl Store {
         Lock::try_take(&path, kind).map_err(StoreError::io("lock", &path))
     }
 
-    fn in_use(&self, id: &ImageId, run: RunConfig, lock: Lock) -> Root {
+    fn in_use(&self, id: &ImageId, record: Record, lock: Lock) -> Root {
         let directory = self.folders.root(id).join("rootfs");
-        Root { id: id.clone(), directory, run, _lock: Arc::new(lock) }
+        let Record { manifest, run, .. } = record;
+        Root { id: id.clone(), directory, manifest, run, _lock: Arc::new(lock) }
     }
 
     /// What is known of an unpacked image, when there is one.
@@ -136,12 +139,12 @@ impl Store {
         serde_json::from_slice(&fs::read(self.folders.root(id).join("image.json")).ok()?).ok()
     }
 
-    fn verified(&self, id: &ImageId) -> Result<Option<RunConfig>, StoreError> {
+    fn verified(&self, id: &ImageId) -> Result<Option<Record>, StoreError> {
         let Some(record) = self.record(id) else { return Ok(None) };
         let rootfs = self.folders.root(id).join("rootfs");
         let looks = fingerprint(&rootfs).map_err(StoreError::io("look at", &rootfs))?;
         if looks == record.fingerprint {
-            return Ok(Some(record.run));
+            return Ok(Some(record));
         }
         tracing::warn!(image = %id, "an unpacked image was changed; it is unpacked anew");
         Ok(None)
@@ -187,7 +190,7 @@ impl NewRoot {
         fs::rename(&self.place, &target).map_err(StoreError::io("rename a folder to", &target))?;
         let lock = self.lock.take().ok_or_else(|| StoreError::Unknown(self.id.to_string()))?;
         lock.share().map_err(StoreError::io("lock", &self.store.folders.root_lock(&self.id)))?;
-        Ok(self.store.in_use(&self.id, record.run, lock))
+        Ok(self.store.in_use(&self.id, record, lock))
     }
 }
 

@@ -9,7 +9,7 @@ mod fleet;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,11 +55,23 @@ pub trait RootProvider: Send + Sync {
     /// The unpacked image; the refusal is [`Refusal::ImageMissing`] when it is not to be had.
     fn root(&self, reference: &str) -> impl Future<Output = Result<ProvidedRoot, Refusal>> + Send;
 
-    /// The image as it is known now without asking anybody who takes time; None when only [`Self::root`] can tell.
-    fn known_root(&self, reference: &str) -> impl Future<Output = Option<ProvidedRoot>> + Send;
+    /// What the reference stands for now, as far as it is known without asking anybody who takes time. `remembered` is the
+    /// folder that it stood for earlier.
+    fn known_root(&self, reference: &str, remembered: &Path) -> impl Future<Output = KnownRoot> + Send;
 
     /// Something slow has begun, in a line for whoever waits.
     fn announce(&self, line: &str);
+}
+
+/// What is known of an image without asking anybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KnownRoot {
+    /// It is here.
+    Here(ProvidedRoot),
+    /// Only [`RootProvider::root`] can tell; what it was earlier is as good as anything.
+    Unsure,
+    /// What it was earlier is not what it is now.
+    Gone,
 }
 
 /// An unpacked image.
@@ -209,15 +221,21 @@ impl State {
     }
 }
 
-/// A remembered choice with the image as it is now: its name may stand for another one since.
-async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -> Choice {
-    if let (RootFs::Image(name) | RootFs::Source(name), RootFs::Directory(_)) = (&choice.asked, &choice.root)
-        && let Some(provided) = provider.known_root(name).await
+/// A remembered choice with the image as it is now: its name may stand for another one since, or for none.
+async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -> Option<Choice> {
+    if let (RootFs::Image(name) | RootFs::Source(name), RootFs::Directory(remembered)) =
+        (&choice.asked, &choice.root)
     {
-        choice.root = RootFs::Directory(provided.directory);
-        choice.env = candidate::with_path(provided.env);
+        match provider.known_root(name, remembered).await {
+            KnownRoot::Here(provided) => {
+                choice.root = RootFs::Directory(provided.directory);
+                choice.env = candidate::with_path(provided.env);
+            }
+            KnownRoot::Unsure => {}
+            KnownRoot::Gone => return None,
+        }
     }
-    choice
+    Some(choice)
 }
 
 impl Detector {
@@ -262,15 +280,17 @@ impl Detector {
         if state.set_aside.is_empty()
             && let Some(choice) = self.cache.read()
         {
-            let choice = tokio::select! {
-                choice = with_root_of_today(choice.clone(), provider) => choice,
-                () = stop.cancelled() => choice,
+            let of_today = tokio::select! {
+                of_today = with_root_of_today(choice.clone(), provider) => of_today,
+                () = stop.cancelled() => Some(choice),
             };
-            self.machines.about_to_use(&choice.runtime).await;
-            self.machines.adopt(&choice.runtime);
-            state.chosen = Some(choice.clone());
-            state.from_cache = true;
-            return Ok(choice);
+            if let Some(choice) = of_today {
+                self.machines.about_to_use(&choice.runtime).await;
+                self.machines.adopt(&choice.runtime);
+                state.chosen = Some(choice.clone());
+                state.from_cache = true;
+                return Ok(choice);
+            }
         }
         let in_use = self.machines.use_engines().await;
         let found = self.search(&trial, &state.set_aside).await;
