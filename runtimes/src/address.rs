@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,9 +77,14 @@ pub struct Address {
 /// Variables by which podman's client chooses an engine:
 /// <https://docs.podman.io/en/latest/markdown/podman.1.html#environment-variables>. They go before `--connection`.
 const PODMAN_VARIABLES: &[&str] = &["CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINER_SSHKEY"];
-/// The same of docker's: <https://docs.docker.com/reference/cli/docker/#environment-variables>.
+/// The same of docker's: <https://docs.docker.com/reference/cli/docker/#environment-variables>. `DOCKER_CONFIG` is the
+/// folder where contexts are kept.
 const DOCKER_VARIABLES: &[&str] =
-    &["DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"];
+    &["DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", DOCKER_CONFIG];
+const DOCKER_CONFIG: &str = "DOCKER_CONFIG";
+const DOCKER_CONTEXT: &str = "DOCKER_CONTEXT";
+/// The context that docker's client has without any, and takes when `DOCKER_HOST` is set.
+const DEFAULT_CONTEXT: &str = "default";
 
 fn variables_of(kind: RuntimeKind) -> &'static [&'static str] {
     match kind {
@@ -90,15 +97,35 @@ fn variables_of(kind: RuntimeKind) -> &'static [&'static str] {
 impl Address {
     /// The address of a target as things are now.
     pub(crate) fn of(target: &Target) -> Self {
-        let variables = match target.connection {
-            // It says everything.
-            Some(_) => BTreeMap::new(),
-            None => {
-                let set = |name: &&str| Some((name.to_string(), std::env::var(name).ok()?));
-                variables_of(target.kind).iter().filter_map(set).collect()
+        Self::with(target, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn with(target: &Target, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut variables = BTreeMap::new();
+        if target.connection.is_none() {
+            let set = |name: &&str| Some((name.to_string(), variable(name)?));
+            variables.extend(variables_of(target.kind).iter().filter_map(set));
+        }
+        if target.kind == RuntimeKind::Docker {
+            // A name means something in the folder that it was made in, whoever asks later.
+            let folder = docker_config(&variable);
+            let says_which = ["DOCKER_HOST", DOCKER_CONTEXT].iter().any(|name| variables.contains_key(*name));
+            if target.connection.is_none() && !says_which {
+                // `docker context use` changes it for everybody, at any time; what runs stays where it is.
+                variables.insert(DOCKER_CONTEXT.into(), current_context(folder.as_deref()));
             }
-        };
+            variables.extend(folder.map(|folder| (DOCKER_CONFIG.into(), folder.display().to_string())));
+        }
         Self { connection: target.connection.clone(), variables }
+    }
+
+    /// The connection or context, whoever has named it; None for the one that is there without a name.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let context = || match self.variables.contains_key("DOCKER_HOST") {
+            true => None,
+            false => self.variables.get(DOCKER_CONTEXT).filter(|name| *name != DEFAULT_CONTEXT),
+        };
+        self.connection.as_ref().or_else(context).map(String::as_str)
     }
 
     /// What a command's environment has to be changed to: each variable with its value, or without one.
@@ -108,6 +135,26 @@ impl Address {
     ) -> impl Iterator<Item = (&'static str, Option<String>)> {
         variables_of(kind).iter().map(|&name| (name, self.variables.get(name).cloned()))
     }
+}
+
+/// The folder in which docker's client keeps its configuration and its contexts.
+fn docker_config(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let usual = || Some(PathBuf::from(variable("HOME")?).join(".docker"));
+    variable(DOCKER_CONFIG).map(PathBuf::from).or_else(usual)
+}
+
+/// The context that docker's client uses when nobody says which: `currentContext` in its configuration
+/// (<https://docs.docker.com/engine/manage-resources/contexts/>).
+fn current_context(folder: Option<&Path>) -> String {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Config {
+        current_context: String,
+    }
+    let text = folder.and_then(|folder| fs::read(folder.join("config.json")).ok()).unwrap_or_default();
+    let config: Option<Config> = serde_json::from_slice(&text).ok();
+    let named = config.map(|config| config.current_context).filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| DEFAULT_CONTEXT.into())
 }
 
 #[cfg(test)]
@@ -132,5 +179,34 @@ mod tests {
         let address = Address::of(&target);
         assert!(address.environment(RuntimeKind::Podman).all(|(_, value)| value.is_none()));
         assert!(address.environment(RuntimeKind::Podman).any(|(name, _)| name == "CONTAINER_HOST"));
+    }
+
+    #[test]
+    fn the_current_context_of_docker_is_part_of_the_address() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join(".docker")).unwrap();
+        let write = |text: &str| fs::write(home.path().join(".docker/config.json"), text).unwrap();
+        let address = |target: &str, set: &[(&str, &str)]| {
+            let variable = |name: &str| match set.iter().find(|(key, _)| *key == name) {
+                Some((_, value)) => Some(value.to_string()),
+                None => (name == "HOME").then(|| home.path().display().to_string()),
+            };
+            Address::with(&Target::try_from(target.to_string()).unwrap(), variable)
+        };
+        let name = |set: &[(&str, &str)]| address("docker", set).name().map(String::from);
+        let pinned = |set: &[(&str, &str)]| address("docker", set).variables.get(DOCKER_CONTEXT).cloned();
+        assert_eq!((name(&[]), pinned(&[]).as_deref()), (None, Some("default")));
+        write(r#"{"auths": {}, "currentContext": "colima"}"#);
+        assert_eq!((name(&[]).as_deref(), pinned(&[]).as_deref()), (Some("colima"), Some("colima")));
+        assert_eq!(name(&[("DOCKER_CONTEXT", "orbstack")]).as_deref(), Some("orbstack"));
+        let both = [("DOCKER_HOST", "unix:///x.sock"), ("DOCKER_CONTEXT", "orbstack")];
+        assert_eq!((name(&both), pinned(&both[..1])), (None, None));
+        assert_eq!(name(&[("DOCKER_CONFIG", "/nowhere")]), None);
+        assert_eq!(address("podman", &[]), Address::default());
+        let named = address("docker:far", &[("DOCKER_HOST", "x"), ("DOCKER_CONFIG", "/etc/docker-client")]);
+        assert_eq!(named.name(), Some("far"));
+        assert_eq!(named.variables, BTreeMap::from([("DOCKER_CONFIG".into(), "/etc/docker-client".into())]));
+        write("not json");
+        assert_eq!(pinned(&[]).as_deref(), Some("default"));
     }
 }

@@ -114,8 +114,20 @@ impl RuntimeId {
 
     /// Where its sandboxes are, when it is not simply here.
     pub(crate) fn place(&self) -> Option<String> {
-        let named = self.address.connection.is_some() || self.remote;
-        named.then(|| format!("its engine is {}", self.target()))
+        match (self.address.name(), self.remote) {
+            (Some(name), _) => Some(format!("its engine is {}:{name}", self.kind)),
+            (None, remote) => remote.then(|| format!("its engine is {}", self.kind)),
+        }
+    }
+
+    /// The connection or context of its engine, whether it was asked for or is the client's current one.
+    pub fn connection(&self) -> Option<&str> {
+        self.address.name()
+    }
+
+    /// Whether its client, told as little as when this was made, still means the same engine.
+    pub(crate) fn is_current(&self) -> bool {
+        self.address == Address::of(&self.target())
     }
 
     /// The user's name for it.
@@ -383,7 +395,7 @@ impl AnyDriver {
     pub(crate) async fn parent_of_first(&self, name: &SandboxName, own: Option<u32>) -> Option<u32> {
         match self {
             Self::Oci(_) => own,
-            Self::Cli(driver) => crate::memory::parent_of(driver.first_process(name).await?),
+            Self::Cli(driver) => driver.monitor(name).await,
         }
     }
 

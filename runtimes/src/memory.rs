@@ -182,15 +182,33 @@ impl Usage {
     }
 }
 
-/// The process that a process was started by, or given to.
-pub(crate) fn parent_of(pid: u32) -> Option<u32> {
-    Some(Usage::read(pid)?.parent)
+/// The process that an engine keeps a container with, whose descendants are all that run in it. `first` is the engine's number
+/// for the first of those: one that is in a pid namespace of its own has other numbers than this process sees, and there
+/// the same number may be anybody's.
+pub(crate) fn find_monitor(container: &str, first: u32) -> Option<u32> {
+    let keeps = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_monitor(&line, container.as_bytes()))
+    };
+    let parent = Usage::read(first).map(|first| first.parent).filter(keeps);
+    parent.or_else(|| processes().ok()?.find(keeps))
+}
+
+/// Whether this is the command line of containerd's shim or of podman's conmon for a container, both of which are told its
+/// whole id: `containerd-shim-runc-v2 -namespace moby -id ID …`, `conmon --api-version 1 -c ID …`.
+fn is_monitor(line: &[u8], container: &[u8]) -> bool {
+    let mut words = line.split(|&byte| byte == 0);
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    (name.starts_with(b"containerd-shim") || name == b"conmon") && words.any(|word| word == container)
+}
+
+fn processes() -> io::Result<impl Iterator<Item = u32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
 fn descendants(root: u32) -> io::Result<Vec<Usage>> {
-    let entries = fs::read_dir("/proc")?.flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    Ok(below(root, pids.filter_map(Usage::read)))
+    Ok(below(root, processes()?.filter_map(Usage::read)))
 }
 
 fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
@@ -235,6 +253,18 @@ mod tests {
         assert_eq!(process, Usage { pid: 7, parent: 3, started: 4711, resident: 25 * page });
         assert_eq!(Usage::parse(7, b"7 (a) S 3"), None);
         assert!(Usage::read(std::process::id()).is_some_and(|it| it.resident > 0));
+    }
+
+    #[test]
+    fn a_monitor_is_known_by_its_command_line() {
+        let id = "4f1d".repeat(16);
+        let is = |words: &[&str]| is_monitor(words.join("\0").as_bytes(), id.as_bytes());
+        assert!(is(&["/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", &id, "-address", "x"]));
+        assert!(is(&["/usr/bin/conmon", "--api-version", "1", "-c", &id, "-u", &id]));
+        assert!(!is(&["/usr/bin/conmon", "--api-version", "1", "-c", "another"]));
+        assert!(!is(&["docker", "container", "inspect", &id]));
+        assert!(!is_monitor(b"", b""));
+        assert_eq!(find_monitor(&id, std::process::id()), None);
     }
 
     #[test]

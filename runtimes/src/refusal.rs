@@ -1,8 +1,11 @@
 //! Why a runtime cannot be used: typed, for errors, for `doctor`, and for the choice of the next one.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+use crate::machine::Product;
 
 /// The reason why a runtime did not run a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,9 @@ pub enum Refusal {
     DaemonUnreachable {
         /// The client's words.
         message: String,
+        /// What would have to be started, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        product: Option<Product>,
     },
     /// cgroup v1 controllers beside a cgroup2 mount: crun refuses such hosts, and podman with it.
     HybridCgroups,
@@ -126,8 +132,11 @@ impl Refusal {
     }
 
     /// What to do about it: a command or one sentence.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> Cow<'static, str> {
+        if let Self::DaemonUnreachable { product: Some(Product { name, start }), .. } = self {
+            return format!("start {name}: `{start}`").into();
+        }
+        let hint = match self {
             Self::NotInstalled => "install it with your package manager, for example `apt-get install crun`",
             Self::NotExecutable { .. } => "check the file's permissions and its architecture",
             Self::DaemonUnreachable { .. } => {
@@ -171,7 +180,8 @@ impl Refusal {
             Self::TimedOut { .. } => "see whether the host is overloaded; run `codebridge doctor`",
             Self::Stopped => "try again",
             Self::Other { .. } => "run the command by hand, or `codebridge doctor` for all runtimes",
-        }
+        };
+        hint.into()
     }
 }
 
@@ -180,7 +190,7 @@ impl fmt::Display for Refusal {
         let (what, message) = match self {
             Self::NotInstalled => ("not installed", ""),
             Self::NotExecutable { message } => ("cannot be executed", message.as_str()),
-            Self::DaemonUnreachable { message } => ("its daemon does not answer", message.as_str()),
+            Self::DaemonUnreachable { message, .. } => ("its daemon does not answer", message.as_str()),
             Self::HybridCgroups => ("this host mixes cgroup v1 and v2 (hybrid), which crun refuses", ""),
             Self::NoUserNamespaces { message } => ("user namespaces are not allowed", message.as_str()),
             Self::NoSubuids { message } => ("no subordinate ids for this user", message.as_str()),

@@ -100,7 +100,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
                 self.spinner.clear();
                 let output = match stream {
                     OutputStream::Stdout => &mut self.stdout,
-                    OutputStream::Stderr => &mut self.stderr,
+                    OutputStream::Stderr | OutputStream::Traceback => &mut self.stderr,
                 };
                 output.write_all(&bytes).await?;
                 output.flush().await?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use codebridge_runtimes::{FactState, HeldLimits, ProbeReport, Setback, Verdict};
+use codebridge_runtimes::{FactState, HeldLimits, ProbeReport, RuntimeKind, Setback, Verdict};
 
 use super::{Diagnosis, Readiness, Run};
 use crate::images::bytes_text;
@@ -120,7 +120,11 @@ fn describe(text: &mut String, report: &ProbeReport) {
     let place = report.program.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let version = report.version.as_deref().unwrap_or_default();
     let name = report.kind.to_string();
-    let engine = report.connection.as_ref().map(|name| format!(" at {name}")).unwrap_or_default();
+    let connection = match &report.verdict {
+        Verdict::Works(choice) => choice.runtime.connection(),
+        Verdict::Refused(_) => report.connection.as_deref(),
+    };
+    let engine = connection.map(|name| format!(" at {name}")).unwrap_or_default();
     match &report.verdict {
         Verdict::Works(choice) => {
             let with = choice.runtime.oci_runtime.as_ref().map(|path| format!(" with {}", path.display()));
@@ -138,7 +142,7 @@ fn describe(text: &mut String, report: &ProbeReport) {
                 format!("{place}{engine} ({version}) with {}: ", report.root)
             };
             detail(text, &name, "refused", &format!("{found}{}", said(&refusal.to_string())));
-            detail(text, "", "hint", refusal.hint());
+            detail(text, "", "hint", &refusal.hint());
         }
     }
     if let Some(machine) = &report.machine {
@@ -149,12 +153,17 @@ fn describe(text: &mut String, report: &ProbeReport) {
     }
     if let Some(share) = &report.share {
         let folder = share.folder.display();
-        let words = if share.shared {
-            format!("the engine sees {folder}: it reads our seccomp profile there")
-        } else {
-            format!(
+        // What only a folder can bring there: docker's client sends the profile by itself.
+        let brings_profile = report.kind == RuntimeKind::Podman;
+        let words = match (share.shared, brings_profile) {
+            (true, true) => format!("the engine sees {folder}: it reads our seccomp profile there"),
+            (true, false) => format!("the engine sees {folder}"),
+            (false, true) => format!(
                 "the engine does not see {folder}: saved tools travel over frames all the same, its own seccomp profile holds"
-            )
+            ),
+            (false, false) => format!(
+                "the engine does not see {folder}: nothing is lost, saved tools travel over frames and the client sends our seccomp profile"
+            ),
         };
         detail(text, "", "share", &words);
         if let Some(hint) = &share.hint {

@@ -231,6 +231,8 @@ class Interpreter:
         codes = self.compile_cell(name, source)
         if "mcp_" in source:
             self.part("servers").define_mentioned(codes)
+        if "MCPError" in source:
+            self.namespace.setdefault("MCPError", self.runtime.MCPError)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):
             if self.loop is None:
                 self.loop = self.part("event_loop").SessionLoop()

@@ -56,6 +56,8 @@ class BridgeModule(type(sys)):
             import importlib
 
             return importlib.import_module("mcp.servers")
+        if name == "MCPError":
+            return guest.runtime.MCPError
         if name[:4] != "mcp_":
             raise AttributeError("module 'mcp' has no attribute %r" % name)
         try:

@@ -22,7 +22,18 @@ def outcome(error):
     else:
         status, code, line = "error", 1, describe(error)
         text = render(error)
+        hint_at_await(error, line)
     return encode("%s %d\n%s" % (status, code, line)), encode(text)
+
+
+def hint_at_await(error, line):
+    """Whoever forgot to await something is told by Python what a coroutine cannot do."""
+    if isinstance(error, (TypeError, AttributeError)) and "coroutine" in line:
+        guest.notices.append("did you forget await? What a coroutine returns is there once it has been awaited.")
+        for value in list(guest.namespace.values()):
+            if type(value).__name__ == "coroutine":
+                # Said now, and so not again when its name gets another value.
+                guest.hinted.add(id(value))
 
 
 def encode(text):

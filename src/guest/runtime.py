@@ -64,7 +64,7 @@ captured like print. There is no input(). Nothing needs to be imported: `runtime
 Tools of the user's MCP servers are called as `await mcp_<alias>.<tool>(argument=value)`; the call of run_python has to \
 name the servers that it uses: servers=["github"], or ["*"] for any. Looking up documentation needs no such leave. \
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
-result. A tool that fails raises MCPError.
+result. A tool that fails raises MCPError (also runtime.MCPError).
 
 - await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
 - runtime.discovered_servers(detailed=False): names of all servers; with detail also what each is for
@@ -74,7 +74,7 @@ result. A tool that fails raises MCPError.
 - await runtime.call_tool(server, tool, arguments): a call by name
 - The functions that are awaited have twins without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
-- runtime.output(run_id, stream="stdout", start=0, length=None): text that an earlier run printed, in full or a part
+- runtime.output(run_id, stream="stdout", start=0, length=None): text that an earlier run printed, or its "traceback", in full or a part
 - runtime.save_tool(function), also @save_tool: keeps a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.capability_summary(): this text
@@ -82,9 +82,12 @@ list_servers_sync, call_tool_sync
 
 
 def output(run_id, stream="stdout", start=0, length=None):
-    """What run `run_id` printed to "stdout" or "stderr": `length` bytes from byte `start` on, or all the rest."""
-    if stream not in ("stdout", "stderr"):
-        raise ValueError("stream must be 'stdout' or 'stderr', not %r" % (stream,))
+    """What run `run_id` printed to "stdout" or "stderr", or its "traceback": `length` bytes from byte `start` on, or the rest."""
+    if stream not in ("stdout", "stderr", "traceback"):
+        raise ValueError("stream must be 'stdout', 'stderr' or 'traceback', not %r" % (stream,))
+    for name, number in (("run_id", run_id), ("start", start), ("length", length)):
+        if number is not None and (type(number) is not int or number < 0):
+            raise ValueError("%s must be a whole number, not %r" % (name, number))
     pieces = []
     while True:
         piece = _ask("output", {"run_id": run_id, "stream": stream, "start": start, "length": length})

@@ -190,8 +190,9 @@ def value_of_block(block):
         text = block.get("text")
         text = text if isinstance(text, str) else ""
         try:
-            # Most texts are none, which their first character tells.
-            return parse(text) if text.lstrip()[:1] in set('{["-0123456789tfn') else text
+            # Most texts are none, which their first character tells. A lone number or word is text as well: whoever reads
+            # a file that holds one expects a string.
+            return parse(text) if text.lstrip()[:1] in ("{", "[") else text
         except (ValueError, RecursionError):
             return text
     if isinstance(block, dict) and isinstance(block.get("data"), str):

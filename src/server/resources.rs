@@ -68,8 +68,11 @@ pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<ResourceConte
     Some(contents.with_meta(meta))
 }
 
-const STREAMS: [(OutputStream, &str); 2] =
-    [(OutputStream::Stdout, "stdout"), (OutputStream::Stderr, "stderr")];
+const STREAMS: [(OutputStream, &str); 3] = [
+    (OutputStream::Stdout, "stdout"),
+    (OutputStream::Stderr, "stderr"),
+    (OutputStream::Traceback, "traceback"),
+];
 
 #[derive(Debug, PartialEq)]
 struct Address {

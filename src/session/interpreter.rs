@@ -125,7 +125,7 @@ pub(super) struct RunReport {
     pub(super) interrupted: Option<Interrupt>,
     pub(super) stdout: (Stream, Option<KeptStream>),
     pub(super) stderr: (Stream, Option<KeptStream>),
-    pub(super) traceback: String,
+    pub(super) traceback: (Stream, Option<KeptStream>),
     pub(super) notices: Vec<String>,
     pub(super) elapsed: Duration,
 }
@@ -403,7 +403,7 @@ impl Running {
         let mut run = Self {
             stdout: Capture::new(budgets.stdout),
             stderr: Capture::new(budgets.stderr),
-            traceback: Capture::shown_only(TRACEBACK_BUDGET),
+            traceback: Capture::new(TRACEBACK_BUDGET),
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -459,13 +459,12 @@ impl Running {
                 )
             }
         };
-        let (traceback, _) = self.traceback.finish(|| "print it in parts".into());
         RunReport {
             end,
             interrupted,
             stdout: self.stdout.finish(rest("stdout")),
             stderr: self.stderr.finish(rest("stderr")),
-            traceback: traceback.text,
+            traceback: self.traceback.finish(rest("traceback")),
             notices: self.notices,
             elapsed,
         }

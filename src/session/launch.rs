@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, SandboxSpec, StateDir, StateError, Target, Tmpfs,
-    User, reclaim_instance, sweep,
+    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, RuntimeId, SandboxSpec, StateDir, StateError,
+    Target, Tmpfs, User, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,8 @@ const TMPFS: [(&str, u64); 3] = [("/tmp", 64 << 20), ("/workspace", 128 << 20), 
 const DESCRIPTORS: u64 = 1024;
 /// A sandbox on a loaded host may take long to come up; a hanging one is not waited for longer than this.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// What dead bridges left may be on an engine that hangs, which is no reason to stay. The next bridge looks again.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a start takes before its progress is worth a word.
 const SLOW_START: Duration = Duration::from_millis(500);
 
@@ -83,8 +85,8 @@ pub(super) struct Launcher {
     /// Things to say once, with the first result.
     warned_of_fallback: Mutex<bool>,
     /// The engines that were asked for what dead bridges left in them.
-    swept_engines: Mutex<HashSet<Target>>,
-    tasks: TaskTracker,
+    swept_engines: Mutex<HashSet<RuntimeId>>,
+    sweeps: TaskTracker,
 }
 
 /// The parts of a sandbox's specification that never change.
@@ -96,7 +98,7 @@ struct Template {
 }
 
 impl Launcher {
-    pub(super) fn new(settings: &Settings, tasks: TaskTracker) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let wish = match &settings.runtime.value {
             RuntimeChoice::Auto => Wish::Auto,
             RuntimeChoice::Named(names) => {
@@ -129,7 +131,7 @@ impl Launcher {
             home: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
             swept_engines: Mutex::default(),
-            tasks,
+            sweeps: TaskTracker::new(),
         }
     }
 
@@ -150,9 +152,9 @@ impl Launcher {
             .await
     }
 
-    fn sweep_in_the_background(&self, engine: Option<codebridge_runtimes::RuntimeId>) {
+    fn sweep_in_the_background(&self, engine: Option<RuntimeId>) {
         let state = self.state.clone();
-        self.tasks.spawn(async move {
+        self.sweeps.spawn(async move {
             let swept = sweep(&state, engine.as_slice()).await;
             if !swept.removed.is_empty() {
                 tracing::info!(count = swept.removed.len(), "removed what a dead bridge had left");
@@ -209,7 +211,7 @@ impl Launcher {
                 Ok(interpreter) => {
                     home.guardian.ready().await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
-                    if swept.insert(choice.runtime.target()) {
+                    if swept.insert(choice.runtime.clone()) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
                     }
                     drop(swept);
@@ -334,6 +336,10 @@ impl Launcher {
     pub(super) async fn close(&self) {
         let Some(home) = self.home.get() else { return };
         self.detector.close().await;
+        self.sweeps.close();
+        if tokio::time::timeout(SWEEP_PATIENCE, self.sweeps.wait()).await.is_err() {
+            tracing::debug!("what dead bridges left is not looked for to the end");
+        }
         let swept = reclaim_instance(&home.instance).await;
         for error in swept.failed {
             tracing::error!(%error, "a sandbox was left behind");

@@ -100,11 +100,13 @@ pub enum Progress {
     Output(OutputStream, Vec<u8>),
 }
 
-/// Which of the two streams of the code.
+/// Which stream of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     /// Standard output, and the value of the last expression.
     Stdout,
-    /// Standard error, and the traceback.
+    /// Standard error; as it arrives, also the traceback.
     Stderr,
+    /// The traceback, which is shown behind standard error.
+    Traceback,
 }

@@ -41,11 +41,6 @@ impl Capture {
         Self { budget, kept: KEPT_PER_STREAM, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
     }
 
-    /// A stream of which only what is shown is of use.
-    pub(super) fn shown_only(budget: usize) -> Self {
-        Self { kept: 0, ..Self::new(budget) }
-    }
-
     /// Takes in what arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
@@ -189,16 +184,19 @@ impl KeptStream {
 /// The kept outputs of the last runs.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
-    runs: VecDeque<(u32, [Option<KeptStream>; 2])>,
+    runs: VecDeque<(u32, Kept)>,
 }
 
+/// Standard output, standard error, traceback.
+pub(super) type Kept = [Option<KeptStream>; 3];
+
 impl Outputs {
-    pub(super) fn keep(&mut self, run: u32, stdout: Option<KeptStream>, stderr: Option<KeptStream>) {
-        if stdout.is_none() && stderr.is_none() {
+    pub(super) fn keep(&mut self, run: u32, streams: Kept) {
+        if streams.iter().all(Option::is_none) {
             return;
         }
-        self.runs.push_back((run, [stdout, stderr]));
-        let bytes = |runs: &VecDeque<(u32, [Option<KeptStream>; 2])>| -> u64 {
+        self.runs.push_back((run, streams));
+        let bytes = |runs: &VecDeque<(u32, Kept)>| -> u64 {
             runs.iter().flat_map(|(_, streams)| streams.iter().flatten()).map(KeptStream::length).sum()
         };
         while self.runs.len() > KEPT_RUNS || bytes(&self.runs) > KEPT_IN_ALL {
@@ -215,6 +213,7 @@ impl Outputs {
         let index = match stream {
             OutputStream::Stdout => 0,
             OutputStream::Stderr => 1,
+            OutputStream::Traceback => 2,
         };
         streams[index].clone()
     }
@@ -269,15 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_only_is_kept_nowhere() {
-        let mut capture = Capture::shown_only(10);
-        capture.push(&[b'x'; 1000]);
-        let (stream, kept) = capture.finish(|| "ask".into());
-        assert!(stream.text.starts_with("[output cut: 1000 bytes in all, 990 not shown; ask]"), "{stream:?}");
-        assert!(kept.is_none());
-    }
-
-    #[test]
     fn the_oldest_outputs_make_room_when_all_are_too_many() {
         let stream = |length| {
             let file = tempfile::tempfile().unwrap();
@@ -285,9 +275,9 @@ mod tests {
             Some(KeptStream { file: Arc::new(file), length })
         };
         let mut outputs = Outputs::default();
-        (1..=3).for_each(|run| outputs.keep(run, stream(KEPT_IN_ALL / 4), stream(KEPT_IN_ALL / 4)));
+        (1..=3).for_each(|run| outputs.keep(run, [stream(KEPT_IN_ALL / 4), stream(KEPT_IN_ALL / 4), None]));
         assert_eq!(outputs.runs(), [2, 3]);
-        (4..=100).for_each(|run| outputs.keep(run, stream(1), None));
+        (4..=100).for_each(|run| outputs.keep(run, [stream(1), None, None]));
         assert_eq!(outputs.runs().len(), KEPT_RUNS);
         assert!(outputs.get(100, OutputStream::Stdout).is_some());
         assert!(outputs.get(100, OutputStream::Stderr).is_none());

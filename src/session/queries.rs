@@ -137,7 +137,8 @@ impl Queries {
         let stream = match asked.stream.as_deref() {
             None | Some("stdout") => OutputStream::Stdout,
             Some("stderr") => OutputStream::Stderr,
-            Some(_) => return Err("the stream is 'stdout' or 'stderr'".into()),
+            Some("traceback") => OutputStream::Traceback,
+            Some(_) => return Err("the stream is 'stdout', 'stderr' or 'traceback'".into()),
         };
         let Output { run_id, start, .. } = *asked;
         let (kept, runs) = {

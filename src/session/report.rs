@@ -6,7 +6,7 @@ use codebridge_runtimes::{HeldLimits, Mechanism};
 
 use super::frames::{DoneStatus, InterpreterEnd};
 use super::interpreter::{Interrupt, Loss, RunEnd, RunReport};
-use super::output::KeptStream;
+use super::output::Kept;
 use super::{Failure, RunOutcome, Status, Stream};
 
 /// SIGKILL, which is also how the kernel ends a process for want of memory.
@@ -21,8 +21,8 @@ pub(super) struct Report {
     pub(super) outcome: RunOutcome,
     /// Why the session is gone, when it is.
     pub(super) loss: Option<String>,
-    pub(super) stdout: Option<KeptStream>,
-    pub(super) stderr: Option<KeptStream>,
+    /// What was cut.
+    pub(super) kept: Kept,
 }
 
 /// The outcome of a call whose code never ran.
@@ -79,6 +79,8 @@ pub(super) fn outcome_of(
     let RunReport { end, interrupted, stdout, stderr, traceback, mut notices, elapsed } = report;
     let (stdout, kept_stdout) = stdout;
     let (mut stderr, kept_stderr) = stderr;
+    let (traceback, kept_traceback) = traceback;
+    let traceback = traceback.text;
     if !traceback.is_empty() {
         if !stderr.text.is_empty() && !stderr.text.ends_with('\n') {
             stderr.text.push('\n');
@@ -130,7 +132,7 @@ pub(super) fn outcome_of(
         (RunEnd::Lost(_), None) => (Status::Error, Some(Failure::Sandbox), None, loss.clone()),
     };
     let outcome = RunOutcome { run_id, status, failure, exit_code, stdout, stderr, error, notices, elapsed };
-    Report { outcome, loss, stdout: kept_stdout, stderr: kept_stderr }
+    Report { outcome, loss, kept: [kept_stdout, kept_stderr, kept_traceback] }
 }
 
 fn some_text(text: String) -> Option<String> {

@@ -76,7 +76,7 @@ impl Sessions {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let tasks = TaskTracker::new();
         Self(Arc::new(Inner {
-            launcher: Launcher::new(settings, tasks.clone()),
+            launcher: Launcher::new(settings),
             upstream,
             queries: Arc::new(Queries::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
@@ -240,10 +240,10 @@ impl Inner {
         let cell = Cell { id, code, grant, timeout, budgets: self.budgets };
         let report = live.interpreter.run(cell, progress, cancel).await;
         let limits = live.interpreter.limits();
-        let Report { mut outcome, loss, stdout, stderr } = outcome_of(id, report, &session, |loss| {
+        let Report { mut outcome, loss, kept } = outcome_of(id, report, &session, |loss| {
             super::report::describe_loss(loss, limits, self.launcher.memory_limit())
         });
-        lock(&self.outputs).keep(id, stdout, stderr);
+        lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
             state.lost = Some(format!("the one before was lost ({loss})"));

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by prepare: what comes from package registries.
 
-PACKAGES=(podman crun runc uidmap slirp4netns fuse-overlayfs iptables debootstrap debian-archive-keyring
+PACKAGES=(podman crun runc uidmap rootlesskit slirp4netns fuse-overlayfs iptables debootstrap debian-archive-keyring
     ca-certificates docker-registry git openssl python3 python3-venv gcc libc6-dev skopeo util-linux mount passwd)
 
 missing_packages() {

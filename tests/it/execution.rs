@@ -59,6 +59,11 @@ fn code_awaits_at_top_level_and_its_tasks_go_on_between_calls(env: &TestEnv) {
     assert_eq!(bridge.run("asyncio.run(f(41))").ok(), "42", "also with a loop of its own");
     let forgotten = bridge.run("f(1)").noting("did you forget await?");
     assert_eq!(forgotten.status(), "success");
+    // What Python says of a coroutine in the place of its result does not name the reason, and is said once.
+    for code in ["later = f(1)\nfor x in later: pass", "later = f(1)\nlater[0]", "later = f(1)\nlater.x"] {
+        let _ = bridge.run(code).expect("error").noting("did you forget await?");
+        assert_eq!(bridge.run("later = None").expect("success").notices(), "");
+    }
     bridge.close();
 }
 

@@ -75,7 +75,7 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
 }
 
 /// Each child has less than it may, all of them have more.
-const CHILDREN: &str = "import os, signal, time
+pub(crate) const CHILDREN: &str = "import os, signal, time
 def children(count, megabytes):
     ready, told = os.pipe()
     pids = []

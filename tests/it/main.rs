@@ -11,6 +11,7 @@ mod harness;
 mod attacks;
 mod clients;
 mod command_line;
+mod desktops;
 mod detection;
 mod doctor;
 mod drift;
@@ -34,6 +35,7 @@ mod output;
 mod real_servers;
 mod recipes;
 mod remote;
+mod rootless_docker;
 mod saved_tools;
 mod servers;
 mod sessions;
@@ -49,6 +51,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     clients::register,
     command_line::register,
+    desktops::register,
     detection::register,
     doctor::register,
     drift::register,
@@ -72,6 +75,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     real_servers::register,
     recipes::register,
     remote::register,
+    rootless_docker::register,
     saved_tools::register,
     servers::register,
     sessions::register,

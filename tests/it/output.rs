@@ -67,6 +67,13 @@ fn standard_error_and_tracebacks_have_budgets_of_their_own(env: &TestEnv) {
     assert!(stderr.trim_end().ends_with("ZeroDivisionError: division by zero"), "{outcome}");
     assert!(stderr.len() < 20_000, "{}", stderr.len());
     assert_eq!(outcome.error(), "ZeroDivisionError: division by zero");
+    // A long message is cut, and can be read.
+    let outcome = bridge.run("raise ValueError('z' * 100_000)").expect("error");
+    let id = outcome.structured["runId"].as_i64().unwrap();
+    assert!(outcome.stderr().contains(&format!("runtime.output({id}, \"traceback\"")), "{outcome}");
+    assert_eq!(bridge.run(&format!("runtime.output({id}, 'traceback').count('z')")).ok(), "100000");
+    let wrong = bridge.run("runtime.output('1')").expect("error");
+    assert_eq!(wrong.error(), "ValueError: run_id must be a whole number, not '1'");
     let cut = bridge.run("print('x' * 5000)").expect("success");
     assert!(cut.text.len() < 2000, "{}", cut.text);
     bridge.close();

@@ -12,6 +12,8 @@ use crate::refusal::Refusal;
 ///
 /// - docker 20.10: ``Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?``
 /// - docker 28: ``permission denied while trying to connect to the Docker daemon socket``
+/// - docker 29: ``failed to connect to the docker API at unix:///…; check if the path is correct …``, ``permission denied
+///   while trying to connect to the docker API at unix:///…``
 /// - docker 20.10: ``Unable to find image 'x:latest' locally``, ``No such image: x:latest``
 /// - podman 4.3: ``Error: x: image not known``, ``short-name "x" did not resolve to an alias``
 /// - docker: ``exec: "python3": executable file not found in $PATH: unknown.``
@@ -26,12 +28,13 @@ pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
     let message = || exec::tail(text.as_bytes());
     if has("Cannot connect to the Docker daemon")
         || has("trying to connect to the Docker daemon")
+        || has("connect to the docker API at")
         || parse_unreachable(text).is_some()
         || has("docker.sock: connect: permission denied")
         || has("error during connect: ")
         || has("Client sent an HTTP request to an HTTPS server")
     {
-        Some(Refusal::DaemonUnreachable { message: message() })
+        Some(Refusal::DaemonUnreachable { message: message(), product: None })
     } else if has("service destination not found")
         || (has("read cli flags: connection ") && has(" not found"))
         || has("unable to resolve docker endpoint")
@@ -164,6 +167,17 @@ pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
     })
 }
 
+/// What `docker info` of 20.10 has to say without a daemon, in the place of an engine: ``{"ServerErrors":["Cannot connect …``
+pub(super) fn parse_server_error(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Info {
+        server_errors: Vec<String>,
+    }
+    let info: Info = serde_json::from_str(text).ok()?;
+    Some(info.server_errors.join("\n")).filter(|errors| !errors.is_empty())
+}
+
 /// `image inspect`: the id and the environment of the first image.
 pub(super) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
     #[derive(Deserialize)]
@@ -193,6 +207,11 @@ mod tests {
     fn captured_messages_are_understood() {
         let daemon = "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?";
         assert!(matches!(parse_refusal(daemon), Some(Refusal::DaemonUnreachable { .. })));
+        let newer = "failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct";
+        assert!(matches!(parse_refusal(newer), Some(Refusal::DaemonUnreachable { .. })));
+        assert_eq!(parse_server_error(r#"{"ServerErrors":["a"],"ClientInfo":{}}"#).as_deref(), Some("a"));
+        assert_eq!(parse_server_error(r#"{"ID":"X","ServerErrors":[]}"#), None);
+        assert_eq!(parse_server_error(daemon), None);
         for (text, name) in [
             ("Error response from daemon: No such image: python:3.99", "python:3.99"),
             ("Unable to find image 'python:3.99' locally", "python:3.99"),

@@ -16,9 +16,11 @@ use serde::Deserialize;
 use tokio::process::Child;
 
 use crate::driver::{
-    CgroupMode, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId,
+    CgroupMode, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
 };
 use crate::exec::{self, CommandLine, ExecError, Finished};
+use crate::machine::find_stopped;
+use crate::memory::find_monitor;
 use crate::oci;
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::refusal::Refusal;
@@ -367,11 +369,13 @@ impl CliDriver {
         Ok(done.stdout.trim_ascii().is_empty())
     }
 
-    /// The number that a sandbox's first process has on this machine.
-    pub(crate) async fn first_process(&self, name: &SandboxName) -> Option<u32> {
-        let words = ["container", "inspect", "--format", "{{.State.Pid}}", name.as_str()];
+    /// The engine's process that keeps a sandbox, as this machine counts it.
+    pub(crate) async fn monitor(&self, name: &SandboxName) -> Option<u32> {
+        let words = ["container", "inspect", "--format", "{{.Id}} {{.State.Pid}}", name.as_str()];
         let done = self.run(words).await.ok()?.success().ok()?;
-        String::from_utf8_lossy(&done.stdout).trim().parse().ok().filter(|&pid| pid > 0)
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let (id, first) = text.trim().split_once(' ')?;
+        find_monitor(id, first.parse().ok()?)
     }
 
     pub(crate) async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
@@ -390,7 +394,9 @@ impl CliDriver {
     }
 
     pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
-        messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
+        let said = messages::parse_server_error(text);
+        let text = said.as_deref().unwrap_or(text);
+        let mut refusal = messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
             message: match (text, end) {
                 ("", End::Exited(code)) => {
                     format!("{} ended with status {code}, without a word", self.id.kind)
@@ -398,7 +404,13 @@ impl CliDriver {
                 ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
                 _ => exec::tail(text.as_bytes()),
             },
-        })
+        });
+        if let Refusal::DaemonUnreachable { product, .. } = &mut refusal
+            && self.id.kind == RuntimeKind::Docker
+        {
+            *product = find_stopped(text);
+        }
+        refusal
     }
 }
 

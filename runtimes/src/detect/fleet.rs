@@ -253,7 +253,7 @@ impl Place {
             return;
         }
         let _in_use = look.machines.use_engines().await;
-        let known = self.lock().choice.clone();
+        let known = self.lock().choice.clone().filter(|choice| choice.runtime.is_current());
         match known {
             Some(choice) => self.ask(&choice).await,
             None => self.try_out(look).await,

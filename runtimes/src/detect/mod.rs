@@ -134,6 +134,8 @@ pub struct ProbeReport {
     pub share: Option<ShareReport>,
     /// Whether sandboxes get the bridge's own seccomp profile, when it works.
     pub own_profile: Option<bool>,
+    /// What mends it, when it does not work.
+    pub hint: Option<String>,
 }
 
 /// A root as one would name it.
@@ -273,7 +275,8 @@ impl Detector {
         }
         let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         let mut state = self.state.lock().await;
-        if let Some(choice) = &state.chosen {
+        // Who tells docker's client to use another context means what is started from then on.
+        if let Some(choice) = state.chosen.as_ref().filter(|choice| choice.runtime.is_current()) {
             self.machines.about_to_use(&choice.runtime).await;
             return Ok(choice.clone());
         }
@@ -458,10 +461,15 @@ impl Detector {
                     share = machines.shares.report(driver, image, instance).await;
                 }
             }
+            let hint = match &verdict {
+                Verdict::Works(_) => None,
+                Verdict::Refused(refusal) => Some(refusal.hint().into_owned()),
+            };
             reports.push(ProbeReport {
                 machine,
                 share,
                 own_profile,
+                hint,
                 kind: candidate.target.kind,
                 connection: candidate.target.connection.clone(),
                 program: candidate.program.clone(),

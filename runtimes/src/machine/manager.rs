@@ -86,7 +86,7 @@ impl Machines {
     ) -> Option<Result<(), Refusal>> {
         let id = driver.id();
         let said = match refusal {
-            Refusal::DaemonUnreachable { message } if id.kind == RuntimeKind::Podman => message,
+            Refusal::DaemonUnreachable { message, .. } if id.kind == RuntimeKind::Podman => message,
             _ => return None,
         };
         // Who names an engine by a variable means that one.

@@ -2,7 +2,8 @@
 //!
 //! Nothing here happens on a host whose podman is local: it starts with podman's own word that it cannot reach its engine.
 //! `words` reads what podman says, `podman` asks the client, `manager` starts machines and makes one, `record` remembers what
-//! we started, `keeper` stops that again, `share` finds out whether a remote engine sees a folder of this host.
+//! we started, `keeper` stops that again, `share` finds out whether a remote engine sees a folder of this host, `desktop`
+//! knows the products that keep docker's engine in a machine of theirs, which are the user's to start.
 //!
 //! ```text
 //! <cache>/machine.lock           held by the bridge that starts, makes or stops a machine
@@ -12,6 +13,7 @@
 //! <cache>/shares.json            which engine sees which folder
 //! ```
 
+mod desktop;
 mod keeper;
 mod manager;
 mod podman;
@@ -19,6 +21,8 @@ mod record;
 mod share;
 mod words;
 
+pub use desktop::Product;
+pub(crate) use desktop::find_stopped;
 pub use keeper::keep_machine;
 pub(crate) use manager::Machines;
 pub use manager::{MachinePolicy, MachineReport};

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::desktop::Keeper;
 use super::podman::Podman;
 use super::words::{self, Machine};
 use crate::cli::CliDriver;
@@ -157,38 +158,28 @@ impl Shares {
         if !shared {
             let endpoint = driver.endpoint().await.unwrap_or_default();
             let info = driver.info(LIMIT).await.ok().and_then(|done| driver.parse_info(&done.stdout));
-            let system = info.map(|info| info.system).unwrap_or_default();
-            report.hint = Some(hint(driver.id().kind, &report.folder, &endpoint, &system));
+            let (system, name) = info.map(|info| (info.system, info.host.0)).unwrap_or_default();
+            let keeper = Keeper::of(&endpoint, &system, &name);
+            report.hint = Some(hint(driver.id().kind, &report.folder, keeper.as_ref()));
         }
         Some(report)
     }
 }
 
-/// How a folder is shared with the machine of an engine. `endpoint` and `system` are docker's words for where it listens
-/// and what it runs in.
-fn hint(kind: RuntimeKind, folder: &Path, endpoint: &str, system: &str) -> String {
+/// How a folder is shared with the machine of an engine.
+fn hint(kind: RuntimeKind, folder: &Path, keeper: Option<&Keeper>) -> String {
     let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
-    let in_path = |part: &str| endpoint.contains(part);
     if kind == RuntimeKind::Podman {
         // One that is named takes the place of those that are shared without a word.
-        format!(
+        return format!(
             "`podman machine rm`, which removes its containers and images too, and \
              `podman machine init --volume \"$HOME:$HOME\" --volume {path}:{path}`"
-        )
-    } else if in_path("/.colima/") {
-        format!("`colima stop` and `colima start --mount {path}:w`")
-    } else if in_path("/.rd/") {
-        format!(
-            "add {path} to the mounts of Rancher Desktop's virtual machine (its lima override.yaml) and restart it"
-        )
-    } else if in_path("/.orbstack/") {
-        format!("OrbStack shares the whole disk: see whether {path} is a link to another one")
-    } else if system.contains("Docker Desktop") || in_path("/.docker/") {
-        format!("add {path} in Docker Desktop: Settings, Resources, File sharing")
-    } else {
+        );
+    }
+    keeper.and_then(|keeper| keeper.sharing(&path)).unwrap_or_else(|| {
         "none is needed: docker's client carries the profile itself, and an engine elsewhere shares no disk"
             .into()
-    }
+    })
 }
 
 /// The machine that an engine is in.
@@ -296,8 +287,11 @@ impl Nonce {
         }
         // That the folder is not there is an error of the engine, that the file is not one of the program.
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        let absent =
-            ["no such file or directory", "No such file or directory", "FileNotFoundError", "does not exist"];
+        let absent = [
+            "no such file or directory", "No such file or directory", "FileNotFoundError", "does not exist",
+            // Docker Desktop, of a folder that is not in its list.
+            "is not shared from the host",
+        ];
         absent.iter().any(|words| said.contains(words)).then_some(false)
     }
 }
@@ -350,23 +344,10 @@ mod tests {
 
     #[test]
     fn each_kind_of_engine_has_its_own_way_to_share() {
-        let docker = |endpoint, system| hint(RuntimeKind::Docker, Path::new("/a b"), endpoint, system);
-        for (endpoint, system, expected) in [
-            (
-                "unix:///Users/ann/.colima/default/docker.sock",
-                "Ubuntu 24.04",
-                "colima start --mount '/a b':w",
-            ),
-            ("unix:///Users/ann/.rd/docker.sock", "Alpine Linux v3.20", "Rancher Desktop"),
-            ("unix:///Users/ann/.orbstack/run/docker.sock", "OrbStack", "OrbStack shares"),
-            ("unix:///Users/ann/.docker/run/docker.sock", "Docker Desktop", "File sharing"),
-            ("unix:///var/run/docker.sock", "Docker Desktop", "File sharing"),
-            ("tcp://10.0.0.7:2376", "Debian GNU/Linux 12", "none is needed"),
-        ] {
-            let said = docker(endpoint, system);
-            assert!(said.contains(expected), "{endpoint}: {said}");
-        }
-        let podman = hint(RuntimeKind::Podman, Path::new("/x y"), "", "");
+        let said = |kind, keeper: Option<&Keeper>| hint(kind, Path::new("/x"), keeper);
+        assert!(said(RuntimeKind::Docker, Some(&Keeper::OrbStack)).contains("OrbStack shares"));
+        assert!(said(RuntimeKind::Docker, None).contains("none is needed"));
+        let podman = hint(RuntimeKind::Podman, Path::new("/x y"), None);
         assert!(podman.contains("init --volume \"$HOME:$HOME\" --volume '/x y':'/x y'"), "{podman}");
     }
 

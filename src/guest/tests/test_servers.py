@@ -204,6 +204,8 @@ class Functions(ServerTest):
         error = self.run_cell("await mcp_forge.search(stat=1)").error
         self.assertEqual(error, "mcp.runtime.MCPArgumentError: search() takes no 'stat'; did you mean 'state'?")
         self.ok("try:\n    await mcp_forge.search(stat=1)\nexcept TypeError: pass")
+        self.ok("try:\n    await mcp_forge.search(stat=1)\nexcept MCPError: pass")
+        self.ok("from mcp import MCPError as other\nassert other is MCPError is runtime.MCPError")
         self.returns("search", Refusal("Server 'forge' is not available"))
         error = self.run_cell("await mcp_forge.search()").error
         self.assertEqual(error, "mcp.runtime.MCPError: Server 'forge' is not available")

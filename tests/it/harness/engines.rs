@@ -76,11 +76,7 @@ impl<'a> PodmanService<'a> {
         command.argv.extend(["system", "service", "--time=0"].map(Into::into));
         command.argv.push(self.url().into());
         if let Some(hidden) = &self.hidden {
-            let script = "mount -t tmpfs tmpfs \"$1\"; rmdir \"$1\" 2>/dev/null; shift; exec \"$@\"";
-            let unshare = which("unshare").unwrap().into_os_string();
-            let words = ["--mount", "--propagation=private", "--", "/bin/sh", "-c", script, "sh"];
-            let prefix = std::iter::once(unshare).chain(words.map(OsString::from));
-            command = command.behind(prefix.chain([hidden.clone().into_os_string()]));
+            command = blind_to(command, hidden);
         }
         self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
         eventually("the podman service listens", START, || UnixStream::connect(self.socket()).ok());
@@ -129,18 +125,33 @@ impl Drop for PodmanService<'_> {
     }
 }
 
-/// A docker daemon that takes clients with a certificate only.
+/// The same command, which does not see what is in this folder.
+fn blind_to(command: Prepared, hidden: &Path) -> Prepared {
+    let script = "mount -t tmpfs tmpfs \"$1\"; rmdir \"$1\" 2>/dev/null; shift; exec \"$@\"";
+    let unshare = which("unshare").unwrap().into_os_string();
+    let words = ["--mount", "--propagation=private", "--", "/bin/sh", "-c", script, "sh"];
+    let prefix = std::iter::once(unshare).chain(words.map(OsString::from));
+    command.behind(prefix.chain([hidden.as_os_str().to_owned()]))
+}
+
+/// A docker daemon that takes clients with a certificate only, but for those on its own socket.
 pub(crate) struct DockerDaemon<'a> {
     env: &'a TestEnv,
     pub(crate) name: String,
     folder: PathBuf,
     port: u16,
+    hidden: Option<PathBuf>,
     running: Option<Running>,
 }
 
 impl<'a> DockerDaemon<'a> {
     /// Starts one with the image of the tests, and makes it known to the test's user as a context of this name.
     pub(crate) fn start(env: &'a TestEnv, name: &str) -> Self {
+        Self::start_hiding(env, name, None)
+    }
+
+    /// The same, which does not see what is in a folder of this host.
+    pub(crate) fn start_hiding(env: &'a TestEnv, name: &str, hidden: Option<PathBuf>) -> Self {
         let archive = std::env::var_os("CODEBRIDGE_TEST_CACHE").map(PathBuf::from).unwrap_or_default();
         let archive = archive.join("images/python-3.14.tar");
         let (Ok(_), Some(image), true) = (which("openssl"), &Machine::get().image, archive.is_file()) else {
@@ -148,7 +159,7 @@ impl<'a> DockerDaemon<'a> {
         };
         let folder = env.folder(&format!("docker-{name}"));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut daemon = Self { env, name: name.into(), folder, port, running: None };
+        let mut daemon = Self { env, name: name.into(), folder, port, hidden, running: None };
         daemon.make_certificates();
         daemon.start_again();
         let (certificate, key, ca) = (daemon.file("cert.pem"), daemon.file("key.pem"), daemon.file("ca.pem"));
@@ -166,6 +177,11 @@ impl<'a> DockerDaemon<'a> {
 
     pub(crate) fn target(&self) -> String {
         format!("docker:{}", self.name)
+    }
+
+    /// Where it listens on this machine.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("sock")
     }
 
     /// Where a client's certificate, key and authority are.
@@ -212,6 +228,7 @@ impl<'a> DockerDaemon<'a> {
             own("exec-root", "exec").into(),
             own("pidfile", "pid").into(),
             format!("--host={}", self.url()).into(),
+            format!("--host=unix://{}", self.socket().display()).into(),
             "--tlsverify".into(),
             own("tlscacert", "ca.pem").into(),
             own("tlscert", "server-cert.pem").into(),
@@ -219,12 +236,22 @@ impl<'a> DockerDaemon<'a> {
         ]);
         let flags = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--log-level=error"];
         command.argv.extend(flags.map(Into::into));
+        if let Some(hidden) = &self.hidden {
+            command = blind_to(command, hidden);
+        }
         self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
         eventually("the docker daemon answers", START, || {
             let mut version = self.client();
             version.argv.push("version".into());
             version.run(self.env.guard()).status.success().then_some(())
         });
+    }
+
+    /// Ends it and its containers, as a machine does that is shut down.
+    pub(crate) fn stop(&mut self) {
+        let mut running = self.running.take().expect("it does not run");
+        running.signal(Signal::TERM);
+        running.wait();
     }
 
     /// Ends the daemon without a word; its containerd goes on.

@@ -4,12 +4,14 @@ pub(crate) mod bridge;
 pub(crate) mod engines;
 pub(crate) mod env;
 pub(crate) mod fake;
+pub(crate) mod fake_docker;
 pub(crate) mod fake_machine;
 pub(crate) mod host;
 pub(crate) mod matrix;
 pub(crate) mod outcome;
 pub(crate) mod process;
 pub(crate) mod registry;
+pub(crate) mod rootless;
 pub(crate) mod suite;
 
 pub(crate) use bridge::{Bridge, BridgeBuilder};

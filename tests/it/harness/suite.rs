@@ -39,6 +39,16 @@ impl Suite {
         }
     }
 
+    /// Tests of what the ordinary user starts for itself, with this kind of client.
+    pub(crate) fn as_user(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
+        fn place(_: Option<Runtime>) -> TestEnv {
+            TestEnv::new(Some(Runtime { kind: Kind::Docker, as_user: true }))
+        }
+        for &(name, test) in tests {
+            self.add(format!("{topic}::{name}"), None, place, test);
+        }
+    }
+
     /// Tests that have to hold on every runtime.
     pub(crate) fn each_runtime(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         self.on(&Runtime::ALL, topic, tests);
