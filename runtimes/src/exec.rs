@@ -74,8 +74,14 @@ impl CommandLine {
         self
     }
 
-    /// The only call of `Command::new` in the product.
     fn command(&self) -> Command {
+        let mut command = self.bare();
+        command.process_group(0);
+        command
+    }
+
+    /// The only call of `Command::new` in the product.
+    fn bare(&self) -> Command {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
@@ -86,7 +92,7 @@ impl CommandLine {
                 None => command.env_remove(name),
             };
         }
-        command.process_group(0).stdin(Stdio::null()).kill_on_drop(false);
+        command.stdin(Stdio::null()).kill_on_drop(false);
         command
     }
 }
@@ -327,6 +333,14 @@ pub fn spawn_guardian(command: &CommandLine) -> Result<Child, ExecError> {
     let mut prepared = command.command();
     prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })
+}
+
+/// Starts a child that nobody waits for. It leads no process group, so that it can begin a session of its own.
+pub fn spawn_detached(command: &CommandLine) -> Result<(), ExecError> {
+    let mut prepared = command.bare();
+    prepared.stdout(Stdio::null()).stderr(Stdio::null());
+    let started = prepared.spawn();
+    started.map(drop).map_err(|source| ExecError::Start { command: command.clone(), source })
 }
 
 /// Reads a stream to its end, keeps the first [`CAPTURE_LIMIT`] bytes.

@@ -40,7 +40,7 @@ pub use driver::{
     RuntimeId, RuntimeKind,
 };
 pub use facts::{Fact, FactState, host_facts};
-pub use machine::{MachinePolicy, MachineReport, Product, ShareReport};
+pub use machine::{MachinePolicy, MachineReport, Product, ShareReport, keep_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;

@@ -35,9 +35,12 @@ pub(crate) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Watches the descendants of a process, which `find` gives once, when code runs for the first time; that one itself
+    /// Watches the descendants of a process, for which `find` is asked when code runs for the first time; that one itself
     /// does not count. `limit` in bytes.
-    pub(crate) fn start(limit: u64, find: impl Future<Output = Option<u32>> + Send + 'static) -> Self {
+    pub(crate) fn start<F>(limit: u64, find: impl FnMut() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Option<u32>> + Send + 'static,
+    {
         let (busy, is_busy) = watch::channel(false);
         let kills = Arc::new(AtomicU32::new(0));
         let watching = watch_descendants(find, limit, is_busy, Arc::clone(&kills));
@@ -61,20 +64,26 @@ impl Drop for MemoryWatch {
     }
 }
 
-async fn watch_descendants(
-    find: impl Future<Output = Option<u32>>,
+async fn watch_descendants<F: Future<Output = Option<u32>>>(
+    mut find: impl FnMut() -> F,
     limit: u64,
     mut busy: watch::Receiver<bool>,
     kills: Arc<AtomicU32>,
 ) {
-    if busy.wait_for(|busy| *busy).await.is_err() {
-        return;
-    }
-    let Some(root) = find.await else {
-        tracing::warn!(
-            "the processes of a sandbox are not to be found: its memory counts for each of them alone"
-        );
-        return;
+    let root = loop {
+        if busy.wait_for(|busy| *busy).await.is_err() {
+            return;
+        }
+        if let Some(root) = find().await {
+            break root;
+        }
+        // Code that has ended meanwhile may have had its sandbox with it.
+        if *busy.borrow() {
+            tracing::warn!(
+                "the processes of a sandbox are not to be found: its memory counts for each of them alone"
+            );
+            return;
+        }
     };
     let (mut slow, mut most) = (SLOW, 0);
     loop {
@@ -273,5 +282,33 @@ mod tests {
         assert_eq!(parse_share(text), Some(184 << 10));
         assert_eq!(parse_share(""), None);
         assert!(share_of(std::process::id()).is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_that_is_not_found_is_looked_for_again_as_long_as_its_code_ends_first() {
+        let (asked, mut asking) = tokio::sync::mpsc::unbounded_channel();
+        let answer = Arc::new(tokio::sync::Notify::new());
+        let answers = Arc::clone(&answer);
+        let watch = MemoryWatch::start(1 << 40, move || {
+            let (asked, answers) = (asked.clone(), Arc::clone(&answers));
+            async move {
+                let _ = asked.send(());
+                answers.notified().await;
+                None
+            }
+        });
+        for _ in 0..3 {
+            watch.set_busy(true);
+            asking.recv().await.unwrap();
+            watch.set_busy(false);
+            answer.notify_one();
+            // The only other task of this thread takes the answer.
+            tokio::task::yield_now().await;
+        }
+        // Found missing while its code runs: that is the last word.
+        watch.set_busy(true);
+        asking.recv().await.unwrap();
+        answer.notify_one();
+        assert_eq!(asking.recv().await, None);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,14 @@ impl Owner {
         }
     }
 
+    /// Whether what it wrote down at some time is of this machine as it is since it was last switched on.
+    pub(crate) fn is_of_this_boot(&self, written: SystemTime) -> bool {
+        let me = Self::this_process(String::new());
+        // Where no boot has an id, its time has to do.
+        let since_boot = written.elapsed().is_ok_and(|age| age <= uptime());
+        self.machine == me.machine && self.boot == me.boot && since_boot
+    }
+
     /// The labels that a container of this owner carries.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let Self { instance, pid, start_time, boot, pid_namespace, machine, host } = self;
@@ -115,6 +124,17 @@ pub(crate) const INSTANCE_LABEL: &str = "codebridge.instance";
 fn read_line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_string()).filter(|line| !line.is_empty())
+}
+
+/// How long ago this machine was switched on.
+fn uptime() -> Duration {
+    // The other one stands still there while the machine sleeps.
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(clock);
+    Duration::from_secs(time.tv_sec.try_into().unwrap_or(0))
 }
 
 /// Start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.

@@ -83,7 +83,10 @@ impl Sandbox {
         let messages = Messages::default();
         let memory = (plan.held.memory == Mechanism::Watch).then(|| {
             let (driver, name, own) = (Arc::clone(&driver), plan.name.clone(), child.id());
-            MemoryWatch::start(plan.memory, async move { driver.parent_of_first(&name, own).await })
+            MemoryWatch::start(plan.memory, move || {
+                let (driver, name) = (Arc::clone(&driver), name.clone());
+                async move { driver.parent_of_first(&name, own).await }
+            })
         });
         let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
         Self {

@@ -54,6 +54,23 @@ pub enum Command {
     /// Wait for the end of a bridge and end the MCP servers that it started; bridges start it themselves
     #[command(hide = true)]
     ServerGuardian,
+    /// Wait until a podman machine is idle and stop it; the bridge that starts the machine starts this
+    #[command(hide = true)]
+    MachineKeeper(MachineKeeperArgs),
+}
+
+/// Which machine is looked after.
+#[derive(Debug, Args)]
+pub struct MachineKeeperArgs {
+    /// Do it in this process, which nobody waits for
+    #[arg(long)]
+    pub detached: bool,
+    /// The folder where bridges write down which machines they started
+    pub folder: PathBuf,
+    /// Podman's program
+    pub podman: PathBuf,
+    /// The machine's name
+    pub machine: String,
 }
 
 /// What to do with images.

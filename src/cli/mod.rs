@@ -26,8 +26,8 @@ use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, SearchArgs, ServersArgs,
-    ServersCommand, SettingFlags, ToolsCommand,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineKeeperArgs,
+    SearchArgs, ServersArgs, ServersCommand, SettingFlags, ToolsCommand,
 };
 
 /// Runs the program.
@@ -45,6 +45,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
     let guarded = match command {
         Command::Guardian { ref instance } => Some(session::guard(instance.clone())),
         Command::ServerGuardian => Some(upstream::guard()),
+        Command::MachineKeeper(ref args) => {
+            Some(session::keep(args.detached, args.folder.clone(), &args.podman, &args.machine))
+        }
         _ => None,
     };
     if let Some(guarded) = guarded {
@@ -76,7 +79,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Tools(command) => tools::tools(&settings, environment, command).await,
             Command::Call(args) => tools::call(&settings, environment, args).await,
             Command::Image(what) => image::image(what).await,
-            Command::Guardian { .. } | Command::ServerGuardian => Exit::Fine.into(),
+            Command::Guardian { .. } | Command::ServerGuardian | Command::MachineKeeper(_) => {
+                Exit::Fine.into()
+            }
         }
     });
     // A read of a file that is still under way must not keep the process alive.

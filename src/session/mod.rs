@@ -11,6 +11,7 @@ mod bytecode;
 mod frames;
 mod guardian;
 mod interpreter;
+mod keeper;
 mod launch;
 mod lending;
 mod library;
@@ -24,6 +25,7 @@ mod sessions;
 mod tools;
 
 pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
+pub use keeper::{SUBCOMMAND as MACHINE_KEEPER, keep};
 pub use launch::cache_dir;
 pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
 pub use run_python::RunPython;

@@ -62,6 +62,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_full_disk_leaves_no_half_image,
             fifty_kills_leave_the_store_right,
             an_image_in_use_is_not_removed,
+            a_machine_that_trusts_nobody_says_so,
         ],
     );
 }
@@ -518,4 +519,15 @@ fn an_image_in_use_is_not_removed(env: &TestEnv) {
     assert_eq!(bridge.run("import this, json; json.dumps(1)").text.lines().last(), Some("'1'"));
     bridge.close();
     assert!(run(env, &["image", "rm", &image]).ok().contains("removed image"));
+}
+
+fn a_machine_that_trusts_nobody_says_so(env: &TestEnv) {
+    let mut command = codebridge(env, &["image", "pull", "127.0.0.1:9/python:slim"]);
+    // A minimal system has no certificates of authorities.
+    let nowhere = env.folder("nowhere").into_os_string();
+    command.env.insert("SSL_CERT_FILE".into(), nowhere.clone());
+    command.env.insert("SSL_CERT_DIR".into(), nowhere);
+    let output = command.run(env.guard());
+    assert_eq!(output.code(), Some(72), "{output}");
+    assert!(output.stderr.contains("No CA certificates were loaded from the system"), "{output}");
 }

@@ -29,6 +29,7 @@ mod lifecycle;
 mod limits;
 mod losses;
 mod machine;
+mod machine_keeper;
 mod mcp;
 mod output;
 mod real_servers;
@@ -70,6 +71,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     limits::register,
     losses::register,
     machine::register,
+    machine_keeper::register,
     mcp::register,
     output::register,
     real_servers::register,

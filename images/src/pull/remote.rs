@@ -181,5 +181,7 @@ fn client(endpoint: &Endpoint, environment: &Environment, patience: Patience) ->
         user_agent: http::AGENT,
         ..ClientConfig::default()
     };
+    // Whatever it is told, the library makes one of the system's authorities as well, and panics where there are none.
+    reqwest::Client::builder().build().map_err(|error| Reason::Unreachable(chain(&error)))?;
     Client::try_from(config).map_err(|error| Reason::Unreachable(chain(&error)))
 }

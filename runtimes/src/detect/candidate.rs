@@ -217,7 +217,7 @@ async fn ask_with_machine<P: RootProvider>(
         Err(refusal) => refusal,
     };
     let announce = |text: &str| trial.provider.announce(text);
-    match trial.machines.ensure(&driver, &refusal, trial.instance, &announce).await {
+    match trial.machines.ensure(&driver, &refusal, &announce).await {
         None => Err(refusal),
         Some(Err(refusal)) => Err(refusal),
         Some(Ok(())) => ask_engine(&driver, ASK_LIMIT).await,

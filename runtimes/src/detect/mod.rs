@@ -269,12 +269,15 @@ impl Detector {
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
         if let Some(fleet) = &self.fleet {
-            return fleet.choose(probe, provider, instance, stop).await;
+            let choice = fleet.choose(probe, provider, instance, stop).await?;
+            self.machines.about_to_use(&choice.runtime).await;
+            return Ok(choice);
         }
         let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         let mut state = self.state.lock().await;
         // Who tells docker's client to use another context means what is started from then on.
         if let Some(choice) = state.chosen.as_ref().filter(|choice| choice.runtime.is_current()) {
+            self.machines.about_to_use(&choice.runtime).await;
             return Ok(choice.clone());
         }
         if state.set_aside.is_empty()
@@ -285,7 +288,8 @@ impl Detector {
                 () = stop.cancelled() => Some(choice),
             };
             if let Some(choice) = of_today {
-                self.machines.adopt(&choice.runtime, instance);
+                self.machines.about_to_use(&choice.runtime).await;
+                self.machines.adopt(&choice.runtime);
                 state.chosen = Some(choice.clone());
                 state.from_cache = true;
                 return Ok(choice);
@@ -299,7 +303,7 @@ impl Detector {
         }
         let choice = found?;
         self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
-        self.machines.adopt(&choice.runtime, instance);
+        self.machines.adopt(&choice.runtime);
         state.chosen = Some(choice.clone());
         Ok(choice)
     }

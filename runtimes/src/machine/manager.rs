@@ -1,33 +1,32 @@
 //! Starts the machine that podman needs, and makes one when there is none: once, whoever asks, within bounds.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::podman::{ASK_LIMIT, Podman};
+use super::record::{Started, run_of};
 use super::share::Shares;
 use super::words::{self, Machine};
-use crate::address::Target;
 use crate::cli::CliDriver;
 use crate::detect::Verdict;
 use crate::driver::RuntimeKind;
-use crate::exec::ExecError;
+use crate::exec::{CommandLine, ExecError};
+use crate::owner::Owner;
 use crate::refusal::Refusal;
-use crate::state::{Instance, read_json, write_json};
 
 /// A machine's image is downloaded and unpacked: gigabytes.
 const INIT_LIMIT: Duration = Duration::from_secs(1800);
 /// Booting, and waiting until its ssh answers.
-const START_LIMIT: Duration = Duration::from_secs(300);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
 /// How long a machine that runs may take until its engine answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// Held by those who try engines, and by whoever stops a machine, never by both.
-const USE_LOCK: &str = "machine-use.lock";
+/// Held by those who try engines, and by whoever stops a machine, never by both. It was last changed when an engine was last
+/// about to be used.
+pub(super) const USE_LOCK: &str = "machine-use.lock";
 /// Between two looks at what others do.
 const PACE: Duration = Duration::from_millis(200);
 
@@ -38,15 +37,17 @@ pub struct MachinePolicy {
     pub init: bool,
     /// Whether machines are made and set to run containers as root.
     pub rootful: bool,
-    /// When a machine that we started is stopped after its last sandbox; None = never.
+    /// When a machine that we started is stopped after its last use; None = never.
     pub idle: Option<Duration>,
+    /// The program that does it, as it outlives us; the folder, podman and the machine's name are added. None = nobody.
+    pub keeper: Option<CommandLine>,
     /// The folder that a remote engine should see.
     pub share: Option<PathBuf>,
 }
 
 impl Default for MachinePolicy {
     fn default() -> Self {
-        Self { init: true, rootful: false, idle: None, share: None }
+        Self { init: true, rootful: false, idle: None, keeper: None, share: None }
     }
 }
 
@@ -66,21 +67,13 @@ pub struct MachineReport {
 pub(crate) struct Machines {
     pub(super) policy: MachinePolicy,
     pub(super) dir: Option<PathBuf>,
-    pub(super) watched: Arc<Mutex<HashSet<Target>>>,
     pub(crate) shares: Shares,
-}
-
-/// What is written down of a machine.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Started {
-    /// `last_up` and `created` of the run that a bridge started.
-    pub(super) run: Option<(String, String)>,
 }
 
 impl Machines {
     pub(crate) fn new(policy: MachinePolicy, dir: Option<PathBuf>) -> Self {
         let shares = Shares::new(policy.share.clone(), dir.clone());
-        Self { policy, dir, watched: Arc::default(), shares }
+        Self { policy, dir, shares }
     }
 
     /// Podman did not reach its engine. Brings the machine up that it needs, if it needs one that we may bring up; None
@@ -89,7 +82,6 @@ impl Machines {
         &self,
         driver: &CliDriver,
         refusal: &Refusal,
-        instance: &Arc<Instance>,
         announce: &(dyn Fn(&str) + Sync),
     ) -> Option<Result<(), Refusal>> {
         let id = driver.id();
@@ -116,11 +108,7 @@ impl Machines {
             Ok(None) => return Some(Ok(())),
             Err(refusal) => return Some(Err(refusal)),
         };
-        let result = self.bring_up(&podman, driver, said, announce).await;
-        if result.is_ok() {
-            self.watch(id, instance);
-        }
-        Some(result)
+        Some(self.bring_up(&podman, driver, said, announce).await)
     }
 
     /// Under the lock: what others did meanwhile is looked at anew.
@@ -151,22 +139,47 @@ impl Machines {
                 made.ok_or_else(|| failed("podman made a machine and does not list it".into()))?
             }
         };
-        if !machine.running {
+        let name = machine.name.clone();
+        if machine.running {
+            announce(&format!("waiting for the podman machine {name}"));
+        } else if machine.starting {
+            announce(&format!("waiting for the podman machine {name}, which somebody starts"));
+        }
+        if !machine.running && !self.is_started_by_others(podman, machine.clone(), driver).await {
             self.start(podman, &machine, announce).await.map_err(|error| failed(words_of(error)))?;
-        } else {
-            announce(&format!("waiting for the podman machine {}", machine.name));
         }
         let deadline = Instant::now() + ANSWER_LIMIT;
         while !answers(driver).await {
             if Instant::now() > deadline {
                 return Err(failed(format!(
-                    "the machine {} runs and its engine does not answer; `podman machine stop` and `podman machine start` may mend it: {said}",
-                    machine.name
+                    "the machine {name} runs and its engine does not answer; `podman machine stop` and `podman machine start` may mend it: {said}",
                 )));
             }
             tokio::time::sleep(PACE).await;
         }
         Ok(())
+    }
+
+    /// Waits as long as somebody else is at starting a machine; false when nobody is, or when that came to nothing.
+    async fn is_started_by_others(
+        &self,
+        podman: &Podman<'_>,
+        mut machine: Machine,
+        driver: &CliDriver,
+    ) -> bool {
+        let deadline = Instant::now() + START_LIMIT;
+        while machine.starting && !machine.running && Instant::now() < deadline {
+            if answers(driver).await {
+                return true;
+            }
+            tokio::time::sleep(PACE).await;
+            let machines = podman.list().await.unwrap_or_default();
+            match machines.into_iter().find(|now| now.name == machine.name) {
+                Some(now) => machine = now,
+                None => return false,
+            }
+        }
+        machine.running
     }
 
     async fn start(
@@ -176,10 +189,6 @@ impl Machines {
         announce: &(dyn Fn(&str) + Sync),
     ) -> Result<(), ExecError> {
         let name = machine.name.as_str();
-        if machine.starting {
-            announce(&format!("waiting for the podman machine {name}, which somebody starts"));
-            return Ok(());
-        }
         if self.policy.rootful {
             podman.run(&["machine", "set", "--rootful", name], ASK_LIMIT).await?;
         }
@@ -187,21 +196,27 @@ impl Machines {
         let text = format!("starting the podman machine {name}");
         tracing::info!("{text}");
         announce(&text);
-        match podman.run(&["machine", "start", name], START_LIMIT).await {
+        // Written down, and somebody there to stop it, before there is anything to stop.
+        let started = Started { by: Owner::this_process(String::new()), run: None, idle: self.policy.idle };
+        self.write_started(name, &started);
+        self.begin_keeping(podman.program, name).await;
+        let result = match podman.start(name, START_LIMIT).await {
             Err(ExecError::Failed(failed))
                 if words::parse_already_starting(&failed.stderr_tail).is_some() =>
             {
-                Ok(())
+                Ok(None)
             }
             Err(error) => Err(error),
             Ok(_) => {
-                let now = podman.list().await.unwrap_or_default().into_iter().find(|it| it.name == name);
-                if let Some(now) = now {
-                    self.write_started(name, &Started { run: Some(run_of(&now)) });
-                }
-                Ok(())
+                let machines = podman.list().await.unwrap_or_default();
+                Ok(machines.into_iter().find(|machine| machine.name == name).as_ref().and_then(run_of))
             }
+        };
+        match &result {
+            Ok(Some(run)) => self.write_started(name, &Started { run: Some(run.clone()), ..started }),
+            Ok(None) | Err(_) => self.forget_started(name),
         }
+        result.map(drop)
     }
 
     /// The lock on machines, as soon as nobody else has it; None when the engine answers before that.
@@ -239,7 +254,10 @@ impl Machines {
     pub(crate) async fn use_engines(&self) -> Lock {
         loop {
             match self.flock(USE_LOCK, FlockOperation::NonBlockingLockShared) {
-                Some(lock) => return lock,
+                Some(lock) => {
+                    let _ = lock.0.as_ref().map(|file| file.set_modified(SystemTime::now()));
+                    return lock;
+                }
                 // Somebody stops the machine at this moment.
                 None => tokio::time::sleep(PACE).await,
             }
@@ -251,7 +269,7 @@ impl Machines {
         self.flock(USE_LOCK, FlockOperation::NonBlockingLockExclusive)
     }
 
-    fn flock(&self, name: &str, operation: FlockOperation) -> Option<Lock> {
+    pub(super) fn flock(&self, name: &str, operation: FlockOperation) -> Option<Lock> {
         let Some(dir) = &self.dir else { return Some(Lock(None)) };
         let open = || {
             fs::create_dir_all(dir)?;
@@ -266,27 +284,6 @@ impl Machines {
         }
     }
 
-    fn started_path(&self, name: &str) -> Option<PathBuf> {
-        // Podman allows letters, digits and `_.-` in names.
-        let plain: String =
-            name.chars().filter(|c| c.is_ascii_alphanumeric() || "_.-".contains(*c)).collect();
-        self.dir.as_ref().map(|dir| dir.join(format!("machine-{plain}.json")))
-    }
-
-    pub(super) fn write_started(&self, name: &str, started: &Started) {
-        if let Some(path) = self.started_path(name)
-            && let Err(error) = write_json(&path, started)
-        {
-            tracing::debug!(%error, "a machine's start is not written down");
-        }
-    }
-
-    /// Whether this run of a machine is one that a bridge started.
-    pub(super) fn is_ours(&self, machine: &Machine) -> bool {
-        let started: Option<Started> = self.started_path(&machine.name).and_then(|path| read_json(&path));
-        machine.running && started.and_then(|started| started.run) == Some(run_of(machine))
-    }
-
     /// Whether the user allows it.
     pub(crate) fn may_make_one(&self) -> bool {
         self.policy.init
@@ -295,7 +292,7 @@ impl Machines {
     /// The same without the right to make a machine.
     pub(crate) fn without_making_any(&self) -> Self {
         let policy = MachinePolicy { init: false, ..self.policy.clone() };
-        Self { watched: Arc::clone(&self.watched), ..Self::new(policy, self.dir.clone()) }
+        Self::new(policy, self.dir.clone())
     }
 
     /// The machine that podman's default connection means, for diagnosis; None where podman needs none.
@@ -324,11 +321,7 @@ async fn answers(driver: &CliDriver) -> bool {
 
 /// Held as long as machines are looked after.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] Option<File>);
-
-fn run_of(machine: &Machine) -> (String, String) {
-    (machine.last_up.clone(), machine.created.clone())
-}
+pub(crate) struct Lock(Option<File>);
 
 /// Podman's own words, when it said any.
 fn words_of(error: ExecError) -> String {
@@ -341,23 +334,6 @@ fn words_of(error: ExecError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine(name: &str, is_default: bool, running: bool) -> Machine {
-        let up = "2026-01-01T00:00:00Z".to_string();
-        Machine { name: name.into(), is_default, running, starting: false, last_up: up.clone(), created: up }
-    }
-
-    #[test]
-    fn a_run_is_ours_until_somebody_else_starts_the_machine() {
-        let dir = tempfile::tempdir().unwrap();
-        let machines = Machines::new(MachinePolicy::default(), Some(dir.path().into()));
-        let ours = machine("m", true, true);
-        assert!(!machines.is_ours(&ours));
-        machines.write_started("m", &Started { run: Some(run_of(&ours)) });
-        assert!(machines.is_ours(&ours));
-        assert!(!machines.is_ours(&Machine { running: false, ..ours.clone() }));
-        assert!(!machines.is_ours(&Machine { last_up: "later".into(), ..ours }));
-    }
 
     #[test]
     fn the_lock_is_held_by_one() {

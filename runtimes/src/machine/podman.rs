@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::words::{self, Machine};
+use crate::address::Address;
+use crate::driver::RuntimeKind;
 use crate::exec::{self, CommandLine, ExecError};
 
 /// Asking podman about machines takes it no engine.
@@ -16,7 +18,27 @@ pub(super) struct Podman<'a> {
 
 impl Podman<'_> {
     pub(super) async fn run(&self, words: &[&str], limit: Duration) -> Result<exec::Finished, ExecError> {
-        exec::run(CommandLine::new(self.program).args(words), limit).await?.success()
+        // Variables that choose an engine go before what is said here.
+        let environment = Address::default();
+        let command = CommandLine::new(self.program).args(words);
+        exec::run(command.env(environment.environment(RuntimeKind::Podman)), limit).await?.success()
+    }
+
+    /// Starts a machine, to the end whether or not the caller still waits for it: podman that is killed at it leaves a
+    /// machine that is neither up nor down.
+    pub(super) async fn start(&self, name: &str, limit: Duration) -> Result<exec::Finished, ExecError> {
+        let (program, name) = (self.program.to_owned(), name.to_owned());
+        let starting = tokio::spawn(async move {
+            Podman { program: &program }.run(&["machine", "start", &name], limit).await
+        });
+        match starting.await {
+            Ok(started) => started,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // This process ends.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// Every machine of this user; None where podman knows of none, as root on Linux.
@@ -56,11 +78,15 @@ impl Podman<'_> {
         }
     }
 
-    /// Whether this podman is one for a system without containers of its own.
+    /// Whether this podman is one for a system without containers of its own. Before 4.2 it does not name its system, but
+    /// whoever lacks an engine shows it by the flags it has.
     pub(super) async fn is_of_another_system(&self) -> bool {
         let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
-        let system = info.ok().and_then(|done| words::parse_client_system(&done.stdout));
-        system.as_deref().unwrap_or(std::env::consts::OS) != "linux"
+        if let Some(system) = info.ok().and_then(|done| words::parse_client_system(&done.stdout)) {
+            return system != "linux";
+        }
+        let help = self.run(&["--help"], ASK_LIMIT).await;
+        help.ok().and_then(|done| words::parse_has_own_engine(&done.stdout)) == Some(false)
     }
 
     /// Whether a connection has containers that run; None when it does not say.

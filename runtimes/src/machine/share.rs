@@ -170,7 +170,11 @@ impl Shares {
 fn hint(kind: RuntimeKind, folder: &Path, keeper: Option<&Keeper>) -> String {
     let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
     if kind == RuntimeKind::Podman {
-        return format!("`podman machine rm` and `podman machine init --volume {path}:{path}`");
+        // One that is named takes the place of those that are shared without a word.
+        return format!(
+            "`podman machine rm`, which removes its containers and images too, and \
+             `podman machine init --volume \"$HOME:$HOME\" --volume {path}:{path}`"
+        );
     }
     keeper.and_then(|keeper| keeper.sharing(&path)).unwrap_or_else(|| {
         "none is needed: docker's client carries the profile itself, and an engine elsewhere shares no disk"
@@ -343,7 +347,8 @@ mod tests {
         let said = |kind, keeper: Option<&Keeper>| hint(kind, Path::new("/x"), keeper);
         assert!(said(RuntimeKind::Docker, Some(&Keeper::OrbStack)).contains("OrbStack shares"));
         assert!(said(RuntimeKind::Docker, None).contains("none is needed"));
-        assert!(said(RuntimeKind::Podman, None).contains("init --volume /x:/x"));
+        let podman = hint(RuntimeKind::Podman, Path::new("/x y"), None);
+        assert!(podman.contains("init --volume \"$HOME:$HOME\" --volume '/x y':'/x y'"), "{podman}");
     }
 
     #[test]

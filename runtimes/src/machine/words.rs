@@ -71,7 +71,7 @@ pub(super) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
 
 /// The template for versions whose list knows no JSON, and how its lines are read. The default machine's name ends in `*`,
 /// and one that runs was last up `Currently running`.
-pub(super) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.Created}}\t{{.LastUp}}";
+pub(super) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.LastUp}}";
 
 /// Reads the lines of [`LIST_TEMPLATE`].
 pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
@@ -79,7 +79,6 @@ pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
     let machine = |line: &str| {
         let mut cells = line.split('\t');
         let name = cells.next()?.trim();
-        let created = cells.next()?.trim();
         let last_up = cells.next()?.trim();
         let running = last_up == "Currently running";
         (!name.is_empty() && name != "NAME").then(|| Machine {
@@ -87,9 +86,9 @@ pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
             is_default: name.ends_with('*'),
             running,
             starting: last_up == "Currently starting",
-            // Said relative to now: of no use to tell one run from another.
+            // Said relative to now: of no use to tell one run from another, or one machine.
             last_up: String::new(),
-            created: created.into(),
+            created: String::new(),
         })
     };
     text.lines().filter_map(machine).collect()
@@ -131,13 +130,24 @@ pub(super) fn parse_unknown_flag(stderr: &str) -> Option<()> {
 
 /// Somebody else starts it, or has done so:
 ///
-/// - 4.3.1 (its source): ``cannot start VM podman-machine-default: VM already running or starting``
 /// - 4.2 (podman issue 12751): ``Error: machine "podman-machine-default" is already in the process of being started``
+/// - 4.3.1 (its source): ``cannot start VM podman-machine-default: VM already running or starting``
+/// - 5.x (its source and tests): ``Error: unable to start "podman-machine-default": already running``
 pub(super) fn parse_already_starting(stderr: &str) -> Option<()> {
-    ["VM already running or starting", "is already in the process of being started"]
-        .iter()
-        .any(|words| stderr.contains(words))
-        .then_some(())
+    let words = [
+        "VM already running or starting",
+        "is already in the process of being started",
+        "\": already running",
+    ];
+    words.iter().any(|words| stderr.contains(words)).then_some(())
+}
+
+/// Whether this podman can run containers by itself, by the flags in its `--help`: one that is a client alone, as every one
+/// for macOS and Windows, has none for a storage of its own (the source from 3.4 on; 4.3.1, captured).
+pub(super) fn parse_has_own_engine(stdout: &[u8]) -> Option<bool> {
+    let text = String::from_utf8_lossy(stdout);
+    let has = |flag: &str| text.lines().any(|line| line.trim_start().starts_with(flag));
+    has("--log-level ").then(|| has("--root "))
 }
 
 #[cfg(test)]
@@ -157,8 +167,9 @@ mod tests {
     #[test]
     fn every_version_is_understood_when_it_does_not_reach_its_engine() {
         for name in [
-            "unreachable 3.2", "unreachable 3.3", "unreachable 3.4", "unreachable 4.1", "unreachable 4.3",
-            "unreachable 4.3 ssh", "unreachable 4.9", "unreachable 5.4", "unreachable 5.8",
+            "unreachable 3.2", "unreachable 3.3", "unreachable 3.4", "unreachable 3.4 agent",
+            "unreachable 4.1", "unreachable 4.3", "unreachable 4.3 ssh", "unreachable 4.9",
+            "unreachable 5.2", "unreachable 5.4", "unreachable 5.8",
         ] {
             assert_eq!(parse_unreachable(&fixture(name)), Some(()), "{name}");
         }
@@ -199,9 +210,13 @@ mod tests {
         }
         assert!(parse_unknown_flag(&fixture("set volume 4.3")).is_some());
         assert!(parse_unknown_flag(&fixture("set volume 5.8")).is_some());
-        for name in ["start twice 4.3", "start twice 4.2"] {
+        for name in ["start twice 4.2", "start twice 4.3", "start twice 5.8"] {
             assert!(parse_already_starting(&fixture(name)).is_some(), "{name}");
         }
         assert!(parse_already_starting(&fixture("start failed 4.9")).is_none());
+        assert!(parse_already_starting(&fixture("start another 5.8")).is_none());
+        assert_eq!(parse_has_own_engine(fixture("help 4.3").as_bytes()), Some(true));
+        assert_eq!(parse_has_own_engine(fixture("help 4.3 remote").as_bytes()), Some(false));
+        assert_eq!(parse_has_own_engine(b"podman: command not found"), None);
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! ## name
 //! # refused: OUTCOME                on all runtimes
-//! # refused on WHO, WHO: OUTCOME    on these: `crun-user`, `crun`, `cgroup`, `rlimit`; the last line that fits counts
+//! # refused on WHO, WHO: OUTCOME    on these: `crun-user`, `crun`, `crun 1.28` (as root, and newer), `cgroup`, `rlimit`; the last
+//!                                   line that fits counts
 //! # allowed: OUTCOME                the same, for what must work
 //! # outside: differs                outside of a sandbox it ends in another way
 //! # timeout: SECONDS                of the call, where it is one
@@ -12,7 +13,7 @@
 //! ```
 
 use crate::harness::Bridge;
-use crate::harness::matrix::Runtime;
+use crate::harness::matrix::{Machine, Runtime, version_in};
 
 /// One attack.
 #[derive(Debug)]
@@ -86,9 +87,13 @@ impl Attack {
             Mechanism::Rlimit => "rlimit",
         };
         let (full, kind) = (runtime.to_string(), runtime.kind.name());
-        let fits = |who: &[String]| {
-            who.is_empty() || who.iter().any(|who| [&full, kind, mechanism].contains(&who.as_str()))
+        let is_newer = |who: &str| {
+            let Some((name, version)) = who.split_once(' ') else { return false };
+            let oldest = version_in(version).unwrap_or_else(|| panic!("'{}': no version: {who}", self.name));
+            name == full && Machine::get().version(runtime.kind) >= oldest
         };
+        let is_meant = |who: &String| [&full, kind, mechanism].contains(&who.as_str()) || is_newer(who);
+        let fits = |who: &[String]| who.is_empty() || who.iter().any(is_meant);
         let found = self.outcomes.iter().rev().find(|(who, _)| fits(who));
         let (_, outcome) =
             found.unwrap_or_else(|| panic!("'{}' does not say how it ends on {full}", self.name));

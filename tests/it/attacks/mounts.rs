@@ -1,10 +1,9 @@
 //! A root folder with another file system mounted inside.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::harness::matrix::{Machine, Runtime, which};
-use crate::harness::process::Prepared;
+use crate::harness::matrix::{Machine, which};
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
@@ -12,53 +11,26 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime("attacks", tests![what_is_mounted_inside_a_root_cannot_be_written_to]);
 }
 
-/// Mounts of a test, undone when it ends.
-struct Mounts<'a> {
-    env: &'a TestEnv,
-    places: Vec<PathBuf>,
-}
-
-impl Mounts<'_> {
-    fn mount(&mut self, arguments: &[&str], place: &Path) {
-        let mut argv = vec![which("mount").unwrap().into_os_string()];
-        argv.extend(arguments.iter().map(Into::into));
-        argv.push(place.into());
-        let _ = self.command(argv).run(self.env.guard()).ok();
-        self.places.push(place.into());
-    }
-
-    /// As root, whoever the test is.
-    fn command(&self, argv: Vec<std::ffi::OsString>) -> Prepared {
-        Prepared { argv, env: self.env.variables(), cwd: "/".into() }
-    }
-}
-
-impl Drop for Mounts<'_> {
-    fn drop(&mut self) {
-        for place in self.places.iter().rev() {
-            let argv = vec![which("umount").unwrap().into(), "--lazy".into(), place.into()];
-            let _ = self.command(argv).run(self.env.guard());
-        }
-    }
-}
-
 fn what_is_mounted_inside_a_root_cannot_be_written_to(env: &TestEnv) {
     let Some(rootfs) = &Machine::get().rootfs_314 else { panic!("no root filesystem was prepared") };
-    // These tests run at once: each has a folder of its own, empty in the prepared root.
-    let folders = ["games", "include", "src", "sbin", "share", "etc", "bin"];
-    let folder = folders[Runtime::ALL.iter().position(|known| *known == env.runtime()).unwrap()];
-    let inside = rootfs.join("usr/local").join(folder);
-    let mut mounts = Mounts { env, places: Vec::new() };
-    mounts.mount(&["-t", "tmpfs", "-o", "mode=1777", "none"], &inside);
-    let bridge = env.bridge().var("MCP_BRIDGE_IMAGE", format!("dir:{}", rootfs.display())).start();
-    let code = format!(
-        "import errno\n\
-         try: open('/usr/local/{folder}/file', 'w')\n\
-         except OSError as error: print(errno.errorcode[error.errno])"
-    );
-    assert_eq!(bridge.run(&code).ok(), "EROFS");
-    assert!(!inside.join("file").exists());
+    let inside = rootfs.join("usr/local/games");
+    // In mounts of the bridge's own: the sandboxes of others that start at this moment have the same root.
+    let script = "mount -t tmpfs -o mode=1777 none \"$0\" && exec \"$@\"";
+    let unshare = which("unshare").unwrap();
+    let own = [unshare.to_str().unwrap(), "--mount", "--propagation=private", "--", "/bin/sh", "-c", script];
+    let bridge = env
+        .bridge()
+        .behind(own.into_iter().chain([inside.to_str().unwrap()]))
+        .var("MCP_BRIDGE_IMAGE", format!("dir:{}", rootfs.display()))
+        .start();
+    let code = "import errno\n\
+                try: open('/usr/local/games/file', 'w')\n\
+                except OSError as error: print(errno.errorcode[error.errno])";
+    assert_eq!(bridge.run(code).ok(), "EROFS");
     // The attack is sound: outside of a sandbox anybody can.
-    fs::write(inside.join("file"), "x").unwrap();
+    let file = PathBuf::from(format!("/proc/{}/root{}/file", bridge.pid(), inside.display()));
+    assert!(!file.exists());
+    fs::write(&file, "x").unwrap();
+    assert!(!inside.join("file").exists(), "it is not mounted");
     let _ = bridge.close();
 }

@@ -10,6 +10,7 @@ use super::bridge::BridgeBuilder;
 use super::engines::{PodmanService, bridge_on};
 use super::env::TestEnv;
 use super::matrix::which;
+use super::process::{command_line, pid_of, processes};
 
 const PROGRAM: &str = include_str!("fake_podman.py");
 
@@ -42,7 +43,7 @@ impl<'a> FakeMachine<'a> {
         machine.write(&json!({
             "version": version, "exists": true, "running": false, "last_up": "0001-01-01T00:00:00Z",
             "init_seconds": 0.3, "start_seconds": 0.2, "up_at": null, "shared": true, "ssh": true, "takes_volumes": false,
-            "start_fails": false, "os": "darwin", "url": machine.service.url(), "calls": [],
+            "start_fails": false, "os": "darwin", "url": machine.service.url(), "calls": [], "looks": 0,
         }));
         machine.change(changes);
         machine
@@ -85,8 +86,44 @@ impl<'a> FakeMachine<'a> {
             .collect()
     }
 
+    /// How often the machine was stopped.
+    pub(crate) fn stops(&self) -> usize {
+        self.calls().iter().filter(|call| call.starts_with("stop ")).count()
+    }
+
+    /// How often somebody asked whether anything runs in it.
+    pub(crate) fn looks(&self) -> u64 {
+        self.state()["looks"].as_u64().unwrap()
+    }
+
+    /// Where bridges write down what they know of machines.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.env.home().join(".cache/codebridge")
+    }
+
+    /// The processes that wait until it can be stopped.
+    pub(crate) fn keepers(&self) -> Vec<u32> {
+        let folder = self.cache().display().to_string();
+        let is_ours = |pid: &u32| {
+            let words = command_line(*pid);
+            words.iter().any(|word| word == "machine-keeper") && words.contains(&folder)
+        };
+        processes().filter(is_ours).collect()
+    }
+
     /// A bridge that finds this podman and nothing else.
     pub(crate) fn bridge(&self) -> BridgeBuilder<'a> {
         bridge_on(self.env, "podman").var("PATH", &self.programs)
+    }
+}
+
+impl Drop for FakeMachine<'_> {
+    fn drop(&mut self) {
+        // One may be about to start another.
+        while let keepers @ [_, ..] = &self.keepers()[..] {
+            for keeper in keepers {
+                let _ = rustix::process::kill_process(pid_of(*keeper), rustix::process::Signal::KILL);
+            }
+        }
     }
 }

@@ -4,7 +4,8 @@
 #
 # The machine, a JSON object in STATE: version, exists, running, last_up, init_seconds and start_seconds (how long they
 # take), up_at (a time at which somebody else's start is done), shared (whether folders of the host are seen there), ssh (whether it
-# answers), takes_volumes, start_fails, os, url (of the service), calls (what was done with the machine).
+# answers), takes_volumes, start_fails, os, url (of the service), calls (what was done with the machine), looks (how often
+# it was asked whether anything runs in it).
 
 import fcntl
 import json
@@ -62,12 +63,12 @@ def machine(what, rest):
                     print("json\n" * len(machines), end="")
                 else:
                     up = "Currently running" if it["running"] else "2 days ago"
-                    print(f"podman-machine-default*\t3 days ago\t{up}\n" * len(machines), end="")
+                    print(f"podman-machine-default*\t{up}\n" * len(machines), end="")
             else:
                 print(json.dumps(machines, indent=4), end="")
             return
         if what == "info":
-            if version == "3.4":
+            if version in ("3.4", "4.1"):
                 fail("Error: unrecognized command `podman machine info`\nTry 'podman machine --help' for more information.\n")
             said = json.loads(text("machine info 5.8" if version.startswith("5") else "machine info 4.3"))
             said["Host"]["OS"] = it["os"]
@@ -87,7 +88,8 @@ def machine(what, rest):
             it["shared"] = it["shared"] or "--volume" in rest
             return
         if what == "stop":
-            it["running"] = False
+            # The one moment at which it is written down when it was up.
+            it.update(running=False, last_up=f"2026-11-20T14:00:00.{len(it['calls'])}Z")
             return print('Machine "podman-machine-default" stopped successfully')
         if what == "ssh":
             if not it["running"]:
@@ -98,7 +100,7 @@ def machine(what, rest):
             shell = script
         if what == "start":
             if it["running"] or it.get("up_at"):
-                fail(text("start twice 4.3"))
+                fail(text("start twice 5.8" if version.startswith("5") else "start twice 4.3"))
             if it["start_fails"]:
                 fail(text("start failed 4.9"))
             it["up_at"] = time.time() + it["start_seconds"]
@@ -107,7 +109,7 @@ def machine(what, rest):
         os.execve("/bin/sh", ["sh", "-c", shell], {"PATH": "/usr/bin:/bin"})
     time.sleep(seconds)
     with Machine() as it:
-        it.update(running=True, up_at=None, last_up=f"2026-11-20T14:00:00.{len(it['calls'])}Z")
+        it.update(running=True, up_at=None)
     print(text("start 4.3"), end="")
 
 
@@ -117,6 +119,9 @@ if words[:1] == ["--connection"]:
 if words[:1] == ["--version"]:
     with Machine() as it:
         print("podman version", it["version"])
+elif words == ["--help"]:
+    with Machine() as it:
+        print(text("help 4.3" if it["os"] == "linux" else "help 4.3 remote"), end="")
 elif words[:1] == ["machine"]:
     machine(words[1], words[2:])
 else:
@@ -126,6 +131,8 @@ else:
         if not it["running"]:
             name = "4.3 ssh" if it["version"] == "4.3" else it["version"]
             fail(text(f"unreachable {name}"))
+        if connection and words == ["ps", "--quiet"]:
+            it["looks"] += 1
         if connection and connection.endswith("-root"):
             sys.exit(0)
         url = it["url"]

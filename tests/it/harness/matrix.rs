@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use super::env::TestEnv;
+use super::process::{Guard, Prepared};
 
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +77,7 @@ pub(crate) struct Machine {
     pub(crate) docker_host: Option<OsString>,
     pub(crate) user: Option<TestUser>,
     works: [OnceLock<Result<(), String>>; 7],
+    versions: [OnceLock<(u32, u32)>; 4],
 }
 
 /// The ordinary user.
@@ -102,6 +104,7 @@ impl Machine {
                 docker_host: text("DOCKER_HOST").map(OsString::from).or_else(|| env::var_os("DOCKER_HOST")),
                 user: test_user(),
                 works: Default::default(),
+                versions: Default::default(),
             }
         })
     }
@@ -117,6 +120,16 @@ impl Machine {
         self.works[index].get_or_init(|| try_out(runtime)).clone()
     }
 
+    /// The version of a runtime that is here.
+    pub(crate) fn version(&self, kind: Kind) -> (u32, u32) {
+        *self.versions[kind as usize].get_or_init(|| {
+            let argv = vec![which(kind.name()).unwrap().into(), "--version".into()];
+            let env = [("PATH".into(), super::env::PATH.into())].into();
+            let said = Prepared { argv, env, cwd: "/".into() }.run(&Guard::start()).ok();
+            version_in(&said).unwrap_or_else(|| panic!("{} tells no version: {said}", kind.name()))
+        })
+    }
+
     /// The image for tests that do not care which: one that this runtime starts without any preparation.
     pub(crate) fn usual_image(&self, runtime: Runtime) -> String {
         match (&self.image, &self.rootfs_314) {
@@ -125,6 +138,14 @@ impl Machine {
             _ => "host:".into(),
         }
     }
+}
+
+/// The first two numbers of the first version in a text.
+pub(crate) fn version_in(text: &str) -> Option<(u32, u32)> {
+    text.split(|c: char| c.is_whitespace() || "+~-,".contains(c)).find_map(|word| {
+        let (major, rest) = word.split_once('.')?;
+        Some((major.parse().ok()?, rest.split('.').next()?.parse().ok()?))
+    })
 }
 
 /// The command of a server or client of others that was prepared for the tests.

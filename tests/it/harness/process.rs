@@ -345,7 +345,7 @@ pub(crate) fn children(of: u32) -> Vec<u32> {
     processes().filter(|pid| parent_of(*pid) == Some(of)).collect()
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     stat_field(pid, 4)?.parse().ok()
 }
 
