@@ -1,6 +1,7 @@
 //! Removal of what dead bridges left, by records and by labels; what a live bridge owns is never touched.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,6 +26,8 @@ pub struct Swept {
     pub removed: Vec<SandboxName>,
     /// Those that could not be removed, and why.
     pub failed: Vec<ReclaimError>,
+    /// The same for those whose engine does not answer now; they are given up a week after they were started.
+    pub absent: Vec<ReclaimError>,
 }
 
 impl Swept {
@@ -95,25 +98,39 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
     swept
 }
 
-/// Whether it makes no sense to ask for a sandbox's removal again: its engine has no name any more, or has not been there
-/// for long. Engines keep labels, by which it is found if the engine ever comes back.
-fn is_beyond_reach(error: &ReclaimError, instance: &Instance) -> bool {
-    let Some(record) = instance.records().into_iter().find(|record| record.name == *error.name()) else {
-        return false;
-    };
-    let AnyDriver::Cli(driver) = AnyDriver::new(record.runtime) else { return false };
-    let ReclaimError::Command { source, .. } = error else { return false };
-    let age = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let is_old = age.saturating_sub(record.created) > ABSENT_AGE;
-    let failed = match source {
-        ExecError::Failed(failed) => failed,
-        // Who is behind a network that swallows everything says nothing at all.
-        ExecError::TimedOut { .. } => return is_old,
-        _ => return false,
-    };
-    match driver.explain(End::Exited(failed.status.code().unwrap_or(-1)), &failed.stderr_tail) {
-        Refusal::UnknownConnection { .. } => true,
-        refusal => refusal.is_out_of_reach() && is_old,
+/// How far away the engine is that did not remove a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It is there, and could not.
+    Here,
+    /// It does not answer now.
+    Absent,
+    /// It has no name any more, or has not been there for long: it makes no sense to ask again. Engines keep labels, by
+    /// which the sandbox is found if the engine ever comes back.
+    Lost,
+}
+
+impl Reach {
+    fn of(error: &ReclaimError, instance: &Instance) -> Self {
+        let Some(record) = instance.records().into_iter().find(|record| record.name == *error.name()) else {
+            return Self::Here;
+        };
+        let AnyDriver::Cli(driver) = AnyDriver::new(record.runtime) else { return Self::Here };
+        let ReclaimError::Command { source, .. } = error else { return Self::Here };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let absent = if now.saturating_sub(record.created) > ABSENT_AGE { Self::Lost } else { Self::Absent };
+        let failed = match source {
+            ExecError::Failed(failed) => failed,
+            // Who is behind a network that swallows everything says nothing at all.
+            ExecError::TimedOut { .. } => return absent,
+            ExecError::Start { source, .. } if source.kind() == ErrorKind::NotFound => return absent,
+            _ => return Self::Here,
+        };
+        match driver.explain(End::Exited(failed.status.code().unwrap_or(-1)), &failed.stderr_tail) {
+            Refusal::UnknownConnection { .. } => Self::Lost,
+            refusal if refusal.is_out_of_reach() => absent,
+            _ => Self::Here,
+        }
     }
 }
 
@@ -126,11 +143,13 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
             let done = reclaim_instance(&instance).await;
             swept.removed.extend(done.removed);
             for error in done.failed {
-                if is_beyond_reach(&error, &instance) {
-                    tracing::info!(%error, "an engine is out of reach; what is left there is known by its labels");
-                    instance.forget(error.name());
-                } else {
-                    swept.failed.push(error);
+                match Reach::of(&error, &instance) {
+                    Reach::Here => swept.failed.push(error),
+                    Reach::Absent => swept.absent.push(error),
+                    Reach::Lost => {
+                        tracing::info!(%error, "an engine is out of reach; what is left there is known by its labels");
+                        instance.forget(error.name());
+                    }
                 }
             }
             if instance.records().is_empty()

@@ -50,7 +50,10 @@ pub(super) async fn build(args: BuildArgs) -> ExitCode {
         (Some(Err(error)), told) if !error.is_cancelled() || told.is_none() => {
             complain(&error, error.hint().as_deref(), Exit::NoImage)
         }
-        (_, told) => told.unwrap_or(Exit::Interrupted).into(),
+        (_, told) => {
+            let error = io::Error::other("stopped; nothing was written");
+            complain(&error, None, told.unwrap_or(Exit::Interrupted))
+        }
     }
 }
 

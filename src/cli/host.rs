@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use codebridge_runtimes::exec::printable;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
@@ -46,7 +47,7 @@ pub(super) async fn ps(settings: &Settings, form: Form) -> ExitCode {
 pub(super) async fn reap(settings: &Settings) -> ExitCode {
     let swept = housekeeping::reap(settings).await;
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
-    if text.is_empty() && swept.failed.is_empty() {
+    if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
         text = "nothing to remove\n".into();
     }
     let written = print(&text).await;
@@ -54,11 +55,19 @@ pub(super) async fn reap(settings: &Settings) -> ExitCode {
     for error in swept.failed {
         exit = complain(&error, None, Exit::Sandbox);
     }
+    for error in swept.absent {
+        let hint = "its engine does not answer; it is removed once that does, and forgotten a week after it was started";
+        exit = complain(&error, Some(hint), Exit::Sandbox);
+    }
     written.map_or_else(|error| complain(&error, None, Exit::Io), |()| exit)
 }
 
 pub(super) async fn write(form: &Form, value: &impl Serialize, text: String, exit: Exit) -> ExitCode {
-    let text = if form.json { serde_json::to_string_pretty(value).map(|text| text + "\n") } else { Ok(text) };
+    let text = if form.json {
+        serde_json::to_string_pretty(value).map(|text| text + "\n")
+    } else {
+        Ok(printable(&text))
+    };
     let written = match text {
         Ok(text) => print(&text).await,
         Err(error) => Err(error.into()),

@@ -12,6 +12,7 @@ use codebridge_images::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::host::{print, write};
+use super::signals::Signals;
 use super::{Form, ImageCommand, complain};
 use crate::error::Exit;
 use crate::images::{EngineImageError, ImageList, from_engine_now, images, pruned_text};
@@ -53,7 +54,7 @@ pub(super) async fn image(what: ImageCommand) -> ExitCode {
     let images = images(plain_http);
     let store = images.store();
     let done = match what {
-        ImageCommand::Pull { name, .. } => pull(&images, &name).await,
+        ImageCommand::Pull { name, .. } => return pull_until_told(&images, &name).await,
         ImageCommand::Ls(form) => return list(store, form).await,
         ImageCommand::Rm { names } => remove(store, &names).await,
         ImageCommand::Prune { all, layers } => {
@@ -67,6 +68,10 @@ pub(super) async fn image(what: ImageCommand) -> ExitCode {
             };
         }
     };
+    end(done).await
+}
+
+async fn end(done: Result<String, Trouble>) -> ExitCode {
     match done {
         Ok(text) => {
             print(&text).await.map_or_else(|error| complain(&error, None, Exit::Io), |()| Exit::Fine.into())
@@ -83,10 +88,26 @@ async fn list(store: &Store, form: Form) -> ExitCode {
     }
 }
 
-async fn pull(images: &Images, text: &str) -> Result<String, Trouble> {
+async fn pull_until_told(images: &Images, name: &str) -> ExitCode {
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => return complain(&error, None, Exit::Io),
+    };
+    let bars = Arc::new(Bars::new(name));
+    // The program ends, and with it what is being unpacked.
+    let told = tokio::select! {
+        done = pull(images, name, &bars) => return end(done).await,
+        told = signals.next() => told,
+    };
+    bars.clear();
+    let error =
+        io::Error::other("stopped; what has been fetched is kept, and the next pull goes on from there");
+    complain(&error, None, told)
+}
+
+async fn pull(images: &Images, text: &str, bars: &Arc<Bars>) -> Result<String, Trouble> {
     let name = text.parse::<ImageName>()?.map_path(|path| std::path::absolute(&path).unwrap_or(path));
-    let bars = Arc::new(Bars::new(text));
-    let progress: Arc<dyn Progress> = bars.clone();
+    let progress: Arc<dyn Progress> = Arc::clone(bars) as Arc<dyn Progress>;
     let root: Root = match &name {
         ImageName::Registry(name) => images.pull(name, &progress).await?,
         ImageName::Engine(engine, reference) => {

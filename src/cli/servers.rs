@@ -150,7 +150,8 @@ fn table(shown: &[Shown]) -> String {
     }
     let rows = shown.iter().map(|one| {
         vec![
-            one.name.clone(),
+            // One that is skipped may be called anything.
+            one.name.replace(char::is_control, "\u{fffd}"),
             one.transport.unwrap_or("-").to_string(),
             one.state.name().to_string(),
             one.tools.map_or_else(|| "-".into(), |tools| tools.to_string()),

@@ -24,7 +24,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Exit {
+    /// Waits until the program is told to stop.
+    pub(super) async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
             _ = self.terminate.recv() => Exit::Terminated,

@@ -23,7 +23,11 @@ pub async fn fix(settings: &Settings) -> Vec<String> {
         done.push(format!("removed what dead bridges had left: {}", names.join(", ")));
     }
     done.extend(
-        swept.failed.iter().map(|error| format!("could not remove what a dead bridge left: {error}")),
+        swept
+            .failed
+            .iter()
+            .chain(&swept.absent)
+            .map(|error| format!("could not remove what a dead bridge left: {error}")),
     );
     for name in REMEMBERED {
         let Some(path) = cache_dir().map(|dir| dir.join(name)).filter(|path| path.exists()) else { continue };

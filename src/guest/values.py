@@ -105,7 +105,32 @@ class Items(Raw, list):
         return list, (list(self),)
 
 
-class Whole(Raw, int):
+class Number(Raw):
+    """A number that came as text can be used as that text: whoever reads a file that holds one expects a string."""
+
+    __slots__ = ()
+
+    def __contains__(self, part):
+        return part in text_of(self)
+
+    def __getattr__(self, name):
+        value = raw_field(self, name)
+        if value is NOTHING and hasattr(str, name) and name[:2] != "__":
+            value = getattr(text_of(self), name)
+        if value is NOTHING:
+            raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
+        return value
+
+
+def text_of(number):
+    """The text that a number came as."""
+    blocks = (raw_of(number) or {}).get("content")
+    if isinstance(blocks, list) and len(blocks) == 1 and is_text(blocks[0]) and isinstance(blocks[0].get("text"), str):
+        return blocks[0]["text"]
+    raise TypeError("%r object is a number, and came as one" % type(number).__name__)
+
+
+class Whole(Number, int):
     def __getitem__(self, key):
         return item(self, key, refuse_index)
 
@@ -113,7 +138,7 @@ class Whole(Raw, int):
         return int, (int(self),)
 
 
-class Real(Raw, float):
+class Real(Number, float):
     def __getitem__(self, key):
         return item(self, key, refuse_index)
 
@@ -143,7 +168,7 @@ class Blob(Raw, bytes):
 
 
 def refuse_index(value, key):
-    raise TypeError("%r object is not subscriptable" % type(value).__name__)
+    return text_of(value)[key]
 
 
 for kind in Record, Text, Items, Whole, Real, Blob:
@@ -190,9 +215,8 @@ def value_of_block(block):
         text = block.get("text")
         text = text if isinstance(text, str) else ""
         try:
-            # Most texts are none, which their first character tells. A lone number or word is text as well: whoever reads
-            # a file that holds one expects a string.
-            return parse(text) if text.lstrip()[:1] in ("{", "[") else text
+            # Most texts are none, which their first character tells.
+            return parse(text) if text.lstrip()[:1] in set('{["-0123456789tfn') else text
         except (ValueError, RecursionError):
             return text
     if isinstance(block, dict) and isinstance(block.get("data"), str):

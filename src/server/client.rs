@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{ClientCapabilities, CustomNotification, CustomRequest, ServerNotification, ServerRequest};
-use rmcp::service::ServiceError;
+use rmcp::service::{PeerRequestOptions, RequestHandle, ServiceError};
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
@@ -88,25 +88,42 @@ impl Answers for Client {
         // By their names in JSON: the types of some are deprecated in the library.
         let capabilities = json!(capabilities);
         let can = |what: &str| capabilities.get(what).is_some_and(|can| !can.is_null());
-        Offers { elicitation: can("elicitation"), sampling: can("sampling"), roots: can("roots") }
+        let kind = |kind: &str| capabilities["elicitation"].get(kind).is_some_and(|can| !can.is_null());
+        // Without a word on its kinds, forms are meant:
+        // <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
+        Offers {
+            elicitation: can("elicitation") && (kind("form") || !kind("url")),
+            elicitation_by_url: kind("url"),
+            sampling: can("sampling"),
+            roots: can("roots"),
+        }
     }
 
     fn answer(&self, question: Question) -> Answering<'_> {
         Box::pin(async move {
-            let Offers { elicitation, sampling, roots } = self.offers();
+            let Offers { elicitation, elicitation_by_url, sampling, roots } = self.offers();
+            let by_url = question.params.as_ref().is_some_and(|params| params["mode"] == "url");
             let can = match question.method.as_str() {
+                "elicitation/create" if by_url => elicitation_by_url,
                 "elicitation/create" => elicitation,
                 "sampling/createMessage" => sampling,
                 "roots/list" => roots,
                 _ => false,
             };
-            let Some(peer) = self.peer.get().filter(|_| can) else {
-                return Err(Refusal::not_supported(&question.method));
-            };
+            let Some(peer) = self.peer.get() else { return Err(Refusal::no_way(&question.method)) };
+            if !can {
+                let what = if by_url { "elicitation/create by URL" } else { &question.method };
+                return Err(Refusal::not_supported(what));
+            }
             tracing::debug!(server = %question.server, method = question.method, "a server asks the client");
             let request = CustomRequest::new(question.method, question.params);
-            let answer = peer.send_request(ServerRequest::CustomRequest(request)).await;
-            match answer {
+            let request = ServerRequest::CustomRequest(request);
+            let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+            let mut asked = Asked(Some(sent.map_err(|error| failed(&error))?));
+            let Some(handle) = asked.0.as_mut() else { return Err(failed(&"nobody listens")) };
+            let answer = (&mut handle.rx).await;
+            asked.0 = None;
+            match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
                 Ok(answer) => serde_json::to_value(answer).map_err(|error| failed(&error)),
                 Err(ServiceError::McpError(error)) => {
                     Err(Refusal { code: error.code.0, message: error.message.into_owned(), data: error.data })
@@ -114,6 +131,17 @@ impl Answers for Client {
                 Err(error) => Err(failed(&error)),
             }
         })
+    }
+}
+
+/// A question that is taken back when nobody waits for its answer any more: a dialog should not stay.
+struct Asked(Option<RequestHandle<RoleServer>>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.take() {
+            tokio::spawn(handle.cancel(Some("nobody waits for it any more".into())));
+        }
     }
 }
 

@@ -123,6 +123,8 @@ pub(super) enum Interrupt {
 pub(super) struct RunReport {
     pub(super) end: RunEnd,
     pub(super) interrupted: Option<Interrupt>,
+    /// The calls of servers that it waited for at its timeout, as `server.tool`.
+    pub(super) waited_for: Vec<String>,
     pub(super) stdout: (Stream, Option<KeptStream>),
     pub(super) stderr: (Stream, Option<KeptStream>),
     pub(super) traceback: (Stream, Option<KeptStream>),
@@ -308,6 +310,7 @@ impl Interpreter {
         self.lending.begin(grant, progress.clone());
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupted = None;
+        let mut waited_for = Vec::new();
         let mut deadline = started + timeout;
         let mut interrupts = 0;
         let mut waiting: Option<Progress> = None;
@@ -335,7 +338,10 @@ impl Interpreter {
                     deadline = Instant::now();
                 }
                 () = sleep_until(deadline) => {
-                    interrupted.get_or_insert(Interrupt::Timeout);
+                    if interrupted.is_none() {
+                        interrupted = Some(Interrupt::Timeout);
+                        waited_for = self.lending.under_way();
+                    }
                     match interrupts {
                         0 => deadline = Instant::now() + SECOND_INTERRUPT,
                         1 => deadline = Instant::now() + (INTERRUPT_GRACE - SECOND_INTERRUPT),
@@ -359,7 +365,7 @@ impl Interpreter {
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
-        run.finish(id, end, interrupted, started.elapsed())
+        RunReport { waited_for, ..run.finish(id, end, interrupted, started.elapsed()) }
     }
 
     /// Whether processes were killed for want of memory since this was asked last, where the bridge does that itself.
@@ -462,6 +468,7 @@ impl Running {
         RunReport {
             end,
             interrupted,
+            waited_for: Vec::new(),
             stdout: self.stdout.finish(rest("stdout")),
             stderr: self.stderr.finish(rest("stderr")),
             traceback: self.traceback.finish(rest("traceback")),

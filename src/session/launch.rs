@@ -162,6 +162,9 @@ impl Launcher {
             for error in swept.failed {
                 tracing::warn!(%error, "what a dead bridge left stays");
             }
+            for error in swept.absent {
+                tracing::debug!(%error, "what a dead bridge left is on an engine that does not answer");
+            }
         });
     }
 

@@ -109,6 +109,8 @@ struct Current {
     progress: Option<mpsc::Sender<Progress>>,
     /// Servers that were called, by the name that they were called by: looking one up takes longer than a call does.
     called: HashMap<String, Arc<Server>>,
+    /// The calls under way, as `server.tool`.
+    under_way: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,12 +162,19 @@ impl Lending {
 
     /// From here on code may use what this run may; `progress` hears of its calls.
     pub(super) fn begin(&self, grant: Grant, progress: mpsc::Sender<Progress>) {
-        *self.lock() = Current { grant, progress: Some(progress), called: HashMap::new() };
+        let mut current = self.lock();
+        let under_way = std::mem::take(&mut current.under_way);
+        *current = Current { grant, progress: Some(progress), called: HashMap::new(), under_way };
     }
 
     /// The run is over.
     pub(super) fn end(&self) {
         self.lock().progress = None;
+    }
+
+    /// The calls that code waits for, as `server.tool`.
+    pub(super) fn under_way(&self) -> Vec<String> {
+        self.lock().under_way.clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
@@ -297,6 +306,7 @@ impl Lending {
         let Call { server, tool, arguments } = QueryError::read(params)?;
         let (server, progress) = self.granted(server)?;
         let progress = progress.map(|progress| pass_on(&server, &tool, progress));
+        let _under_way = UnderWay::new(self, format!("{}.{tool}", server.name));
         let outcome = self.upstream.call_of(&server, &tool, arguments, progress, cancel).await?;
         Ok(Answer::Raw(outcome.json))
     }
@@ -314,6 +324,28 @@ impl Lending {
         }
         current.called.insert(name, Arc::clone(&server));
         Ok((server, progress))
+    }
+}
+
+/// A call under way, as long as it lives.
+struct UnderWay<'a> {
+    lending: &'a Lending,
+    name: String,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(lending: &'a Lending, name: String) -> Self {
+        lending.lock().under_way.push(name.clone());
+        Self { lending, name }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut current = self.lending.lock();
+        if let Some(at) = current.under_way.iter().position(|name| *name == self.name) {
+            current.under_way.swap_remove(at);
+        }
     }
 }
 

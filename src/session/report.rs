@@ -76,7 +76,7 @@ pub(super) fn outcome_of(
     session: &str,
     describe: impl FnOnce(&Loss) -> String,
 ) -> Report {
-    let RunReport { end, interrupted, stdout, stderr, traceback, mut notices, elapsed } = report;
+    let RunReport { end, interrupted, waited_for, stdout, stderr, traceback, mut notices, elapsed } = report;
     let (stdout, kept_stdout) = stdout;
     let (mut stderr, kept_stderr) = stderr;
     let (traceback, kept_traceback) = traceback;
@@ -97,8 +97,14 @@ pub(super) fn outcome_of(
         ));
     }
     let why = |interrupt| match interrupt {
-        Interrupt::Timeout => (Status::Timeout, "the code ran longer than its timeout"),
-        Interrupt::Cancel => (Status::Cancelled, "the call was cancelled"),
+        Interrupt::Timeout if waited_for.is_empty() => {
+            (Status::Timeout, "the code ran longer than its timeout".to_string())
+        }
+        Interrupt::Timeout => {
+            let calls = waited_for.join(", ");
+            (Status::Timeout, format!("the code was still waiting for {calls} at its timeout"))
+        }
+        Interrupt::Cancel => (Status::Cancelled, "the call was cancelled".to_string()),
     };
     let (status, failure, exit_code, error) = match (end, interrupted) {
         (RunEnd::Done { .. }, Some(interrupt)) => {

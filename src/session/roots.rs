@@ -188,8 +188,13 @@ impl Provider {
         watch: &Arc<dyn codebridge_images::Progress>,
     ) -> Result<Root, String> {
         let images = &self.roots.images;
-        if let Some(root) = images.stored(name, watch).await.map_err(|error| explain(&error))? {
-            return Ok(root);
+        match images.stored(name, watch).await {
+            Ok(Some(root)) => return Ok(root),
+            Ok(None) => {}
+            // A pull fetches anew what is damaged here.
+            Err(error) => {
+                tracing::warn!(image = reference, %error, "what the store has of the image is of no use")
+            }
         }
         let local = from_engine(images, None, reference, &self.instance, watch).await;
         match local {

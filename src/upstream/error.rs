@@ -90,6 +90,8 @@ pub enum UpstreamError {
         method: String,
         /// How long it could have taken.
         limit: Duration,
+        /// Whether the server's definition says so.
+        by_definition: bool,
     },
     /// Whoever asked does not want to know any more.
     #[error("the call of '{method}' of the server '{server}' was cancelled")]
@@ -142,6 +144,9 @@ impl UpstreamError {
         match self {
             Self::Skipped { why: Skip::MissingVariable(name), .. } => {
                 Some(format!("set {name} where the bridge is started, or write '${{{name}:-default}}'"))
+            }
+            Self::TimedOut { by_definition: true, .. } => {
+                Some("its definition sets that limit: see 'tool_timeout_sec' there".into())
             }
             Self::TimedOut { .. } => Some("give the call a longer timeout".into()),
             _ => None,

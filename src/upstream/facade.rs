@@ -62,7 +62,7 @@ impl Upstream {
         guardian: Option<PathBuf>,
     ) -> Self {
         let keeper = Arc::new(Keeper::new(&surroundings));
-        let context = Context::new(
+        let mut context = Context::new(
             limits,
             surroundings.environment.clone(),
             surroundings.cwd.clone(),
@@ -70,6 +70,7 @@ impl Upstream {
             Arc::clone(&keeper) as Arc<dyn Listener>,
             guardian,
         );
+        context.allow_self = surroundings.allow_self;
         Self(Arc::new(Inner {
             discovery: Discovery::new(surroundings),
             pool: Pool::new(context),

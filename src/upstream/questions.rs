@@ -36,13 +36,22 @@ impl Refusal {
         let message = format!("'{method}' is not supported: the client of this bridge does not offer it");
         Self { code: METHOD_NOT_FOUND, message, data: None }
     }
+
+    /// The client's version of the protocol has no way for servers to ask.
+    pub fn no_way(method: &str) -> Self {
+        let message =
+            "is not supported: the client of this bridge has not opened a session in which servers may ask";
+        Self { message: format!("'{method}' {message}"), ..Self::not_supported(method) }
+    }
 }
 
 /// Which questions servers are told that they may ask.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// `elicitation/create`.
+    /// `elicitation/create` with a form.
     pub elicitation: bool,
+    /// `elicitation/create` with an address to visit.
+    pub elicitation_by_url: bool,
     /// `sampling/createMessage`.
     pub sampling: bool,
     /// `roots/list`.

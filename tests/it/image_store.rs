@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::bridge::PendingCall;
 use crate::harness::matrix::{Kind, which};
-use crate::harness::process::{Output, Prepared};
+use crate::harness::process::{Output, Prepared, collect};
 use crate::harness::registry::{CuttingProxy, HoldingProxy, ImageFiles, PULL, Registry, VARIABLE, store_of};
 use crate::harness::suite::ignore;
 use crate::harness::{Machine, Runtime, Suite, TestEnv, eventually};
@@ -58,6 +58,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_registry_that_wants_a_login_gets_one,
             a_broken_connection_is_taken_up_again,
             a_connection_may_break_at_any_byte,
+            a_pull_that_is_stopped_says_so_and_is_taken_up_again,
             two_who_pull_the_same_image_fetch_and_unpack_it_once,
             a_full_disk_leaves_no_half_image,
             fifty_kills_leave_the_store_right,
@@ -381,6 +382,24 @@ fn a_broken_connection_is_taken_up_again(env: &TestEnv) {
     assert_eq!(proxy.cut(), 3);
     let straight = format!("{}/python:gzip", registry.host);
     assert_eq!(run(env, &["image", "pull", &straight]).ok(), run(env, &["image", "pull", &image]).ok());
+}
+
+fn a_pull_that_is_stopped_says_so_and_is_taken_up_again(env: &TestEnv) {
+    let registry = Registry::start(env);
+    let proxy = HoldingProxy::start(&registry.host, 10 << 20);
+    let image = format!("{}/python:gzip", proxy.host);
+    let command = codebridge(env, &["image", "pull", &image]);
+    let mut process = command.spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::piped());
+    let said = collect(process.child.stderr.take().unwrap(), process.transcript.clone());
+    eventually("half of the layer is there", env.guard().left(), || proxy.holds().then_some(()));
+    process.signal(Signal::INT);
+    assert_eq!(process.wait().code(), Some(130));
+    drop(said);
+    eventually("it says so", env.guard().left(), || {
+        process.transcript.text().contains("stopped; what has been fetched").then_some(())
+    });
+    proxy.release();
+    assert_eq!(exec(env, &image).ok(), ANSWER);
 }
 
 fn a_connection_may_break_at_any_byte(env: &TestEnv) {

@@ -295,7 +295,7 @@ fn a_call_that_is_given_up_is_called_off(env: &TestEnv) {
     assert_eq!(run(&bridge, &["fake"], code).ok(), "1", "the server is told");
     let timed_out =
         bridge.call(json!({ "code": "x = 5\nawait mcp_fake.never()", "servers": ["fake"], "timeout": 1 }));
-    let _ = timed_out.expect("timeout");
+    let _ = timed_out.expect("timeout").because("was still waiting for fake.never at its timeout");
     assert_eq!(run(&bridge, &["fake"], "x, len(await mcp_fake.cancelled(least=2))").ok(), "(5, 2)");
     let pending = bridge.start_until_ready(
         "main",
@@ -411,6 +411,23 @@ fn clients_hear_of_calls_and_answer_servers(env: &TestEnv) {
     assert_eq!(question["params"]["message"], "Which?");
     bridge.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": { "a": 1 } } }));
     assert_eq!(pending.outcome().ok(), "{'result': {'action': 'accept', 'content': {'a': 1}}}");
+    // A dialog does not stay when nobody waits for it any more.
+    let pending = bridge.call(json!({
+        "code": "await mcp_fake.ask(method='elicitation/create', params={'message': 'Late?', 'requestedSchema': {'type': 'object', 'properties': {}}})",
+        "servers": ["fake"], "timeout": 1,
+    }));
+    let _ = pending.expect("timeout");
+    let late = bridge.unasked().into_iter().find(|message| message["params"]["message"] == "Late?").unwrap();
+    eventually("the question is taken back", env.guard().left(), || {
+        let taken_back = |message: &Value| {
+            message["method"] == "notifications/cancelled" && message["params"]["requestId"] == late["id"]
+        };
+        bridge.unasked().iter().any(taken_back).then_some(())
+    });
+    // Nor is an address shown by a client that shows forms.
+    let by_url = "(await mcp_fake.ask(method='elicitation/create', params={'mode': 'url', 'url': 'https://h', 'message': 'x', 'elicitationId': '1'})).error.message";
+    let refused = run(&bridge, &["fake"], by_url).ok();
+    assert!(refused.contains("by URL' is not supported"), "{refused}");
     // What the client does not offer is refused at once.
     let refused = run(
         &bridge,

@@ -25,6 +25,7 @@ pub(crate) fn register(suite: &mut Suite) {
             tools_are_found_without_starting_their_server_again,
             a_server_that_fails_is_not_tried_by_every_search,
             a_server_is_asked_anew,
+            a_bridge_behind_another_name_is_not_called,
             servers_end_with_a_bridge_that_is_killed,
         ],
     );
@@ -76,6 +77,25 @@ fn a_tool_that_fails_and_a_server_that_fails_are_told_apart(env: &TestEnv) {
     );
     let broken = bridge(env, &["--exit-at-start", "9"], &["call", "my-fake.echo"]).run(env.guard());
     assert!(broken.code() == Some(76) && broken.stderr.contains("exit status: 9"), "{broken}");
+}
+
+fn a_bridge_behind_another_name_is_not_called(env: &TestEnv) {
+    let script =
+        env.write_program("start-it", &format!("#!/bin/sh\nexec {} serve\n", env.binary().display()));
+    env.write(
+        "home/MCPs/hidden.json",
+        json!({ "mcpServers": { "helper": { "command": script } } }).to_string(),
+    );
+    let call = || bridge(env, &[], &["call", "helper.run_python", r#"{"code": "1"}"#]);
+    let refused = call().run(env.guard());
+    assert_eq!(refused.code(), Some(76), "{refused}");
+    assert!(refused.stderr.contains("it is this bridge itself"), "{refused}");
+    let mut allowed = call();
+    allowed.env.extend([("MCP_BRIDGE_ALLOW_SELF_SERVER".into(), "1".into())]);
+    allowed.argv.truncate(2);
+    allowed.argv.push("helper.no_such_tool".into());
+    let reached = allowed.run(env.guard());
+    assert!(reached.stderr.contains("has no tool 'no_such_tool'"), "{reached}");
 }
 
 fn what_is_wrong_with_a_call_is_told_before_it(env: &TestEnv) {

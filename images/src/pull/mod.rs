@@ -120,7 +120,15 @@ impl Puller {
         let image = Image::new(Some(digest.clone()), &manifest, &config).map_err(Reason::from)?;
         let root = match store.root(&image.id)? {
             Some(root) => root,
-            None => fetch_and_unpack(&remote, store, &image, &manifest, progress).await?,
+            None => match fetch_and_unpack(&remote, store, &image, &manifest, progress).await {
+                // What an earlier pull left may have been damaged since.
+                Err(Failure::Final(ImageError::Store(_)))
+                    if store.remove_damaged(&manifest.layers).await? =>
+                {
+                    fetch_and_unpack(&remote, store, &image, &manifest, progress).await?
+                }
+                done => done?,
+            },
         };
         store.set_name(&name.to_string(), &image.id, Some(digest))?;
         Ok(root)

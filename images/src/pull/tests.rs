@@ -137,6 +137,25 @@ async fn an_image_is_fetched_verified_unpacked_and_named() {
 }
 
 #[tokio::test]
+async fn content_that_was_damaged_here_is_fetched_anew() {
+    let scene = Scene::new().await;
+    let (_, digests) = scene.registry.image("a", Some("1"), &layers());
+    drop(scene.pull("a:1").await.unwrap());
+    let store = scene.dir.path().join("store");
+    fs::remove_dir_all(store.join("roots")).unwrap();
+    let blob = store.join("blobs/sha256").join(digests[1].hex());
+    let mut content = fs::read(&blob).unwrap();
+    content[200_000] ^= 1;
+    fs::write(&blob, content).unwrap();
+    scene.registry.asked();
+    let root = scene.pull("a:1").await.unwrap();
+    assert_eq!(what(&root), "image");
+    let fetched: Vec<String> =
+        scene.registry.asked().into_iter().filter(|line| line.contains("/blobs/")).collect();
+    assert!(fetched.len() == 1 && fetched[0].contains(digests[1].hex()), "{fetched:?}");
+}
+
+#[tokio::test]
 async fn what_is_here_is_not_fetched_again() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());

@@ -18,6 +18,33 @@ impl Store {
             .is_ok_and(|meta| meta.is_file() && meta.len() == blob.size)
     }
 
+    /// Removes those of these that are not what their digests promise any more; whether there were any.
+    pub(crate) async fn remove_damaged(&self, blobs: &[Descriptor]) -> Result<bool, StoreError> {
+        let (store, blobs) = (self.clone(), blobs.to_vec());
+        let looking = tokio::task::spawn_blocking(move || {
+            let mut any = false;
+            for blob in blobs.iter().filter(|blob| store.has_blob(blob)) {
+                let path = store.folders.blob(&blob.digest);
+                let mut file = File::open(&path).map_err(StoreError::io("open", &path))?;
+                let mut hasher = blob.digest.hasher();
+                let mut chunk = vec![0; 1 << 20];
+                loop {
+                    match file.read(&mut chunk).map_err(StoreError::io("read", &path))? {
+                        0 => break,
+                        count => hasher.update(&chunk[..count]),
+                    }
+                }
+                if hasher.finish() != blob.digest {
+                    tracing::warn!(blob = %blob.digest, "content of the store was damaged; it is fetched anew");
+                    fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+                    any = true;
+                }
+            }
+            Ok(any)
+        });
+        looking.await.unwrap_or(Ok(false))
+    }
+
     /// Opens content; None when it is not here.
     pub(crate) fn open_blob(&self, digest: &Digest) -> Result<Option<File>, StoreError> {
         let path = self.folders.blob(digest);

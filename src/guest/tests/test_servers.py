@@ -290,6 +290,12 @@ assert json.loads(json.dumps(r)) == pickle.loads(pickle.dumps(r)) == copy.deepco
         self.check(text({"body": "B", "raw": 1}), "assert r.body.lower() == 'b' and r['content'] and r['raw'] == 1 and r.raw['content']")
         self.check(text(42), "assert r == 42 and r + 1 == 43 and r.raw['content'][0]['text'] == '42' == r['content'][0].text")
         self.check(text(1.5), "assert r * 2 == 3 and r.raw")
+        # A file that holds a number is read as text.
+        self.check(text(12345), "assert 'FIXME' not in r and '34' in r and r.splitlines() == ['12345'] and r[:2] == '12'")
+        self.check({"content": [], "structuredContent": {"result": 7}}, """assert r == 7
+try: 'x' in r
+except TypeError: pass
+else: raise AssertionError""")
         self.check(text(True), "assert r is True")
         self.check(text(123456789012345678901234567890), "assert r == 123456789012345678901234567890")
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::document::{Value, parse_toml};
 
 /// What the bridge is called: its own name, and that of the bridge whose configurations it takes over.
-const NAMES: [&str; 2] = ["codebridge", "mcp-server-code-execution-mode"];
+pub(in crate::upstream) const NAMES: [&str; 2] = ["codebridge", "mcp-server-code-execution-mode"];
 /// Where cargo finds the name of what it runs.
 const MANIFEST: &str = "Cargo.toml";
 

@@ -19,5 +19,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
+pub(super) use itself::NAMES as OWN_NAMES;
+
 pub use definition::{Definition, Launch, Server, Skip, Source};
 pub use snapshot::{Discovery, Snapshot, Surroundings, Warning};

@@ -164,6 +164,7 @@ impl Upstream {
                 server: Arc::clone(&server.name),
                 method: "tools/list".into(),
                 limit: ONE_LIMIT,
+                by_definition: false,
             },
         };
         if matches!(failure, UpstreamError::TimedOut { .. }) {

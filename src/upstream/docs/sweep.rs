@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// Servers that are asked at once.
 pub(super) const AT_ONCE: usize = 4;
 /// How long one server may take.
-pub(super) const ONE_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const ONE_LIMIT: Duration = Duration::from_secs(75);
 /// How long all of them may.
 pub(super) const ALL_LIMIT: Duration = Duration::from_secs(300);
 

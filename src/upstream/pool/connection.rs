@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, InUse, Patience, Purpose};
-use super::handler::Handler;
+use super::handler::{Calls, Handler};
 use super::inbox::{ProgressSink, is_malformed};
 use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Page, ToolList};
@@ -64,6 +64,7 @@ pub(super) struct Made {
     pub(super) gone: CancellationToken,
     /// Counts how often the server said that its tools have changed.
     pub(super) tools_changed: watch::Receiver<u64>,
+    pub(super) calls: Calls,
 }
 
 /// A connection that somebody uses.
@@ -172,6 +173,7 @@ impl Connection {
             request.extensions_mut().insert(ProgressSink(sink));
         }
         let limit = self.made.definition.call_timeout.unwrap_or(limit);
+        let _under_way = self.made.calls.begin();
         let result = self.request(tool, ClientRequest::CallToolRequest(request), limit, cancel).await?;
         let json = self.text_of(tool, result)?;
         let outcome = CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))?;
@@ -379,7 +381,12 @@ impl Connection {
     }
 
     fn timed_out(&self, method: &str, limit: Duration) -> UpstreamError {
-        UpstreamError::TimedOut { server: Arc::clone(&self.made.server), method: method.to_owned(), limit }
+        UpstreamError::TimedOut {
+            server: Arc::clone(&self.made.server),
+            method: method.to_owned(),
+            limit,
+            by_definition: self.made.definition.call_timeout == Some(limit),
+        }
     }
 
     async fn ended(&self) -> UpstreamError {

@@ -9,6 +9,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::inbox::QUESTION;
 use crate::upstream::questions::{Answers, Question};
@@ -19,10 +20,11 @@ pub(super) struct Handler {
     server: Arc<str>,
     answers: Arc<dyn Answers>,
     config: ClientConfig,
+    calls: Calls,
 }
 
 impl Handler {
-    pub(super) fn new(server: Arc<str>, answers: Arc<dyn Answers>) -> Self {
+    pub(super) fn new(server: Arc<str>, answers: Arc<dyn Answers>, calls: Calls) -> Self {
         let offers = answers.offers();
         let mut capabilities = Map::new();
         for (name, is_offered) in
@@ -32,13 +34,49 @@ impl Handler {
                 capabilities.insert(name.into(), json!({}));
             }
         }
+        if offers.elicitation_by_url {
+            // Without a word on its kinds, forms are meant.
+            let mut kinds = json!({ "url": {} });
+            if offers.elicitation {
+                kinds["form"] = json!({});
+            }
+            capabilities.insert("elicitation".into(), kinds);
+        }
         let capabilities: ClientCapabilities =
             serde_json::from_value(Value::Object(capabilities)).unwrap_or_default();
         let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         // The newest version of all has no `initialize`.
         let config = ClientConfig::new(capabilities, us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        Self { server, answers, config }
+        Self { server, answers, config, calls }
+    }
+}
+
+/// The calls of tools under way on one connection.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Calls(Arc<watch::Sender<usize>>);
+
+/// One of them, as long as it lives.
+pub(super) struct Call<'a>(&'a Calls);
+
+impl Calls {
+    pub(super) fn begin(&self) -> Call<'_> {
+        self.0.send_modify(|count| *count += 1);
+        Call(self)
+    }
+
+    /// Waits until none is under way any more; for ever, when there is none now.
+    async fn over(&self) {
+        let mut count = self.0.subscribe();
+        if *count.borrow_and_update() == 0 || count.wait_for(|count| *count == 0).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
     }
 }
 
@@ -60,6 +98,8 @@ impl ClientHandler for Handler {
                 Err(refusal) => Err(ErrorData::new(ErrorCode(refusal.code), refusal.message, refusal.data)),
             },
             () = context.ct.cancelled() => Err(ErrorData::internal_error("taken back", None)),
+            // Servers ask for the sake of a call, and not all of them take a question back with it.
+            () = self.calls.over() => Err(ErrorData::internal_error("the call that it was asked for is over", None)),
         }
     }
 }

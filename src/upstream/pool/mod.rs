@@ -84,6 +84,8 @@ pub(super) struct Context {
     pub(super) answers: Arc<dyn Answers>,
     pub(super) listener: Arc<dyn Listener>,
     guardian: Arc<guardian::Guardian>,
+    /// Whether a server may be this bridge itself.
+    pub(super) allow_self: bool,
 }
 
 impl Context {
@@ -96,6 +98,7 @@ impl Context {
         guardian: Option<PathBuf>,
     ) -> Self {
         let guardian = Arc::new(guardian::Guardian::new(guardian));
-        Self { limits, environment, cwd, events: Events::default(), answers, listener, guardian }
+        let events = Events::default();
+        Self { limits, environment, cwd, events, answers, listener, guardian, allow_self: false }
     }
 }

@@ -139,6 +139,26 @@ fn read_tool(raw: &RawValue) -> Result<Tool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::discovery::{Definition, Launch};
+
+    #[test]
+    fn a_failure_says_no_credential_and_stays_json() {
+        let definition = Definition {
+            launch: Launch::Stdio {
+                command: "x".into(),
+                args: Vec::new(),
+                env: vec![("A_TOKEN".into(), "sk-\"1234".into()), ("\"odd\"_KEY".into(), "abcdef".into())],
+                cwd: None,
+            },
+            startup_timeout: None,
+            call_timeout: None,
+            filled_in: Vec::new(),
+        };
+        let json = r#"{"isError":true,"content":[{"type":"text","text":"not sk-\"1234, not abcdef"}]}"#;
+        let outcome = CallOutcome::new(json.into()).unwrap().without(&Secrets::of(&definition));
+        let text = outcome.value().unwrap()["content"][0]["text"].clone();
+        assert_eq!(text, "not [A_TOKEN], not [\"odd\"_KEY]");
+    }
 
     #[test]
     fn a_result_stays_as_it_was_written() {

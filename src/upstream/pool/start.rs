@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::Context;
 use super::connection::{Connection, Made, how_it_ended};
 use super::environment::environment;
-use super::handler::Handler;
+use super::handler::{Calls, Handler};
 use super::http::{self, OlderTransport};
 use super::inbox::{Inbox, is_malformed};
 use super::process::{self, Launching};
 use super::secrets::Secrets;
 use super::stdio::StdioTransport;
-use crate::upstream::discovery::{Definition, Launch, Server};
+use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::UpstreamError;
 
 /// How hands are shaken.
@@ -106,7 +106,8 @@ async fn connect_by(
     let (on_tools_changed, tools_changed) = watch::channel(0);
     let name = Arc::clone(&server.name);
     let inbox = Inbox::new(Arc::clone(&name), Arc::clone(&secrets), context.events.clone(), on_tools_changed);
-    let handler = Handler::new(Arc::clone(&name), Arc::clone(&context.answers));
+    let calls = Calls::default();
+    let handler = Handler::new(Arc::clone(&name), Arc::clone(&context.answers), calls.clone());
     let mut made = Made {
         server: name,
         source: Arc::clone(&server.source.path),
@@ -115,10 +116,15 @@ async fn connect_by(
         process: None,
         gone: CancellationToken::new(),
         tools_changed,
+        calls,
     };
     let limit = definition.startup_timeout.unwrap_or(context.limits.startup);
     let shaking = shake_hands(way, handler, inbox, &mut made, context);
     let error = match tokio::time::timeout(limit, shaking).await {
+        Ok(Ok(service)) if !context.allow_self && is_itself(&service) => {
+            // Whatever hid it in the definition.
+            return Err(Failure::new(Skip::Itself.to_string()));
+        }
         Ok(Ok(service)) => return Ok(Connection::new(made, service)),
         Ok(Err(Refused::Before(failure))) => return Err(failure),
         Ok(Err(Refused::Handshake(error))) => Some(error),
@@ -138,6 +144,13 @@ async fn connect_by(
         failure.stderr = process.stderr.text(&made.secrets);
     }
     Err(failure)
+}
+
+/// Whether the server says that it is a bridge like this one.
+fn is_itself(service: &RunningService<RoleClient, Handler>) -> bool {
+    let said = service.peer_info();
+    let name = said.as_ref().and_then(|said| said.server_info.as_ref()).map(|info| info.name.as_str());
+    name.is_some_and(|name| OWN_NAMES.contains(&name))
 }
 
 /// A handshake that came to nothing.

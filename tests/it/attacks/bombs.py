@@ -26,26 +26,23 @@ while True:
             pages[-1][place] = 1
 
 ## memory in children
-# allowed on cgroup: success: 2 of 4
-# allowed on rlimit: success: 4 of 4
-# A control group ends those that are too many; without one each process has the limit for itself.
+# allowed: success: 9 of one
+# Each has less than it may, all of them have more: whoever counts them together ends one.
 import os, signal
 
 started = []
 for number in range(4):
-    reader, writer = os.pipe()
     child = os.fork()
     if not child:
         page = bytearray(200 << 20)
-        os.write(writer, b"x")
         signal.pause()
-    os.close(writer)
-    started.append((child, os.read(reader, 1)))
-living = 0
-for child, word in started:
-    os.kill(child, signal.SIGTERM)
-    living += word == b"x" and os.waitpid(child, 0)[1] == signal.SIGTERM
-print(living, "of", len(started))
+    started.append(child)
+first, status = os.wait()
+started.remove(first)
+for child in started:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print(os.WTERMSIG(status), "of one")
 
 ## processes without end
 # timeout: 1

@@ -43,7 +43,7 @@ async fn questions_are_refused_unless_somebody_answers() {
     struct Everything(AtomicUsize);
     impl Answers for Everything {
         fn offers(&self) -> Offers {
-            Offers { elicitation: true, sampling: true, roots: true }
+            Offers { elicitation: true, elicitation_by_url: false, sampling: true, roots: true }
         }
         fn answer(&self, question: Question) -> Answering<'_> {
             self.0.fetch_add(1, Ordering::SeqCst);
