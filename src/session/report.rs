@@ -80,12 +80,13 @@ pub(super) fn outcome_of(
     let (stdout, kept_stdout) = stdout;
     let (mut stderr, kept_stderr) = stderr;
     let (traceback, kept_traceback) = traceback;
-    let traceback = traceback.text;
-    if !traceback.is_empty() {
+    if !traceback.text.is_empty() {
         if !stderr.text.is_empty() && !stderr.text.ends_with('\n') {
             stderr.text.push('\n');
         }
-        stderr.text.push_str(&traceback);
+        stderr.text.push_str(&traceback.text);
+        stderr.total_bytes += traceback.total_bytes;
+        stderr.truncated |= traceback.truncated;
     }
     let loss = match &end {
         RunEnd::Lost(loss) => Some(describe(loss)),

@@ -145,6 +145,9 @@ impl UpstreamError {
             Self::Skipped { why: Skip::MissingVariable(name), .. } => {
                 Some(format!("set {name} where the bridge is started, or write '${{{name}:-default}}'"))
             }
+            Self::Unknown { nearest: None, .. } => {
+                Some("`codebridge servers` lists them, and runtime.discovered_servers() in code".into())
+            }
             Self::TimedOut { by_definition: true, .. } => {
                 Some("its definition sets that limit: see 'tool_timeout_sec' there".into())
             }

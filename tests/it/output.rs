@@ -71,7 +71,11 @@ fn standard_error_and_tracebacks_have_budgets_of_their_own(env: &TestEnv) {
     let outcome = bridge.run("raise ValueError('z' * 100_000)").expect("error");
     let id = outcome.structured["runId"].as_i64().unwrap();
     assert!(outcome.stderr().contains(&format!("runtime.output({id}, \"traceback\"")), "{outcome}");
-    assert_eq!(bridge.run(&format!("runtime.output({id}, 'traceback').count('z')")).ok(), "100000");
+    assert_eq!(
+        bridge.run(&format!("runtime.output({id}, 'traceback').count('z')")).ok(),
+        "100001",
+        "the line itself has one"
+    );
     let wrong = bridge.run("runtime.output('1')").expect("error");
     assert_eq!(wrong.error(), "ValueError: run_id must be a whole number, not '1'");
     let cut = bridge.run("print('x' * 5000)").expect("success");

@@ -261,11 +261,12 @@ impl<'a> DockerDaemon<'a> {
         running.wait();
     }
 
-    /// The containers that it has.
+    /// The containers that it has. A daemon that was killed while it removed one, and both it and the bridge remove that
+    /// when it is back, goes on listing it, without a name and a process, until it is started again.
     pub(crate) fn containers(&self) -> Vec<String> {
         let mut command = self.client();
         command.argv.extend(["ps", "--all", "--format={{.Names}}"].map(Into::into));
-        command.run(self.env.guard()).ok().lines().map(String::from).collect()
+        command.run(self.env.guard()).ok().lines().filter(|name| !name.is_empty()).map(String::from).collect()
     }
 }
 
