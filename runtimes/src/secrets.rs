@@ -86,14 +86,14 @@ fn hide_passwords(text: &str) -> String {
 ///   ``no such identity: /home/a/key: No such file or directory``
 fn parse_key_files(text: &str) -> Vec<String> {
     let starts = [
-        ("failed to read identity \"", '"'),
-        ("Load key \"", '"'),
-        (" for '", '\''),
-        ("no such identity: ", ':'),
+        ("failed to read identity \"", "\""),
+        ("Load key \"", "\""),
+        ("Permissions 0", "' are too open"),
+        ("no such identity: ", ":"),
     ];
     let found = starts.iter().flat_map(|&(start, end)| {
         let values = text.split(start).skip(1).filter_map(move |rest| rest.split_once(end));
-        values.map(|(value, _)| value.to_string())
+        values.map(|(value, _)| value.rsplit_once(" for '").map_or(value, |(_, path)| path).to_string())
     });
     found.filter(|value| value.starts_with('/')).collect()
 }

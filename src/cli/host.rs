@@ -3,7 +3,6 @@
 use std::io;
 use std::process::ExitCode;
 
-use codebridge_runtimes::exec::printable;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
@@ -73,6 +72,11 @@ pub(super) async fn write(form: &Form, value: &impl Serialize, text: String, exi
         Err(error) => Err(error.into()),
     };
     written.map_or_else(|error| complain(&error, None, Exit::Io), |()| exit.into())
+}
+
+/// Without what servers and files could tell a terminal to do.
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
 }
 
 pub(super) async fn print(text: &str) -> io::Result<()> {

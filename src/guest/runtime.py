@@ -151,6 +151,15 @@ class _Docs(list):
         return list(self) if key == "tools" else list.__getitem__(self, key)
 
 
+class _Tool(dict):
+    """One tool among others; what it says twice is printed once, because who reads it pays for each word."""
+
+    def __repr__(self):
+        said = self.get("server"), self.get("tool")
+        twice = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in said]
+        return repr({key: value for key, value in self.items() if key not in twice})
+
+
 class _Doc(dict):
     """Documentation of one tool, which also answers to doc["tools"]."""
 
@@ -237,7 +246,7 @@ def _docs_wanted(server, tool, detail):
 
 
 def _docs(items, tool):
-    return _Docs(items) if tool is None else _Doc(items[0])
+    return _Docs(map(_Tool, items)) if tool is None else _Doc(items[0])
 
 
 def _found(answer):
@@ -246,7 +255,7 @@ def _found(answer):
             "search_tool_docs: what these servers offer is not known yet, search again in a moment: %s"
             % ", ".join(answer["pending"])
         )
-    return _Docs(answer["items"])
+    return _Docs(map(_Tool, answer["items"]))
 
 
 def _ask(method, params, *how):

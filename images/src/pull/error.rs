@@ -91,6 +91,22 @@ impl PullError {
         if any(|why| matches!(why, Reason::Store(error) if error.is_out_of_space())) {
             return Some("make room, for example with `codebridge image prune --all`".into());
         }
+        if any(|why| matches!(why, Reason::Manifest(_) | Reason::Store(_))) {
+            return Some(
+                "the registry gives something else than it promises: whoever runs it can mend that".into(),
+            );
+        }
+        if any(|why| matches!(why, Reason::Answer(_)) && why.may_pass()) {
+            return Some("the registry has too much to do, or wants fewer requests: try again later".into());
+        }
+        // What TLS makes of an answer in plain words.
+        if any(|why| matches!(why, Reason::Unreachable(text) if text.contains("InvalidContentType"))) {
+            return Some(
+                "it seems to speak plain HTTP: `codebridge image pull --plain-http`, or `insecure = true` for it in \
+                 containers-registries.conf(5)"
+                    .into(),
+            );
+        }
         if any(|why| matches!(why, Reason::Unreachable(text) if text.contains("certificate"))) {
             return Some(
                 "install the certificates of authorities (`apt-get install ca-certificates`), or put the registry's \
@@ -246,5 +262,25 @@ mod tests {
             "{text}"
         );
         assert!(error.hint().unwrap().contains("podman login quay.io"));
+    }
+
+    #[test]
+    fn the_hint_is_about_what_went_wrong() {
+        let promises = || {
+            let why = "its indexes lead to other indexes only".into();
+            Reason::Manifest(ManifestError::Malformed { what: "index", why })
+        };
+        let unreachable = |text: &str| Reason::Unreachable(text.into());
+        for (reasons, expected) in [
+            (vec![Reason::answer(503, "busy"), unreachable("tls handshake eof")], "try again later"),
+            (vec![promises(), unreachable("tls handshake eof")], "something else than it promises"),
+            (vec![unreachable("received corrupt message of type InvalidContentType")], "--plain-http"),
+            (vec![unreachable("connection refused")], "HTTPS_PROXY"),
+            (vec![Reason::NotFound], "the name and the tag"),
+        ] {
+            let tried = reasons.into_iter().map(|why| Tried { endpoint: "https://h".into(), why }).collect();
+            let hint = PullError::Refused { name: "h/a:1".into(), tried }.hint().unwrap();
+            assert!(hint.contains(expected), "{hint}");
+        }
     }
 }

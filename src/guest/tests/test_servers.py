@@ -279,6 +279,14 @@ assert r["content"][0]["text"] == r.content[0].text == r.raw["content"][0].text 
         self.check(text("[unclosed"), "assert r == '[unclosed' and r.upper()")
         self.check(text(""), "assert r == ''")
 
+    def test_documentation_is_printed_without_what_it_says_twice(self):
+        item = {"server": "my-forge", "serverAlias": "my_forge", "tool": "search", "toolAlias": "search", "name": "search", "signature": "search()"}
+        self.ok(
+            "tool = runtime._Tool(%r)\n" % item
+            + "assert repr([tool]) == \"[{'server': 'my-forge', 'serverAlias': 'my_forge', 'tool': 'search', 'signature': 'search()'}]\"\n"
+            + "assert tool['toolAlias'] == tool['name'] == 'search' and len(tool) == 6"
+        )
+
     def test_json_in_a_text(self):
         self.check(
             text([{"id": 7, "title": "t", "by": {"name": "n"}, "items": [1]}]),
