@@ -115,19 +115,26 @@ class Number(Raw):
 
     def __getattr__(self, name):
         value = raw_field(self, name)
-        if value is NOTHING and hasattr(str, name) and name[:2] != "__":
-            value = getattr(text_of(self), name)
+        if value is NOTHING and name[:2] != "__":
+            value = getattr(text_behind(self), name, NOTHING)
         if value is NOTHING:
             raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
         return value
 
 
-def text_of(number):
-    """The text that a number came as."""
+def text_behind(number):
+    """The text that a number came as, None for one that came as a number."""
     blocks = (raw_of(number) or {}).get("content")
     if isinstance(blocks, list) and len(blocks) == 1 and is_text(blocks[0]) and isinstance(blocks[0].get("text"), str):
         return blocks[0]["text"]
-    raise TypeError("%r object is a number, and came as one" % type(number).__name__)
+    return None
+
+
+def text_of(number):
+    text = text_behind(number)
+    if text is None:
+        raise TypeError("%r object is a number, and came as one" % type(number).__name__)
+    return text
 
 
 class Whole(Number, int):

@@ -300,7 +300,7 @@ assert json.loads(json.dumps(r)) == pickle.loads(pickle.dumps(r)) == copy.deepco
         self.check(text(1.5), "assert r * 2 == 3 and r.raw")
         # A file that holds a number is read as text.
         self.check(text(12345), "assert 'FIXME' not in r and '34' in r and r.splitlines() == ['12345'] and r[:2] == '12'")
-        self.check({"content": [], "structuredContent": {"result": 7}}, """assert r == 7
+        self.check({"content": [], "structuredContent": {"result": 7}}, """assert r == 7 and not hasattr(r, "split")
 try: 'x' in r
 except TypeError: pass
 else: raise AssertionError""")
