@@ -26,6 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_server_that_fails_is_not_tried_by_every_search,
             a_server_is_asked_anew,
             a_bridge_behind_another_name_is_not_called,
+            what_goes_over_the_wire_is_in_no_log,
             servers_end_with_a_bridge_that_is_killed,
         ],
     );
@@ -77,6 +78,15 @@ fn a_tool_that_fails_and_a_server_that_fails_are_told_apart(env: &TestEnv) {
     );
     let broken = bridge(env, &["--exit-at-start", "9"], &["call", "my-fake.echo"]).run(env.guard());
     assert!(broken.code() == Some(76) && broken.stderr.contains("exit status: 9"), "{broken}");
+}
+
+fn what_goes_over_the_wire_is_in_no_log(env: &TestEnv) {
+    let mut loud = bridge(env, &[], &["call", "my-fake.echo", r#"{"zeta": "hunter2!"}"#]);
+    loud.env.extend([("MCP_BRIDGE_LOG_LEVEL".into(), "trace,rmcp=trace".into())]);
+    let said = loud.run(env.guard());
+    assert!(said.stdout.contains("hunter2!"), "code gets what it asked for: {said}");
+    assert!(said.stderr.contains("TRACE") || said.stderr.contains("DEBUG"), "{said}");
+    assert!(!said.stderr.contains("rmcp") && !said.stderr.contains("hunter2!"), "{said}");
 }
 
 fn a_bridge_behind_another_name_is_not_called(env: &TestEnv) {

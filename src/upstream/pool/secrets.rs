@@ -1,9 +1,10 @@
 //! The credentials of one server, and texts without them.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::upstream::discovery::{Definition, Launch};
@@ -15,6 +16,9 @@ const TELLING: &[&str] = &[
     "key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "session", "private", "signature",
     "dsn", "jwt", "bearer", "webhook", "connection_string",
 ];
+
+/// Everything but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What must not be shown, each with the name that is shown instead.
 #[derive(Clone, Default)]
@@ -99,7 +103,7 @@ impl Secrets {
         for (value, name) in &self.0 {
             let json = Value::from(value.as_str()).to_string();
             others.push((json[1..json.len() - 1].to_owned(), name.clone()));
-            others.push((percent_encoded(value), name.clone()));
+            others.push((utf8_percent_encode(value, RESERVED).to_string(), name.clone()));
             // Without what the end is filled up with: it may stand within something longer.
             let base64 = STANDARD.encode(value);
             others.push((base64.trim_end_matches('=').to_owned(), name.clone()));
@@ -176,19 +180,6 @@ fn is_telling(name: &str) -> bool {
 /// A key in the text form of RFC 7468, whatever its variable is called.
 fn is_key_block(value: &str) -> bool {
     value.contains("-----BEGIN ")
-}
-
-/// Everything but the unreserved characters of RFC 3986.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 /// One long word of letters of both cases and digits, or of hexadecimal digits: no name, version or path looks so.
