@@ -81,8 +81,9 @@ impl Owner {
     /// Whether what it wrote down at some time is of this machine as it is since it was last switched on.
     pub(crate) fn is_of_this_boot(&self, written: SystemTime) -> bool {
         let me = Self::this_process(String::new());
-        // Where no boot has an id, its time has to do.
-        let since_boot = written.elapsed().is_ok_and(|age| age <= uptime());
+        // Where no boot has an id, its time has to do. What seems to come from the future was written just now, before
+        // the clock was put back.
+        let since_boot = written.elapsed().map_or(true, |age| age <= uptime());
         self.machine == me.machine && self.boot == me.boot && since_boot
     }
 

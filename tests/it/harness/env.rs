@@ -133,10 +133,15 @@ impl TestEnv {
         path
     }
 
-    /// Writes a program of the test's user.
+    /// Writes a program of the test's user. Another process does it: what this one has open for writing, a child that
+    /// another test starts at this moment has too, and nobody can run the program until that has gone on.
     pub(crate) fn write_program(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.write(name, content);
+        let draft = self.write(&format!("{name}.draft"), content);
+        let path = self.root.join(name);
+        let _ = self.run([Path::new("cp"), &draft, &path]).ok();
+        fs::remove_file(draft).unwrap();
         open_to_all(&path);
+        self.hand_over(&path);
         path
     }
 

@@ -1,5 +1,7 @@
 //! Crashes, limits, idleness and ends.
 
+use codebridge_runtimes::exec::{self, CommandLine};
+
 use super::*;
 
 #[tokio::test]
@@ -130,8 +132,12 @@ async fn a_server_that_ignores_everything_is_ended_with_its_children() {
 async fn the_guardian_knows_every_server_while_it_runs() {
     let dir = tempfile::tempdir().unwrap();
     let (program, heard) = (dir.path().join("guardian"), dir.path().join("heard"));
-    std::fs::write(&program, format!("#!/bin/sh\necho $1 > {0}\ncat >> {0}\n", heard.display())).unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let (draft, mode) = (dir.path().join("draft"), std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    std::fs::write(&draft, format!("#!/bin/sh\necho $1 > {0}\ncat >> {0}\n", heard.display())).unwrap();
+    std::fs::set_permissions(&draft, mode).unwrap();
+    // What is open for writing here, children that other tests start now have too, and nobody could run it.
+    let copy = CommandLine::new("/bin/cp").arg(&draft).arg(&program);
+    let _ = exec::run(copy, Duration::from_secs(20)).await.and_then(exec::Finished::success).unwrap();
     let bench = Setup { guardian: Some(program), ..Setup::args(&["--ignore-eof"]) }.start();
     let first = bench.pid().await;
     bench.call("crash", json!({})).await.unwrap_err();
