@@ -274,7 +274,7 @@ fn set_aside(bridge: &Bridge<'_>, target: &str) -> Vec<usize> {
 
 fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
     need(Kind::Podman);
-    let one = PodmanService::start_that_can_hang(env, "one");
+    let one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
     let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();
     try_both(&bridge, &one, &two);
@@ -303,14 +303,14 @@ fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
 
 fn an_engine_that_hangs_while_a_sandbox_starts_is_passed_by(env: &TestEnv) {
     need(Kind::Podman);
-    let one = PodmanService::start_that_can_hang(env, "one");
+    let one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
     let flag = env.folder("flags").join("hang");
     // It hangs just after it has been asked how it is.
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in\n'--connection one run --name'*) [ ! -e {} ] || kill -STOP {} ;;\nesac\nexec {} \"$@\"\n",
         flag.display(),
-        one.relay_pid(),
+        one.pid(),
         which("podman").unwrap().display(),
     );
     let program = env.write_program("programs/podman", &script);
@@ -335,7 +335,7 @@ fn an_engine_that_hangs_while_a_sandbox_starts_is_passed_by(env: &TestEnv) {
 
 fn an_engine_that_never_answers_is_not_waited_for(env: &TestEnv) {
     need(Kind::Podman);
-    let one = PodmanService::start_that_can_hang(env, "one");
+    let one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
     one.hang(true);
     let bridge = bridge_on(env, &format!("{},{}", one.target(), two.target())).start();

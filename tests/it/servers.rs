@@ -1,17 +1,20 @@
 //! The user's MCP servers through the real binary: found, called, and gone when the bridge is.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::matrix::which;
 use crate::harness::process::{Prepared, start_time};
 use crate::harness::{Suite, TestEnv, eventually};
 use crate::tests;
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
+const HTTP_FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_http_server.py");
 /// What the guardian allows servers, and some more for a busy machine.
 const REMOVAL: Duration = Duration::from_secs(20);
 
@@ -27,6 +30,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_server_is_asked_anew,
             a_bridge_behind_another_name_is_not_called,
             what_goes_over_the_wire_is_in_no_log,
+            a_host_without_authorities_reaches_what_needs_none,
             servers_end_with_a_bridge_that_is_killed,
         ],
     );
@@ -87,6 +91,28 @@ fn what_goes_over_the_wire_is_in_no_log(env: &TestEnv) {
     assert!(said.stdout.contains("hunter2!"), "code gets what it asked for: {said}");
     assert!(said.stderr.contains("TRACE") || said.stderr.contains("DEBUG"), "{said}");
     assert!(!said.stderr.contains("rmcp") && !said.stderr.contains("hunter2!"), "{said}");
+}
+
+fn a_host_without_authorities_reaches_what_needs_none(env: &TestEnv) {
+    let mut server = env.command(which("python3").unwrap());
+    server.argv.extend(["-u", HTTP_FAKE].map(Into::into));
+    let mut server = server.spawn(env.guard(), Stdio::null(), Stdio::piped(), Stdio::null());
+    let mut port = String::new();
+    BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let call = |scheme: &str| {
+        let url = format!("{scheme}://127.0.0.1:{}/json", port.trim());
+        let web = json!({ "mcpServers": { "web": { "url": url } } });
+        env.write("home/MCPs/web.json", web.to_string());
+        let mut call = bridge(env, &[], &["call", "web.echo", r#"{"z": 1}"#]);
+        call.env.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| (name.into(), "/nowhere".into())));
+        call.run(env.guard())
+    };
+    let said: Value = serde_json::from_str(&call("http").ok()).unwrap();
+    assert_eq!(said["structuredContent"]["arguments"], json!({ "z": 1 }));
+    let refused = call("https");
+    assert!(refused.code() == Some(76) && refused.stderr.contains("No CA certificates"), "{refused}");
+    server.signal(Signal::KILL);
+    server.wait();
 }
 
 fn a_bridge_behind_another_name_is_not_called(env: &TestEnv) {

@@ -19,16 +19,15 @@ use super::suite::ignore;
 
 const START: Duration = Duration::from_secs(60);
 
-const RELAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/harness/relay.py");
-
-/// A podman service with a storage of its own and the images of this machine's.
+/// A podman service with a storage of its own. Its images are in a store that only such services read: see
+/// `tests/host/images.sh`.
 pub(crate) struct PodmanService<'a> {
     env: &'a TestEnv,
     name: String,
     folder: PathBuf,
+    images: OsString,
     hidden: Option<PathBuf>,
     running: Option<Running>,
-    relay: Option<Running>,
 }
 
 impl<'a> PodmanService<'a> {
@@ -39,37 +38,17 @@ impl<'a> PodmanService<'a> {
 
     /// The same, which does not see what is in a folder of this host.
     pub(crate) fn start_hiding(env: &'a TestEnv, name: &str, hidden: Option<PathBuf>) -> Self {
-        let mut service = Self::new(env, name, hidden);
-        service.start_again();
-        service.make_known();
-        service
-    }
-
-    /// One that can be made to hang. It is not podman that is stopped: that may have the lock on the images of this machine,
-    /// and every other podman would wait for it.
-    pub(crate) fn start_that_can_hang(env: &'a TestEnv, name: &str) -> Self {
-        let mut service = Self::new(env, name, None);
-        service.start_listening_on(&service.hidden_socket());
-        let mut relay = env.command(which("python3").unwrap());
-        relay.argv.push(RELAY.into());
-        relay.argv.extend([service.socket(), service.hidden_socket()].map(PathBuf::into_os_string));
-        service.relay = Some(relay.spawn(env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
-        eventually("the relay listens", START, || UnixStream::connect(service.socket()).ok());
-        service.make_known();
-        service
-    }
-
-    fn new(env: &'a TestEnv, name: &str, hidden: Option<PathBuf>) -> Self {
+        let Some(images) = std::env::var_os("CODEBRIDGE_TEST_PODMAN_IMAGES") else {
+            ignore("this machine is not prepared, see tests/check");
+        };
         let folder = env.folder(&format!("podman-{name}"));
-        Self { env, name: name.into(), folder, hidden, running: None, relay: None }
-    }
-
-    fn make_known(&self) {
-        let (env, name) = (self.env, &self.name);
+        let mut service = Self { env, name: name.into(), folder, images, hidden, running: None };
+        service.start_again();
         let mut add = env.command(which("podman").unwrap());
         add.env.extend(connections(env));
-        add.argv.extend(["system", "connection", "add", name, &self.url()].map(Into::into));
+        add.argv.extend(["system", "connection", "add", name, &service.url()].map(Into::into));
         let _ = add.run(env.guard()).ok();
+        service
     }
 
     pub(crate) fn url(&self) -> String {
@@ -78,11 +57,6 @@ impl<'a> PodmanService<'a> {
 
     fn socket(&self) -> PathBuf {
         self.folder.join("sock")
-    }
-
-    /// Where it listens when what clients know is a relay.
-    fn hidden_socket(&self) -> PathBuf {
-        self.folder.join("hidden")
     }
 
     /// As the bridge is told of it.
@@ -95,26 +69,23 @@ impl<'a> PodmanService<'a> {
         let folder = |name: &str| self.folder.join(name).into_os_string();
         command.argv.extend(["--root".into(), folder("root"), "--runroot".into(), folder("run")]);
         command.argv.extend(["--tmpdir".into(), folder("tmp")]);
-        command.argv.extend(["--storage-driver=overlay", "--storage-opt"].map(Into::into));
-        command.argv.push("overlay.imagestore=/var/lib/containers/storage".into());
+        let mut images = OsString::from("overlay.imagestore=");
+        images.push(&self.images);
+        command.argv.extend(["--storage-driver=overlay".into(), "--storage-opt".into(), images]);
         command
     }
 
     pub(crate) fn start_again(&mut self) {
-        self.start_listening_on(&self.socket());
-    }
-
-    fn start_listening_on(&mut self, socket: &Path) {
         // What listens is asked below: a socket of the one before says nothing.
-        let _ = fs::remove_file(socket);
+        let _ = fs::remove_file(self.socket());
         let mut command = self.podman();
         command.argv.extend(["system", "service", "--time=0"].map(Into::into));
-        command.argv.push(format!("unix://{}", socket.display()).into());
+        command.argv.push(self.url().into());
         if let Some(hidden) = &self.hidden {
             command = blind_to(command, hidden);
         }
         self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
-        eventually("the podman service listens", START, || UnixStream::connect(socket).ok());
+        eventually("the podman service listens", START, || UnixStream::connect(self.socket()).ok());
     }
 
     /// Ends it without a word.
@@ -124,18 +95,14 @@ impl<'a> PodmanService<'a> {
         running.wait();
     }
 
-    fn relay(&self) -> &Running {
-        self.relay.as_ref().expect("it cannot hang")
-    }
-
     /// Lets it hang, or go on.
     pub(crate) fn hang(&self, hangs: bool) {
-        self.relay().signal(if hangs { Signal::STOP } else { Signal::CONT });
+        let running = self.running.as_ref().expect("it does not run");
+        running.signal(if hangs { Signal::STOP } else { Signal::CONT });
     }
 
-    /// The process that hangs when it is stopped.
-    pub(crate) fn relay_pid(&self) -> u32 {
-        self.relay().pid()
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it does not run").pid()
     }
 
     /// The containers that it has, whether or not it runs.
@@ -156,9 +123,6 @@ impl<'a> PodmanService<'a> {
 impl Drop for PodmanService<'_> {
     fn drop(&mut self) {
         let _ = self.run(&["rm", "--force", "--all", "--time=0"]);
-        if let Some(relay) = self.relay.take() {
-            relay.signal(Signal::KILL);
-        }
         if let Some(running) = self.running.take() {
             running.signal(Signal::TERM);
         }

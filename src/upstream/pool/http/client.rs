@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response};
+use reqwest::{Client, ClientBuilder, Response};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 /// How long a connection may take.
@@ -95,20 +95,32 @@ pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + '
     )
 }
 
-/// The client of all connections, made at its first use.
-pub(super) fn client() -> Result<Client, HttpError> {
-    static CLIENT: OnceLock<Result<Client, String>> = OnceLock::new();
-    let made = CLIENT.get_or_init(|| {
-        // Whoever was first has chosen; there is but one way to encrypt in this program.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Client::builder()
-            .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_LIMIT)
-            .redirect(same_place())
-            .build()
-            .map_err(|error| HttpError::from(error).to_string())
-    });
+/// The client of all connections to such a place, made at its first use.
+pub(super) fn client(url: &str) -> Result<Client, HttpError> {
+    static VERIFYING: OnceLock<Result<Client, String>> = OnceLock::new();
+    static WITHOUT_AUTHORITIES: OnceLock<Result<Client, String>> = OnceLock::new();
+    let made = VERIFYING.get_or_init(|| build(builder()));
+    let is_plain = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
+    let made = if made.is_err() && is_plain {
+        // The system has no authorities, and nobody needs them here.
+        WITHOUT_AUTHORITIES.get_or_init(|| build(builder().tls_certs_only([])))
+    } else {
+        made
+    };
     made.clone().map_err(HttpError::Client)
+}
+
+fn builder() -> ClientBuilder {
+    // Whoever was first has chosen; there is but one way to encrypt in this program.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_LIMIT)
+        .redirect(same_place())
+}
+
+fn build(builder: ClientBuilder) -> Result<Client, String> {
+    builder.build().map_err(|error| HttpError::from(error).to_string())
 }
 
 /// A message goes on only to the origin it was meant for, and only as the message that it is: credentials go with it.

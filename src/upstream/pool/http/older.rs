@@ -35,7 +35,7 @@ impl OlderTransport {
         inbox: Inbox,
         gone: CancellationToken,
     ) -> Result<Self, HttpError> {
-        let http = client()?;
+        let http = client(url)?;
         let headers = header_map(headers);
         let mut for_stream = headers.clone();
         for_stream.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));

@@ -36,7 +36,8 @@ pub(in crate::upstream::pool) fn streamable(
     calls_at_once: usize,
     inbox: Inbox,
 ) -> Result<StreamableHttpClientTransport<Posts>, HttpError> {
-    let posts = Posts { http: client()?, headers: header_map(headers), inbox: Arc::new(Mutex::new(inbox)) };
+    let posts =
+        Posts { http: client(url)?, headers: header_map(headers), inbox: Arc::new(Mutex::new(inbox)) };
     let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(calls_at_once);
     Ok(StreamableHttpClientTransport::with_client(posts, config))
 }
