@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use codebridge_runtimes::ProbeReport;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,6 +24,10 @@ use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
+
+/// How long a bridge stays to remove what it has started. One removal that takes longer is on an engine that hangs, and
+/// whoever has ended their client or pressed Ctrl-C does not wait for that.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The sessions of this bridge.
 #[derive(Debug, Clone)]
@@ -156,26 +161,30 @@ impl RunPython for Sessions {
     async fn shutdown(&self) {
         let inner = &self.0;
         inner.closing.cancel();
-        let slots: Vec<_> = lock(&inner.slots).drain().map(|(_, slot)| slot).collect();
-        for slot in slots {
-            let mut state = slot.state.lock().await;
-            if let Some(live) = state.live.take() {
-                inner.end(live);
-            }
-        }
-        inner.tasks.close();
         // Side by side: neither needs the other, and each may take its time.
-        tokio::join!(
-            async {
-                inner.tasks.wait().await;
-                inner.launcher.close().await;
-            },
-            inner.upstream.shutdown(),
-        );
+        let (removed, ()) = tokio::join!(timeout(CLOSE_PATIENCE, inner.end_all()), inner.upstream.shutdown());
+        if removed.is_err() {
+            tracing::warn!(
+                "an engine does not answer: what runs there is left to the guardian and to later bridges"
+            );
+        }
     }
 }
 
 impl Inner {
+    async fn end_all(self: &Arc<Self>) {
+        let slots: Vec<_> = lock(&self.slots).drain().map(|(_, slot)| slot).collect();
+        for slot in slots {
+            let mut state = slot.state.lock().await;
+            if let Some(live) = state.live.take() {
+                self.end(live);
+            }
+        }
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.launcher.close().await;
+    }
+
     fn slot(&self, name: &str) -> Arc<Slot> {
         Arc::clone(lock(&self.slots).entry(name.to_string()).or_default())
     }

@@ -26,6 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
             an_engine_that_hangs_is_passed_by,
             an_engine_that_hangs_while_a_sandbox_starts_is_passed_by,
             an_engine_that_never_answers_is_not_waited_for,
+            a_bridge_ends_soon_though_its_engine_hangs,
         ],
     );
 }
@@ -345,4 +346,21 @@ fn an_engine_that_never_answers_is_not_waited_for(env: &TestEnv) {
     one.hang(false);
     bridge.close();
     assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
+}
+
+fn a_bridge_ends_soon_though_its_engine_hangs(env: &TestEnv) {
+    need(Kind::Podman);
+    let one = PodmanService::start(env, "one");
+    let bridge = bridge_on(env, &one.target()).start();
+    for session in ["a", "b"] {
+        let _ = bridge.run_in(session, "1").expect("success");
+    }
+    assert_eq!(one.containers().len(), 2);
+    one.hang(true);
+    bridge.hang_up();
+    // Each of its commands may take twenty seconds, and there are several for each sandbox.
+    let ended = bridge.wait(Duration::from_secs(45));
+    assert!(ended.status.success() && ended.log.contains("left to the guardian"), "{}", ended.log);
+    one.hang(false);
+    eventually("they are removed all the same", PATIENCE, || one.containers().is_empty().then_some(()));
 }

@@ -96,7 +96,7 @@ fn what_goes_over_the_wire_is_in_no_log(env: &TestEnv) {
 fn a_host_without_authorities_reaches_what_needs_none(env: &TestEnv) {
     let mut server = env.command(which("python3").unwrap());
     server.argv.extend(["-u", HTTP_FAKE].map(Into::into));
-    let mut server = server.spawn(env.guard(), Stdio::null(), Stdio::piped(), Stdio::null());
+    let mut server = server.spawn(env.guard(), Stdio::piped(), Stdio::piped(), Stdio::null());
     let mut port = String::new();
     BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let call = |scheme: &str| {
@@ -111,7 +111,7 @@ fn a_host_without_authorities_reaches_what_needs_none(env: &TestEnv) {
     assert_eq!(said["structuredContent"]["arguments"], json!({ "z": 1 }));
     let refused = call("https");
     assert!(refused.code() == Some(76) && refused.stderr.contains("No CA certificates"), "{refused}");
-    server.signal(Signal::KILL);
+    drop(server.child.stdin.take());
     server.wait();
 }
 
