@@ -21,6 +21,7 @@ pub(crate) fn register(suite: &mut Suite) {
             an_engine_that_nobody_knows_is_named,
             what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others,
             what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten,
+            what_is_on_an_engine_that_is_away_is_named_and_stays_written_down,
             sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed,
             a_killed_docker_daemon_is_cleaned_up_when_it_is_back,
             an_engine_that_hangs_is_passed_by,
@@ -167,6 +168,26 @@ fn what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten(env: &Te
     let _ = std::fs::remove_file(env.home().join("connections.json"));
     let _ = bridge_on(env, "crun").args(&["reap"]).command().run(env.guard());
     assert!(!folder.exists(), "{} is left", folder.display());
+}
+
+fn what_is_on_an_engine_that_is_away_is_named_and_stays_written_down(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut service = PodmanService::start(env, "one");
+    let bridge = bridge_on(env, &service.target()).start();
+    let _ = bridge.run("1").expect("success");
+    let (id, folder) = instance_of(env, bridge.pid()).unwrap();
+    service.kill();
+    abandon(bridge);
+    let reap = || bridge_on(env, &service.target()).args(&["reap"]).command().run(env.guard());
+    let said = reap();
+    assert_eq!(said.code(), Some(70), "{said}");
+    let ours = said.stderr.lines().position(|line| line.contains(&id)).unwrap_or_else(|| panic!("{said}"));
+    assert!(said.stderr.lines().skip(ours).any(|line| line.contains("its engine does not answer")), "{said}");
+    assert!(folder.exists());
+    service.start_again();
+    let said = bridge_on(env, &service.target()).args(&["reap"]).command().run(env.guard());
+    assert!(!folder.exists(), "{said}");
+    assert_eq!(service.containers(), [""; 0]);
 }
 
 /// Waits until each of these engines has run a sandbox for the bridge, and has none any more: a first session does not wait
