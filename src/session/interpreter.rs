@@ -4,63 +4,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_runtimes::{End, HeldLimits, Sandbox};
-use tokio::io::BufReader;
-use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Asked, answer_questions};
-use super::frames::{self, DoneStatus, FrameError, FromGuest, InterpreterEnd, ToGuest};
-use super::lending::{Grant, Lending};
-use super::output::{Capture, KeptStream};
+use super::Progress;
+use super::asking::answer_questions;
+use super::frames::{FrameError, FromGuest, ToGuest};
+use super::lending::Lending;
+use super::pipes::{read_frames, widen, write_frames};
 use super::queries::Queries;
-use super::report::SIGKILL;
-use super::{OutputStream, Progress, Stream};
+use super::run::{Cell, Early, Event, Interrupt, Loss, RunEnd, RunReport, Running};
 
 /// The protocol version that this bridge speaks.
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
-/// Bytes of questions that wait for an answer: as many as the longest one has, and some.
-const WAITING_QUESTIONS: usize = 128 << 20;
-/// What a question costs beside its bytes: a call under way needs memory in many places.
-const QUESTION: usize = 64 << 10;
 /// Answers that wait for the guest to read them; each may hold megabytes.
 const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 /// Interrupted code that has not ended after this loses its session.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
-/// Bytes of a traceback, which has a budget of its own so that chatter on standard error cannot push it out.
-const TRACEBACK_BUDGET: usize = 8_000;
-/// Bytes of each stream that are kept of what background code prints between runs.
-const EARLY_OUTPUT: usize = 256 << 10;
-/// Notices of one run; a guest that sends more is not listened to.
-const MOST_NOTICES: usize = 20;
-
-/// How much of each stream is shown.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Budgets {
-    pub(super) stdout: usize,
-    pub(super) stderr: usize,
-}
-
-/// One piece of code to run.
-#[derive(Debug)]
-pub(super) struct Cell {
-    /// Number of the run.
-    pub(super) id: u32,
-    /// Python source.
-    pub(super) code: String,
-    /// Which servers the code may use.
-    pub(super) grant: Grant,
-    /// How long it may run.
-    pub(super) timeout: Duration,
-    /// How much of its output is shown.
-    pub(super) budgets: Budgets,
-}
 
 /// Why a sandbox did not become an interpreter.
 #[derive(Debug)]
@@ -75,92 +41,6 @@ pub(super) enum StartError {
     TimedOut(String),
     /// The call was cancelled meanwhile.
     Cancelled,
-}
-
-/// Why an interpreter is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Loss {
-    /// It ended by itself, by a signal, or for want of memory.
-    Ended(InterpreterEnd),
-    /// The sandbox went away under it.
-    Vanished(String),
-    /// It sent what no interpreter sends.
-    Forged(String),
-    /// It did not heed an interrupt.
-    Stubborn,
-}
-
-impl Loss {
-    /// The same, known to have come when a process was killed for want of memory.
-    fn for_want_of_memory(self) -> Self {
-        match self {
-            Self::Ended(InterpreterEnd { signal: Some(SIGKILL), .. }) | Self::Vanished(_) => {
-                Self::Ended(InterpreterEnd { exit: None, signal: Some(SIGKILL), out_of_memory: true })
-            }
-            other => other,
-        }
-    }
-}
-
-/// How one run ended.
-#[derive(Debug)]
-pub(super) enum RunEnd {
-    /// The interpreter reported the end and waits for more.
-    Done { status: DoneStatus, exit_code: i32, error: String },
-    /// The interpreter is gone.
-    Lost(Loss),
-}
-
-/// Why a run was interrupted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interrupt {
-    Timeout,
-    Cancel,
-}
-
-/// Everything that one run came to.
-#[derive(Debug)]
-pub(super) struct RunReport {
-    pub(super) end: RunEnd,
-    pub(super) interrupted: Option<Interrupt>,
-    /// The calls of servers that it waited for at its timeout, as `server.tool`.
-    pub(super) waited_for: Vec<String>,
-    pub(super) stdout: (Stream, Option<KeptStream>),
-    pub(super) stderr: (Stream, Option<KeptStream>),
-    pub(super) traceback: (Stream, Option<KeptStream>),
-    pub(super) notices: Vec<String>,
-    pub(super) elapsed: Duration,
-}
-
-#[derive(Debug)]
-enum Event {
-    Frame(FromGuest),
-    Broken(FrameError),
-    Closed,
-}
-
-/// What came between runs; within bounds, the rest is dropped.
-#[derive(Debug, Default)]
-struct Early {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    notices: Vec<String>,
-}
-
-impl Early {
-    fn take(&mut self, frame: FromGuest) {
-        let append = |kept: &mut Vec<u8>, bytes: &[u8]| {
-            let room = EARLY_OUTPUT.saturating_sub(kept.len());
-            kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        };
-        match frame {
-            FromGuest::Stdout(bytes) => append(&mut self.stdout, &bytes),
-            FromGuest::Stderr(bytes) => append(&mut self.stderr, &bytes),
-            FromGuest::Traceback(text) => append(&mut self.stderr, text.as_bytes()),
-            FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
-            _ => {}
-        }
-    }
 }
 
 /// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the guardian.
@@ -384,154 +264,5 @@ impl Interpreter {
         };
         let messages = self.sandbox.messages();
         RunEnd::Lost(Loss::Vanished(if messages.is_empty() { how } else { format!("{how}: {messages}") }))
-    }
-}
-
-/// Makes room for the guest in the pipe into the sandbox, so that nobody has to be woken for the rest of it; it is as good
-/// without, and on Linux only.
-fn widen(input: &ChildStdin) {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::pipe::fcntl_setpipe_size(input, 512 << 10);
-    #[cfg(not(target_os = "linux"))]
-    let _ = input;
-}
-
-/// What a run has brought so far.
-struct Running {
-    stdout: Capture,
-    stderr: Capture,
-    traceback: Capture,
-    notices: Vec<String>,
-}
-
-impl Running {
-    fn new(early: Early, budgets: Budgets) -> Self {
-        let mut run = Self {
-            stdout: Capture::new(budgets.stdout),
-            stderr: Capture::new(budgets.stderr),
-            traceback: Capture::new(TRACEBACK_BUDGET),
-            notices: early.notices,
-        };
-        run.stdout.push(&early.stdout);
-        run.stderr.push(&early.stderr);
-        run
-    }
-
-    /// Takes an event in; the end of the run, when it is one. Output that came between runs counts for this one.
-    fn take(&mut self, run: u32, event: Option<Event>, output: &mut Option<Progress>) -> Option<RunEnd> {
-        let lost = |loss| Some(RunEnd::Lost(loss));
-        match event {
-            Some(Event::Frame(frame)) => match frame {
-                FromGuest::Stdout(bytes) => {
-                    self.stdout.push(&bytes);
-                    *output = Some(Progress::Output(OutputStream::Stdout, bytes));
-                }
-                FromGuest::Stderr(bytes) => {
-                    self.stderr.push(&bytes);
-                    *output = Some(Progress::Output(OutputStream::Stderr, bytes));
-                }
-                FromGuest::Traceback(text) => {
-                    self.traceback.push(text.as_bytes());
-                    *output = Some(Progress::Output(OutputStream::Stderr, text.into_bytes()));
-                }
-                FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
-                FromGuest::Done(id, status, exit_code, error) if id == run => {
-                    return Some(RunEnd::Done { status, exit_code, error });
-                }
-                FromGuest::Done(id, ..) => {
-                    return lost(Loss::Forged(format!(
-                        "it reported the end of run {id}, which is not running"
-                    )));
-                }
-                FromGuest::End(end) => return lost(Loss::Ended(end)),
-                FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
-                // They do not come here.
-                FromGuest::Query(..) | FromGuest::Withdraw(_) => {}
-            },
-            Some(Event::Broken(FrameError::Io(error))) => {
-                return lost(Loss::Vanished(format!("the sandbox went away: {error}")));
-            }
-            Some(Event::Broken(error)) => return lost(Loss::Forged(error.to_string())),
-            Some(Event::Closed) | None => return lost(Loss::Vanished("the sandbox went away".into())),
-        }
-        None
-    }
-
-    fn finish(self, id: u32, end: RunEnd, interrupted: Option<Interrupt>, elapsed: Duration) -> RunReport {
-        let rest = |stream: &'static str| {
-            move || {
-                format!(
-                    "read it with runtime.output({id}, \"{stream}\", start, length) or as resource codebridge://runs/{id}/{stream}"
-                )
-            }
-        };
-        RunReport {
-            end,
-            interrupted,
-            waited_for: Vec::new(),
-            stdout: self.stdout.finish(rest("stdout")),
-            stderr: self.stderr.finish(rest("stderr")),
-            traceback: self.traceback.finish(rest("traceback")),
-            notices: self.notices,
-            elapsed,
-        }
-    }
-}
-
-/// Writes the guest, then frames as they come, until there are no more of ours. A sandbox that does not read shows at its
-/// other end.
-async fn write_frames(
-    mut stdin: ChildStdin,
-    guest: Vec<u8>,
-    mut frames: mpsc::UnboundedReceiver<ToGuest>,
-    mut answers: mpsc::Receiver<ToGuest>,
-) {
-    use tokio::io::AsyncWriteExt;
-    if stdin.write_all(&guest).await.is_err() {
-        return;
-    }
-    loop {
-        let frame = tokio::select! {
-            biased;
-            frame = frames.recv() => frame,
-            Some(answer) = answers.recv() => Some(answer),
-        };
-        let Some(frame) = frame else { return };
-        if frame.write(&mut stdin).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Reads frames until the stream ends or breaks.
-async fn read_frames(
-    stdout: ChildStdout,
-    events: mpsc::Sender<Event>,
-    questions: mpsc::UnboundedSender<Asked>,
-) {
-    let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
-    let mut reader = BufReader::with_capacity(64 << 10, stdout);
-    loop {
-        let event = match frames::read(&mut reader).await {
-            Ok(Some(FromGuest::Query(id, json))) => {
-                // A guest that asks and does not take its answers is not read either, once this much waits. Below that it
-                // is: it takes no answer as long as it cannot get rid of its next question.
-                let cost = u32::try_from(json.len() + QUESTION).unwrap_or(u32::MAX);
-                let Ok(share) = Arc::clone(&room).acquire_many_owned(cost).await else { return };
-                let _ = questions.send(Asked::Question { id, json, share });
-                continue;
-            }
-            Ok(Some(FromGuest::Withdraw(id))) => {
-                let _ = questions.send(Asked::Withdrawn(id));
-                continue;
-            }
-            Ok(Some(frame)) => Event::Frame(frame),
-            Ok(None) => Event::Closed,
-            Err(error) => Event::Broken(error),
-        };
-        let last = !matches!(event, Event::Frame(_));
-        if events.send(event).await.is_err() || last {
-            return;
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use codebridge_runtimes::{HeldLimits, Mechanism};
 
 use super::frames::{DoneStatus, InterpreterEnd};
-use super::interpreter::{Interrupt, Loss, RunEnd, RunReport};
 use super::output::Kept;
+use super::run::{Interrupt, Loss, RunEnd, RunReport};
 use super::{Failure, RunOutcome, Status, Stream};
 
 /// SIGKILL, which is also how the kernel ends a process for want of memory.

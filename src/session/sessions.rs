@@ -12,12 +12,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::interpreter::{Budgets, Cell, Interpreter, Loss};
+use super::interpreter::Interpreter;
 use super::launch::{Launcher, StartFailure};
 use super::lending::{Grant, Lending};
 use super::output::Outputs;
 use super::queries::Queries;
 use super::report::{Report, failed_start, outcome_of, refused};
+use super::run::{Budgets, Cell, Loss};
 use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
 use crate::upstream::Upstream;

@@ -4,7 +4,11 @@
 //! messages can be parsed, a process group of their own, and a null stdin unless it is used. What they print is
 //! captured within bounds; they always end, in [`terminate`].
 
-use std::ffi::{OsStr, OsString};
+mod command_line;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,116 +17,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::secrets;
+
+pub use command_line::CommandLine;
 
 /// Bytes kept of each stream of a helper command; the rest is read and dropped.
 const CAPTURE_LIMIT: usize = 1 << 20;
 /// Bytes of each stream that go into an error.
 const TAIL_LIMIT: usize = 2_000;
-
-/// Variables that container engines need to find their configuration, stores, sockets and proxies.
-const ENGINE_ENVIRONMENT: &[&str] = &[
-    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
-    "XDG_CACHE_HOME", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "KRB5CCNAME", "KRB5_CONFIG",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
-    "no_proxy", "REGISTRY_AUTH_FILE",
-];
-/// Prefixes of such variables: `DOCKER_HOST`, `CONTAINER_CONNECTION`, `CONTAINERS_CONF`, `STORAGE_DRIVER` …
-const ENGINE_PREFIXES: &[&str] = &["DOCKER_", "CONTAINER_", "CONTAINERS_", "STORAGE_", "PODMAN_"];
-
-/// There is nobody to answer ssh's questions for passphrases and unknown hosts: whichever client starts it, it asks this
-/// program in place of a terminal, and the answer is no. <https://man.openbsd.org/ssh.1#ENVIRONMENT>
-const NO_QUESTIONS: [(&str, &str); 2] = [("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")];
-
-/// A command line that has not run yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommandLine {
-    /// Absolute path of the program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Variables that it is to have, or not to have, whatever our own environment says.
-    pub env: Vec<(&'static str, Option<String>)>,
-}
-
-impl CommandLine {
-    /// A command line without arguments.
-    pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
-    }
-
-    /// Adds one argument.
-    #[must_use]
-    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
-        self.args.push(arg.as_ref().to_owned());
-        self
-    }
-
-    /// Adds several arguments.
-    #[must_use]
-    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-        self
-    }
-
-    /// Sets variables, or takes them away.
-    #[must_use]
-    pub fn env(mut self, env: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Self {
-        self.env.extend(env);
-        self
-    }
-
-    fn command(&self) -> Command {
-        let mut command = self.bare();
-        command.process_group(0);
-        command
-    }
-
-    /// The only call of `Command::new` in the product.
-    fn bare(&self) -> Command {
-        #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
-        command.envs(NO_QUESTIONS);
-        for (name, value) in &self.env {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.stdin(Stdio::null()).kill_on_drop(false);
-        command
-    }
-}
-
-impl fmt::Display for CommandLine {
-    /// As one would type it, long arguments shortened: a guest or a profile on the command line helps nobody.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.program.display())?;
-        for arg in &self.args {
-            let arg = arg.to_string_lossy();
-            let short = match arg.char_indices().nth(120) {
-                Some((end, _)) => format!("{}…", &arg[..end]),
-                None => arg.into_owned(),
-            };
-            match shlex::try_quote(&short) {
-                Ok(quoted) => write!(f, " {quoted}")?,
-                Err(_) => write!(f, " {short:?}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-fn engine_environment() -> impl Iterator<Item = (OsString, OsString)> {
-    std::env::vars_os().filter(|(key, _)| {
-        key.to_str().is_some_and(|key| {
-            ENGINE_ENVIRONMENT.contains(&key) || ENGINE_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
-        })
-    })
-}
 
 /// A helper command that ended by itself.
 #[derive(Debug)]
@@ -400,108 +304,4 @@ pub fn find_program(name: &Path) -> Option<PathBuf> {
 /// Finds a program by name in a search path, or takes a path relative to a folder.
 pub fn find_program_in(name: &Path, search_path: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
     which::which_in(name, search_path, folder).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sh(script: &str) -> CommandLine {
-        CommandLine::new("/bin/sh").args(["-c", script])
-    }
-
-    #[tokio::test]
-    async fn output_and_status_are_values() {
-        let done = run(sh("echo out; echo err >&2; exit 3"), Duration::from_secs(20)).await.unwrap();
-        assert_eq!((done.stdout.as_slice(), done.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
-        assert_eq!(done.status.code(), Some(3));
-        let error = done.success().unwrap_err().to_string();
-        assert!(error.contains("exit 3") && error.contains("err"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_command_that_hangs_is_ended_with_its_children() {
-        let marker = tempfile::NamedTempFile::new().unwrap();
-        let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; sleep 1000", marker.path().display());
-        let error = run(sh(&script), Duration::from_millis(600)).await.unwrap_err();
-        assert!(matches!(error, ExecError::TimedOut { .. }), "{error}");
-        let sleeper: u32 = std::fs::read_to_string(marker.path()).unwrap().trim().parse().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while crate::owner::start_time(sleeper).is_some() {
-            assert!(Instant::now() < deadline, "the grandchild lives on");
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_command_that_nobody_waits_for_any_more_is_ended() {
-        let marker = tempfile::NamedTempFile::new().unwrap();
-        let script = format!("echo $$ > {}; sleep 1000", marker.path().display());
-        let written = async {
-            loop {
-                if let Ok(pid) = std::fs::read_to_string(marker.path()).unwrap().trim().parse::<u32>() {
-                    return pid;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        let pid = tokio::select! {
-            _ = run(sh(&script), Duration::from_secs(100)) => panic!("it ended"),
-            pid = written => pid,
-        };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while crate::owner::start_time(pid).is_some() {
-            assert!(Instant::now() < deadline, "it lives on");
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn endless_output_is_read_and_not_kept() {
-        let done = run(sh("head -c 3000000 /dev/zero"), Duration::from_secs(20)).await.unwrap();
-        assert_eq!(done.stdout.len(), CAPTURE_LIMIT);
-        assert!(done.status.success());
-    }
-
-    #[tokio::test]
-    async fn the_environment_is_an_allow_list() {
-        let done = run(CommandLine::new("/usr/bin/env"), Duration::from_secs(20)).await.unwrap();
-        let text = String::from_utf8(done.stdout).unwrap();
-        for forced in ["LC_MESSAGES=C", "SSH_ASKPASS=false", "SSH_ASKPASS_REQUIRE=force"] {
-            assert!(text.lines().any(|line| line == forced), "no {forced} in {text}");
-        }
-        assert!(!text.contains("CARGO_"), "{text}");
-    }
-
-    #[tokio::test]
-    async fn a_child_sees_the_environment_and_the_folder_it_was_given() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().canonicalize().unwrap();
-        let child = spawn_in(&sh("pwd; /usr/bin/env"), [("ONLY", "this")], Some(&folder)).unwrap();
-        let done = child.wait_with_output().await.unwrap();
-        let text = String::from_utf8(done.stdout).unwrap();
-        let mut lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.remove(0), folder.to_str().unwrap());
-        // The shell adds these by itself.
-        lines.retain(|line| !["PWD=", "SHLVL=", "_=", "OLDPWD="].iter().any(|own| line.starts_with(own)));
-        assert_eq!(lines, ["ONLY=this"]);
-    }
-
-    #[test]
-    fn what_others_say_does_not_steer_a_terminal() {
-        assert_eq!(
-            tail(b"\x1b[31mred\x07\r\n\tnext\x00 \xc2\x9b1m\n"),
-            "\u{fffd}[31mred\u{fffd}\u{fffd}\n\tnext\u{fffd} \u{fffd}1m"
-        );
-    }
-
-    #[test]
-    fn command_lines_print_as_one_would_type_them() {
-        let line = CommandLine::new("/bin/x").args(["a b", "$c", &"y".repeat(300)]);
-        let text = line.to_string();
-        assert!(
-            text.starts_with("/bin/x 'a b' '$c' ") && text.contains("yyy…") && text.len() < 200,
-            "{text}"
-        );
-    }
 }

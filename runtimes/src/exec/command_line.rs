@@ -1,0 +1,110 @@
+//! A command line, and the environment that its process gets.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+/// Variables that container engines need to find their configuration, stores, sockets and proxies.
+const ENGINE_ENVIRONMENT: &[&str] = &[
+    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "XDG_CACHE_HOME", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "KRB5CCNAME", "KRB5_CONFIG",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+    "no_proxy", "REGISTRY_AUTH_FILE",
+];
+/// Prefixes of such variables: `DOCKER_HOST`, `CONTAINER_CONNECTION`, `CONTAINERS_CONF`, `STORAGE_DRIVER` …
+const ENGINE_PREFIXES: &[&str] = &["DOCKER_", "CONTAINER_", "CONTAINERS_", "STORAGE_", "PODMAN_"];
+
+/// There is nobody to answer ssh's questions for passphrases and unknown hosts: whichever client starts it, it asks this
+/// program in place of a terminal, and the answer is no. <https://man.openbsd.org/ssh.1#ENVIRONMENT>
+const NO_QUESTIONS: [(&str, &str); 2] = [("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")];
+
+/// A command line that has not run yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Variables that it is to have, or not to have, whatever our own environment says.
+    pub env: Vec<(&'static str, Option<String>)>,
+}
+
+impl CommandLine {
+    /// A command line without arguments.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds several arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets variables, or takes them away.
+    #[must_use]
+    pub fn env(mut self, env: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Self {
+        self.env.extend(env);
+        self
+    }
+
+    pub(super) fn command(&self) -> Command {
+        let mut command = self.bare();
+        command.process_group(0);
+        command
+    }
+
+    /// The only call of `Command::new` in the product.
+    pub(super) fn bare(&self) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
+        command.envs(NO_QUESTIONS);
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null()).kill_on_drop(false);
+        command
+    }
+}
+
+impl fmt::Display for CommandLine {
+    /// As one would type it, long arguments shortened: a guest or a profile on the command line helps nobody.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.program.display())?;
+        for arg in &self.args {
+            let arg = arg.to_string_lossy();
+            let short = match arg.char_indices().nth(120) {
+                Some((end, _)) => format!("{}…", &arg[..end]),
+                None => arg.into_owned(),
+            };
+            match shlex::try_quote(&short) {
+                Ok(quoted) => write!(f, " {quoted}")?,
+                Err(_) => write!(f, " {short:?}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn engine_environment() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter(|(key, _)| {
+        key.to_str().is_some_and(|key| {
+            ENGINE_ENVIRONMENT.contains(&key) || ENGINE_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+        })
+    })
+}
