@@ -10,26 +10,27 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::rounds::Rounds;
 use crate::upstream::{Answering, Answers, Event, Offers, Question, Refusal};
 
 /// Least severe first, as the protocol names them.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 /// What a client hears that has not asked for more or less: `info`.
 const USUAL_LEVEL: usize = 1;
-/// The code of JSON-RPC for what is nobody's fault but ours.
-const INTERNAL_ERROR: i32 = -32603;
 
 /// The client of the connection, once there is one. Servers may be started before that, and then get no answers.
 #[derive(Debug)]
 pub struct Client {
     peer: OnceLock<Peer<RoleServer>>,
+    /// How clients are asked that have no session.
+    rounds: Rounds,
     /// Place in [`LEVELS`] of the least severe message that the client wants.
     level: AtomicUsize,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Self { peer: OnceLock::new(), level: AtomicUsize::new(USUAL_LEVEL) }
+        Self { peer: OnceLock::new(), rounds: Rounds::default(), level: AtomicUsize::new(USUAL_LEVEL) }
     }
 }
 
@@ -38,6 +39,11 @@ impl Client {
     pub(super) fn connected(&self, peer: &Peer<RoleServer>) {
         // A second `initialize` comes from the same client.
         let _ = self.peer.set(peer.clone());
+    }
+
+    /// How clients are asked that have no session.
+    pub(super) fn rounds(&self) -> &Rounds {
+        &self.rounds
     }
 
     /// The client wants messages from this level on.
@@ -78,43 +84,49 @@ impl Client {
     }
 }
 
+/// What such a client can answer.
+pub(super) fn offers_of(capabilities: &ClientCapabilities) -> Offers {
+    // By their names in JSON: the types of some are deprecated in the library.
+    let capabilities = json!(capabilities);
+    let can = |what: &str| capabilities.get(what).is_some_and(|can| !can.is_null());
+    let kind = |kind: &str| capabilities["elicitation"].get(kind).is_some_and(|can| !can.is_null());
+    // Without a word on its kinds, forms are meant:
+    // <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
+    Offers {
+        elicitation: can("elicitation") && (kind("form") || !kind("url")),
+        elicitation_by_url: kind("url"),
+        sampling: can("sampling"),
+        roots: can("roots"),
+    }
+}
+
+/// Whether a client that offers this can answer that.
+pub(super) fn supports(offers: &Offers, question: &Question) -> Result<(), Refusal> {
+    let by_url = question.params.as_ref().is_some_and(|params| params["mode"] == "url");
+    let can = match question.method.as_str() {
+        "elicitation/create" if by_url => offers.elicitation_by_url,
+        "elicitation/create" => offers.elicitation,
+        "sampling/createMessage" => offers.sampling,
+        "roots/list" => offers.roots,
+        _ => false,
+    };
+    let what = if by_url { "elicitation/create by URL" } else { &question.method };
+    if can { Ok(()) } else { Err(Refusal::not_supported(what)) }
+}
+
 fn place_of(level: &str) -> Option<usize> {
     LEVELS.iter().position(|known| known.eq_ignore_ascii_case(level))
 }
 
 impl Answers for Client {
     fn offers(&self) -> Offers {
-        let Some(capabilities) = self.capabilities() else { return Offers::default() };
-        // By their names in JSON: the types of some are deprecated in the library.
-        let capabilities = json!(capabilities);
-        let can = |what: &str| capabilities.get(what).is_some_and(|can| !can.is_null());
-        let kind = |kind: &str| capabilities["elicitation"].get(kind).is_some_and(|can| !can.is_null());
-        // Without a word on its kinds, forms are meant:
-        // <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
-        Offers {
-            elicitation: can("elicitation") && (kind("form") || !kind("url")),
-            elicitation_by_url: kind("url"),
-            sampling: can("sampling"),
-            roots: can("roots"),
-        }
+        self.capabilities().map_or_else(|| self.rounds.offers(), |capabilities| offers_of(&capabilities))
     }
 
     fn answer(&self, question: Question) -> Answering<'_> {
         Box::pin(async move {
-            let Offers { elicitation, elicitation_by_url, sampling, roots } = self.offers();
-            let by_url = question.params.as_ref().is_some_and(|params| params["mode"] == "url");
-            let can = match question.method.as_str() {
-                "elicitation/create" if by_url => elicitation_by_url,
-                "elicitation/create" => elicitation,
-                "sampling/createMessage" => sampling,
-                "roots/list" => roots,
-                _ => false,
-            };
-            let Some(peer) = self.peer.get() else { return Err(Refusal::no_way(&question.method)) };
-            if !can {
-                let what = if by_url { "elicitation/create by URL" } else { &question.method };
-                return Err(Refusal::not_supported(what));
-            }
+            let Some(peer) = self.peer.get() else { return self.rounds.ask(question).await };
+            supports(&self.offers(), &question)?;
             tracing::debug!(server = %question.server, method = question.method, "a server asks the client");
             let request = CustomRequest::new(question.method, question.params);
             let request = ServerRequest::CustomRequest(request);
@@ -146,6 +158,5 @@ impl Drop for Asked {
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Refusal {
-    let message = format!("the client of this bridge gave no answer: {error}");
-    Refusal { code: INTERNAL_ERROR, message, data: None }
+    Refusal::unanswered(&error.to_string())
 }

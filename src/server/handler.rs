@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
-    ErrorCode, ErrorData, Implementation, InitializeRequestParams, InitializeResult,
+    ErrorCode, ErrorData, Implementation, InitializeRequestParams, InitializeResult, InputRequiredResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
+    ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -14,11 +15,20 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Timeouts, parse_arguments};
-use super::client::Client;
+use super::client::{Client, offers_of};
 use super::order::Turn;
+use super::rounds::{Round, Step};
 use super::{Payload, progress, render, resources, tool};
 use crate::session::{RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
+use crate::upstream::Offers;
+
+/// What the client of a call can be asked by its result; None for one that is asked by requests, or has no answers.
+fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
+    let speaks_so = context.protocol_version()? >= ProtocolVersion::V_2026_07_28;
+    let offers = offers_of(&context.client_capabilities()?);
+    (speaks_so && offers != Offers::default()).then_some(offers)
+}
 
 /// The server of one connection.
 #[derive(Debug)]
@@ -36,7 +46,7 @@ impl<P: RunPython> Bridge<P> {
     }
 
     async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> Payload {
-        let (progress, events) = mpsc::channel(progress::QUEUE);
+        let (progress, mut events) = mpsc::channel(progress::QUEUE);
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let run = Box::pin(self.sessions.run(request.clone(), progress, context.ct.clone()));
         let turn = context.extensions.get::<Turn>().cloned();
@@ -47,13 +57,49 @@ impl<P: RunPython> Bridge<P> {
             }
         };
         let outcome = match context.meta.get_progress_token() {
-            Some(token) => progress::reported(run, events, &context.peer, token, &context.ct).await,
+            Some(token) => progress::reported(run, &mut events, &context.peer, token, &context.ct).await,
             None => {
                 drop(events);
                 run.await
             }
         };
         Payload::new(&request, outcome)
+    }
+
+    /// Begins a call whose client can be asked by its result.
+    fn begin(&self, request: RunRequest, offers: Offers, context: &RequestContext<RoleServer>) -> Round {
+        let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
+        let asked = request.clone();
+        self.client.rounds().begin(request, offers, |progress, cancel| {
+            tokio::spawn(async move {
+                let run = Box::pin(sessions.run(asked, progress, cancel));
+                match turn {
+                    Some(turn) => turn.start(run).await,
+                    None => run.await,
+                }
+            })
+        })
+    }
+
+    /// Goes on with such a call until it ends or somebody has to answer.
+    async fn go_on(&self, mut round: Round, context: RequestContext<RoleServer>) -> CallToolResponse {
+        let step = round.running.step(&context.ct);
+        let step = match context.meta.get_progress_token() {
+            Some(token) => {
+                progress::reported(step, &mut round.events, &context.peer, token, &context.ct).await
+            }
+            None => {
+                round.events.close();
+                step.await
+            }
+        };
+        match step {
+            Step::Done(outcome) => self.result(&Payload::new(&round.request, outcome)).into(),
+            Step::Asks(questions) => {
+                let name = self.client.rounds().pause(round);
+                InputRequiredResult::new(Some(questions), Some(name)).into()
+            }
+        }
     }
 
     fn result(&self, payload: &Payload) -> CallToolResult {
@@ -123,11 +169,21 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
         if call.name != tool::RUN_PYTHON {
             return Ok(self.refusal(format!("Unknown tool: {}", call.name)).into());
         }
-        Ok(match parse_arguments(call.arguments.unwrap_or_default(), self.timeouts) {
-            Ok(request) => self.result(&self.run(request, context).await),
-            Err(message) => self.refusal(message),
+        if let Some(name) = &call.request_state {
+            let round = self.client.rounds().resume(name, call.input_responses.unwrap_or_default());
+            return Ok(match round {
+                Some(round) => self.go_on(round, context).await,
+                None => self.refusal("no call waits for these answers: make it anew".into()).into(),
+            });
         }
-        .into())
+        let request = match parse_arguments(call.arguments.unwrap_or_default(), self.timeouts) {
+            Ok(request) => request,
+            Err(message) => return Ok(self.refusal(message).into()),
+        };
+        Ok(match offers_by_result(&context) {
+            Some(offers) => self.go_on(self.begin(request, offers, &context), context).await,
+            None => self.result(&self.run(request, context).await).into(),
+        })
     }
 
     async fn list_resources(

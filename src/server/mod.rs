@@ -13,6 +13,7 @@ mod payload;
 mod progress;
 mod render;
 mod resources;
+mod rounds;
 mod serve;
 pub mod stdio;
 mod tool;

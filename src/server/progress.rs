@@ -29,7 +29,7 @@ type Sending = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
 /// protocol demands.
 pub(super) async fn reported<T>(
     run: impl Future<Output = T>,
-    mut events: mpsc::Receiver<Progress>,
+    events: &mut mpsc::Receiver<Progress>,
     peer: &Peer<RoleServer>,
     token: ProgressToken,
     cancelled: &CancellationToken,

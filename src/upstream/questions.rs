@@ -37,6 +37,13 @@ impl Refusal {
         Self { code: METHOD_NOT_FOUND, message, data: None }
     }
 
+    /// The client was asked, in vain.
+    pub fn unanswered(why: &str) -> Self {
+        const INTERNAL_ERROR: i32 = -32603;
+        let message = format!("the client of this bridge gave no answer: {why}");
+        Self { code: INTERNAL_ERROR, message, data: None }
+    }
+
     /// The client's version of the protocol has no way for servers to ask.
     pub fn no_way(method: &str) -> Self {
         let message =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
+use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
 use crate::harness::process::start_time;
 use crate::harness::{Outcome, Suite, TestEnv, eventually};
@@ -41,7 +41,6 @@ pub(crate) fn register(suite: &mut Suite) {
             large_results_and_large_catalogues_get_through,
             values_arrive_undamaged,
             credentials_stay_outside,
-            clients_hear_of_calls_and_answer_servers,
             any_server_is_started_at_its_first_use,
             the_list_of_tools_is_the_same_whatever_is_configured,
             definitions_that_change_are_seen,
@@ -59,7 +58,7 @@ pub(crate) fn define(env: &TestEnv, servers: &Value) {
     env.write("home/MCPs/all.json", json!({ "mcpServers": servers }).to_string());
 }
 
-fn fake(env: &TestEnv, args: &[&str]) -> Value {
+pub(crate) fn fake(env: &TestEnv, args: &[&str]) -> Value {
     let program = env.write("home/mcp_server.py", FAKE);
     let args: Vec<Value> = std::iter::once(json!(program)).chain(args.iter().map(|arg| json!(arg))).collect();
     json!({ "command": "python3", "args": args, "env": { "API_TOKEN": SECRET }, "description": "says it again" })
@@ -72,7 +71,7 @@ pub(crate) fn stubs(env: &TestEnv) -> Value {
     json!({ "tracker": stub("tracker"), "forge": stub("forge"), "filesystem": stub("filesystem"), "calendar": stub("calendar") })
 }
 
-fn run(bridge: &Bridge<'_>, servers: &[&str], code: &str) -> Outcome {
+pub(crate) fn run(bridge: &Bridge<'_>, servers: &[&str], code: &str) -> Outcome {
     bridge.call(json!({ "code": code, "servers": servers }))
 }
 
@@ -372,86 +371,6 @@ except Exception as e: print(e)
     assert!(out.contains("True") && out.contains("[API_TOKEN]"), "the server itself has it: {out}");
     assert!(!out.contains(SECRET), "{out}");
     assert!(!bridge.log().replace(&out, "").contains(SECRET), "{}", bridge.log());
-    bridge.close();
-}
-
-fn clients_hear_of_calls_and_answer_servers(env: &TestEnv) {
-    define(env, &json!({ "fake": fake(env, &[]) }));
-    let bridge = env.bridge().spawn();
-    bridge.ask(
-        "initialize",
-        json!({
-            "protocolVersion": LATEST_WITH_INITIALIZE,
-            "capabilities": { "elicitation": {}, "roots": {} },
-            "clientInfo": { "name": "t", "version": "1" },
-        }),
-    );
-    bridge.notify("notifications/initialized", json!({}));
-    let came = |method: &str| {
-        eventually(method, env.guard().left(), || {
-            bridge.unasked().into_iter().find(|message| message["method"] == method)
-        })
-    };
-    let logged = run(
-        &bridge,
-        &["fake"],
-        "await mcp_fake.log(level='warning', logger='disk', data={'free': 1})\nawait mcp_fake.log(level='debug', data='x')",
-    );
-    assert_eq!(logged.ok(), "'logged'");
-    let message = came("notifications/message");
-    assert_eq!(
-        message["params"],
-        json!({ "level": "warning", "logger": "fake: disk", "data": { "free": 1 } })
-    );
-    let pending = bridge.start_call(json!({
-        "code": "print(await mcp_fake.ask(method='elicitation/create', params={'message': 'Which?', 'requestedSchema': {'type': 'object', 'properties': {}}}))",
-        "servers": ["fake"],
-    }));
-    let question = came("elicitation/create");
-    assert_eq!(question["params"]["message"], "Which?");
-    bridge.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": { "a": 1 } } }));
-    assert_eq!(pending.outcome().ok(), "{'result': {'action': 'accept', 'content': {'a': 1}}}");
-    // A dialog does not stay when nobody waits for it any more.
-    let pending = bridge.call(json!({
-        "code": "await mcp_fake.ask(method='elicitation/create', params={'message': 'Late?', 'requestedSchema': {'type': 'object', 'properties': {}}})",
-        "servers": ["fake"], "timeout": 1,
-    }));
-    let _ = pending.expect("timeout");
-    let late = bridge.unasked().into_iter().find(|message| message["params"]["message"] == "Late?").unwrap();
-    eventually("the question is taken back", env.guard().left(), || {
-        let taken_back = |message: &Value| {
-            message["method"] == "notifications/cancelled" && message["params"]["requestId"] == late["id"]
-        };
-        bridge.unasked().iter().any(taken_back).then_some(())
-    });
-    // Nor is an address shown by a client that shows forms.
-    let by_url = "(await mcp_fake.ask(method='elicitation/create', params={'mode': 'url', 'url': 'https://h', 'message': 'x', 'elicitationId': '1'})).error.message";
-    let refused = run(&bridge, &["fake"], by_url).ok();
-    assert!(refused.contains("by URL' is not supported"), "{refused}");
-    // What the client does not offer is refused at once.
-    let refused = run(
-        &bridge,
-        &["fake"],
-        "(await mcp_fake.ask(method='sampling/createMessage', params={})).error.message",
-    )
-    .ok();
-    assert!(refused.contains("not supported"), "{refused}");
-    let code = "while True: await mcp_fake.progress(steps=3)";
-    let pending = bridge.request(
-        "tools/call",
-        json!({
-            "name": "run_python",
-            "arguments": { "code": code, "servers": ["fake"] },
-            "_meta": { "progressToken": "p" },
-        }),
-    );
-    eventually("the server's progress", env.guard().left(), || {
-        let is_told = |message: &Value| {
-            message["params"]["message"].as_str().is_some_and(|text| text.starts_with("fake.progress: step"))
-        };
-        bridge.unasked().iter().any(is_told).then_some(())
-    });
-    pending.cancel();
     bridge.close();
 }
 

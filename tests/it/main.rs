@@ -32,6 +32,7 @@ mod machine;
 mod machine_keeper;
 mod mcp;
 mod output;
+mod questions;
 mod real_servers;
 mod recipes;
 mod remote;
@@ -74,6 +75,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     machine_keeper::register,
     mcp::register,
     output::register,
+    questions::register,
     real_servers::register,
     recipes::register,
     remote::register,

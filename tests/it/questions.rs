@@ -1,0 +1,205 @@
+//! What servers ask and tell the client behind the bridge, in both eras of the protocol.
+
+use serde_json::{Value, json};
+
+use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
+use crate::harness::matrix::Kind;
+use crate::harness::{Suite, TestEnv, eventually};
+use crate::lending::{define, fake, run};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.kinds(
+        &[Kind::Crun],
+        "questions",
+        tests![
+            clients_hear_of_calls_and_answer_servers,
+            a_client_without_a_session_answers_by_calling_once_more,
+            what_such_a_client_leaves_open_is_no_answer,
+            code_does_not_outlive_its_time_while_somebody_thinks,
+        ],
+    );
+}
+
+fn clients_hear_of_calls_and_answer_servers(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &[]) }));
+    let bridge = env.bridge().spawn();
+    bridge.ask(
+        "initialize",
+        json!({
+            "protocolVersion": LATEST_WITH_INITIALIZE,
+            "capabilities": { "elicitation": {}, "roots": {} },
+            "clientInfo": { "name": "t", "version": "1" },
+        }),
+    );
+    bridge.notify("notifications/initialized", json!({}));
+    let came = |method: &str| {
+        eventually(method, env.guard().left(), || {
+            bridge.unasked().into_iter().find(|message| message["method"] == method)
+        })
+    };
+    let logged = run(
+        &bridge,
+        &["fake"],
+        "await mcp_fake.log(level='warning', logger='disk', data={'free': 1})\nawait mcp_fake.log(level='debug', data='x')",
+    );
+    assert_eq!(logged.ok(), "'logged'");
+    let message = came("notifications/message");
+    assert_eq!(
+        message["params"],
+        json!({ "level": "warning", "logger": "fake: disk", "data": { "free": 1 } })
+    );
+    let pending = bridge.start_call(json!({
+        "code": "print(await mcp_fake.ask(method='elicitation/create', params={'message': 'Which?', 'requestedSchema': {'type': 'object', 'properties': {}}}))",
+        "servers": ["fake"],
+    }));
+    let question = came("elicitation/create");
+    assert_eq!(question["params"]["message"], "Which?");
+    bridge.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": { "a": 1 } } }));
+    assert_eq!(pending.outcome().ok(), "{'result': {'action': 'accept', 'content': {'a': 1}}}");
+    // A dialog does not stay when nobody waits for it any more.
+    let pending = bridge.call(json!({
+        "code": "await mcp_fake.ask(method='elicitation/create', params={'message': 'Late?', 'requestedSchema': {'type': 'object', 'properties': {}}})",
+        "servers": ["fake"], "timeout": 1,
+    }));
+    let _ = pending.expect("timeout");
+    let late = bridge.unasked().into_iter().find(|message| message["params"]["message"] == "Late?").unwrap();
+    eventually("the question is taken back", env.guard().left(), || {
+        let taken_back = |message: &Value| {
+            message["method"] == "notifications/cancelled" && message["params"]["requestId"] == late["id"]
+        };
+        bridge.unasked().iter().any(taken_back).then_some(())
+    });
+    // Nor is an address shown by a client that shows forms.
+    let by_url = "(await mcp_fake.ask(method='elicitation/create', params={'mode': 'url', 'url': 'https://h', 'message': 'x', 'elicitationId': '1'})).error.message";
+    let refused = run(&bridge, &["fake"], by_url).ok();
+    assert!(refused.contains("by URL' is not supported"), "{refused}");
+    // What the client does not offer is refused at once.
+    let refused = run(
+        &bridge,
+        &["fake"],
+        "(await mcp_fake.ask(method='sampling/createMessage', params={})).error.message",
+    )
+    .ok();
+    assert!(refused.contains("not supported"), "{refused}");
+    let code = "while True: await mcp_fake.progress(steps=3)";
+    let pending = bridge.request(
+        "tools/call",
+        json!({
+            "name": "run_python",
+            "arguments": { "code": code, "servers": ["fake"] },
+            "_meta": { "progressToken": "p" },
+        }),
+    );
+    eventually("the server's progress", env.guard().left(), || {
+        let is_told = |message: &Value| {
+            message["params"]["message"].as_str().is_some_and(|text| text.starts_with("fake.progress: step"))
+        };
+        bridge.unasked().iter().any(is_told).then_some(())
+    });
+    pending.cancel();
+    bridge.close();
+}
+
+/// Code that has its server ask one thing after the other.
+const ASK: &str = "
+async def ask(what):
+    schema = {'type': 'object', 'properties': {'a': {'type': 'integer'}}}
+    return await mcp_fake.ask(method='elicitation/create', params={'message': what, 'requestedSchema': schema})
+";
+
+fn modern(capabilities: &Value, mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "codebridge-tests", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    });
+    params
+}
+
+/// Calls as a client does that shows forms.
+fn call(bridge: &Bridge<'_>, code: &str, more: Value) -> Value {
+    let arguments = json!({ "code": format!("{ASK}{code}"), "servers": ["fake"], "timeout": 20 });
+    let mut params = json!({ "name": "run_python", "arguments": arguments });
+    for (key, value) in more.as_object().unwrap() {
+        params[key] = value.clone();
+    }
+    bridge.ask("tools/call", modern(&json!({ "elicitation": {} }), params))
+}
+
+/// What is asked, by its keys, and what names the call.
+fn asked(result: &Value) -> (Vec<(String, String)>, &Value) {
+    assert_eq!(result["resultType"], "input_required", "{result}");
+    let questions = result["inputRequests"].as_object().unwrap().iter().map(|(key, question)| {
+        assert_eq!(question["method"], "elicitation/create", "{result}");
+        (key.clone(), question["params"]["message"].as_str().unwrap().to_owned())
+    });
+    (questions.collect(), &result["requestState"])
+}
+
+fn a_client_without_a_session_answers_by_calling_once_more(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &[]) }));
+    let bridge = env.bridge().spawn();
+    // One after the other, then two at once.
+    let code = "import asyncio\nanswers = [await ask('first'), await ask('second')]\nanswers += await asyncio.gather(ask('left'), ask('right'))\nfor it in answers: print(it.result.content.a)";
+    let mut result = call(&bridge, code, json!({}));
+    let mut heard = Vec::new();
+    while result["resultType"] != "complete" {
+        let (questions, state) = asked(&result);
+        let answer = |(key, what): &(String, String)| {
+            (key.clone(), json!({ "action": "accept", "content": { "a": what.len() } }))
+        };
+        let answers: serde_json::Map<String, Value> = questions.iter().map(answer).collect();
+        let round = json!({ "inputResponses": answers, "requestState": state });
+        heard.extend(questions.into_iter().map(|(_, what)| what));
+        result = call(&bridge, code, round);
+    }
+    assert_eq!(result["content"][0]["text"], "5\n6\n4\n5", "{result}");
+    heard[2..].sort();
+    assert_eq!(heard, ["first", "second", "left", "right"]);
+    // Code that was answered ran once, and its session goes on.
+    let after = call(&bridge, "print(len(answers))", json!({}));
+    assert_eq!(after["content"][0]["text"], "4", "{after}");
+    let late = call(&bridge, code, json!({ "requestState": "somebody else's" }));
+    assert!(
+        late["content"][0]["text"].as_str().unwrap().contains("no call waits for these answers"),
+        "{late}"
+    );
+    bridge.close();
+}
+
+fn what_such_a_client_leaves_open_is_no_answer(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &[]) }));
+    let bridge = env.bridge().spawn();
+    let code = "print((await ask('which?')).error.message)";
+    let result = call(&bridge, code, json!({}));
+    let (_, state) = asked(&result);
+    let done = call(&bridge, code, json!({ "requestState": state }));
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("left this one out"), "{done}");
+    // What it cannot answer it is not asked.
+    let sampling = "print((await mcp_fake.ask(method='sampling/createMessage', params={})).error.message)";
+    let done = call(&bridge, sampling, json!({}));
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("not supported"), "{done}");
+    let arguments = json!({ "code": format!("{ASK}{code}"), "servers": ["fake"] });
+    let params = json!({ "name": "run_python", "arguments": arguments });
+    let done = bridge.ask("tools/call", modern(&json!({}), params));
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("not supported"), "{done}");
+    bridge.close();
+}
+
+fn code_does_not_outlive_its_time_while_somebody_thinks(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &[]) }));
+    let bridge = env.bridge().spawn();
+    let short = json!({ "arguments": { "code": format!("{ASK}await ask('which?')"), "servers": ["fake"], "timeout": 1 } });
+    let result = call(&bridge, "", short.clone());
+    let (questions, state) = asked(&result);
+    // It waits for the session's interpreter, as all calls do.
+    let next = call(&bridge, "print('next')", json!({}));
+    assert_eq!(next["content"][0]["text"], "next", "{next}");
+    let answers = json!({ &questions[0].0: { "action": "accept", "content": { "a": 1 } } });
+    let mut round = json!({ "inputResponses": answers, "requestState": state });
+    round["arguments"] = short["arguments"].clone();
+    let done = call(&bridge, "", round);
+    assert_eq!(done["structuredContent"]["status"], "timeout", "{done}");
+    bridge.close();
+}
