@@ -1,15 +1,20 @@
 //! Both ways to open a session.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 
 use super::client::Client;
 
 fn modern(params: Value) -> Value {
-    let mut params = params;
+    modern_with(params, json!({}))
+}
+
+fn modern_with(mut params: Value, capabilities: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
     });
     params
 }
@@ -82,16 +87,43 @@ async fn a_client_may_discover_and_then_initialize() {
 
 #[tokio::test]
 async fn a_cancellation_reaches_a_call_of_the_modern_era() {
+    // One that can be asked meanwhile is handled in another way.
+    for capabilities in [json!({}), json!({ "elicitation": {} })] {
+        let mut client = Client::connect();
+        let params = json!({ "name": "run_python", "arguments": { "code": "hold" } });
+        let params = modern_with(params, capabilities);
+        client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })).await;
+        client.sessions.started.notified().await;
+        let cancel =
+            json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+        client.send(cancel).await;
+        while client.sessions.cancelled.load(Ordering::SeqCst) == 0 {
+            let listed = client.request(2, "tools/list", modern(json!({}))).await;
+            assert_eq!(listed["result"]["tools"][0]["name"], "run_python");
+        }
+        client.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_could_ask_is_a_call_like_any_other() {
     let mut client = Client::connect();
-    let params = modern(json!({ "name": "run_python", "arguments": { "code": "hold" } }));
-    client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })).await;
-    client.sessions.started.notified().await;
-    let cancel =
-        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
-    client.send(cancel).await;
-    let listed = client.request(2, "tools/list", modern(json!({}))).await;
-    assert_eq!(listed["result"]["tools"][0]["name"], "run_python");
-    client.close().await.unwrap();
+    let call = |code: &str, token: Value| {
+        let mut params = json!({ "name": "run_python", "arguments": { "code": code } });
+        params = modern_with(params, json!({ "elicitation": {} }));
+        params["_meta"]["progressToken"] = token;
+        params
+    };
+    let answer = client.request(1, "tools/call", call("panic", json!(null))).await;
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    let answer = client.request(2, "tools/call", call("echo still here", json!(null))).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "still here", "{answer}");
+    let params = call("report one two", json!("t"));
+    client.send(json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params })).await;
+    while client.receive().await["params"]["message"] != "two" {}
+    client.to = None;
+    client.ended().await.unwrap();
+    assert_eq!(client.sessions.cancelled.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
