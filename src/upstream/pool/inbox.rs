@@ -13,6 +13,7 @@ use rmcp::model::{
     ServerJsonRpcMessage, ServerRequest, ServerResult,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
@@ -69,6 +70,8 @@ pub(super) struct Inbox {
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(default)]
     method: Option<String>,
@@ -78,6 +81,17 @@ struct Envelope<'a> {
     result: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
+    #[serde(flatten)]
+    others: HashMap<String, IgnoredAny>,
+}
+
+impl Envelope<'_> {
+    /// Some servers log JSON to where their messages go; what they log may have members of any name.
+    fn may_be_an_answer(&self, has_id: bool) -> bool {
+        let has_answer = self.result.is_some() || self.error.is_some();
+        let is_message = self.jsonrpc.is_some() || self.others.is_empty();
+        if has_id { has_answer || is_message } else { has_answer && is_message }
+    }
 }
 
 impl Inbox {
@@ -227,7 +241,11 @@ impl Inbox {
         match (&envelope.method, id) {
             (Some(method), Some(id)) => Some(question(method, envelope.params, id)),
             (Some(method), None) => self.read_notification(method, envelope.params),
-            (None, id) => self.read_answer(id, envelope),
+            (None, id) if envelope.may_be_an_answer(id.is_some()) => self.read_answer(id, envelope),
+            (None, _) => {
+                self.ignore("an object that is no message");
+                None
+            }
         }
     }
 

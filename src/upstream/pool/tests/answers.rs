@@ -57,6 +57,22 @@ async fn results_pass_as_they_were_written() {
 async fn no_answer_however_odd_hangs_its_call() {
     let bench = Bench::with(&[]);
     let ok = Ok(r#"{"ok":1}"#);
+    let logged = |line: &str| format!("{line}\n{{\"id\":ID,\"result\":{{\"ok\":1}}}}\n");
+    let logs = [
+        r#"{"level":30,"time":1700000000000,"msg":"listening"}"#,
+        r#"{"jsonrpc":"2.0","msg":"x"}"#,
+        r#"{"level":"info","result":{"content":[]}}"#,
+        r#"{"level":"info","id":ID,"error_count":0}"#,
+        r#"[{"level":"info"}]"#,
+        "{\n  \"level\": \"info\"\n}",
+    ];
+    for line in logs.map(logged) {
+        assert_eq!(
+            bench.call("line", json!({ "text": line })).await.unwrap().json.get(),
+            r#"{"ok":1}"#,
+            "{line}"
+        );
+    }
     let cases: [(&str, Result<&str, &str>); 19] = [
         ("{\"jsonrpc\":\"2.0\",\"id\":ID,\"error\":null,\"result\":{\"ok\":1}}\n", ok),
         ("{\"id\":ID,\"result\":{\"ok\":1}}\n", ok),

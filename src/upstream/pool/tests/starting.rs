@@ -5,8 +5,18 @@ use super::*;
 #[tokio::test]
 async fn banners_do_not_keep_a_server_from_coming_up() {
     let bench = Bench::with(&[
-        "--banner", "", "--banner", "Welcome {to} \"me\"", "--banner", "[INFO] x", "--banner",
+        "--banner",
+        "",
+        "--banner",
+        "Welcome {to} \"me\"",
+        "--banner",
+        "[INFO] x",
+        "--banner",
         "no newline: \\n",
+        "--banner",
+        r#"{"level":30,"msg":"listening"}"#,
+        "--banner",
+        r#"[{"level":"info"}]"#,
     ]);
     assert_eq!(bench.tools().await.unwrap().tools.len(), 1);
     bench.upstream.shutdown().await;
