@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::exec;
+use crate::oci::user_name;
 use crate::refusal::Refusal;
 
 /// How much a fact helps.
@@ -48,7 +49,8 @@ impl Fact {
 /// Everything about this host.
 pub fn host_facts() -> Vec<Fact> {
     let uid = rustix::process::getuid().as_raw();
-    let user = std::env::var("USER").unwrap_or_default();
+    // Neither cron nor `docker exec` sets $USER, and it may be somebody else's.
+    let user = user_name(uid).unwrap_or_default();
     Host { root: PathBuf::from("/"), uid, user }.facts()
 }
 

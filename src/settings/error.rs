@@ -29,6 +29,16 @@ pub enum SettingError {
         /// The least that is allowed.
         least: &'static str,
     },
+    /// The value is of the right form, and too large to be used.
+    #[error("{origin}: {value:?} is more than the most that works, {most}")]
+    TooLarge {
+        /// The variable or flag.
+        origin: Origin,
+        /// What it said.
+        value: String,
+        /// The most that is allowed.
+        most: u32,
+    },
     /// The value names no image.
     #[error("{origin}: {source}")]
     Image {

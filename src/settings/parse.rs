@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::UserIds;
 
+/// A hundred years; whoever says more means "for ever", which clocks cannot count to.
+const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Whole seconds, with or without a unit: `30`, `30s`, `2m`, `1h`.
 pub(super) fn parse_time(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -13,7 +16,8 @@ pub(super) fn parse_time(text: &str) -> Option<Duration> {
         (at, 'h' | 'H') => (&text[..at], 3600),
         _ => (text, 1),
     };
-    parse_digits(number.trim_end())?.checked_mul(factor).map(Duration::from_secs)
+    let time = parse_digits(number.trim_end())?.checked_mul(factor).map(Duration::from_secs)?;
+    Some(time.min(LONGEST_TIME))
 }
 
 /// Bytes, with or without a unit: `536870912`, `512m`, `1.5g`, `64KiB`. Units are powers of 1024, as the engines
@@ -88,6 +92,7 @@ mod tests {
         assert_eq!(seconds("2 m"), Some(120));
         assert_eq!(seconds("1H"), Some(3600));
         assert_eq!(seconds("0"), Some(0));
+        assert_eq!(seconds("18446744073709551615"), Some(LONGEST_TIME.as_secs()));
         for bad in ["", "s", "m", "-1", "+1", "1.5", "1e3", "30 sec", "30ms", "½", "18446744073709551615m"] {
             assert_eq!(seconds(bad), None, "{bad}");
         }

@@ -14,6 +14,8 @@ use super::{
 
 /// Less memory than this does not start an interpreter; who writes `512` means megabytes.
 const LEAST_MEMORY: u64 = 16 << 20;
+/// The interpreter, its keeper and the runtime's own helper; with fewer no sandbox starts.
+const LEAST_PIDS: u32 = 4;
 /// Microseconds of the period that a CPU quota is a part of.
 const CPU_PERIOD: f64 = 100_000.0;
 
@@ -83,7 +85,7 @@ impl Settings {
             timeout: timeout.map(|time| time.min(max_timeout.value)),
             max_timeout,
             memory: resolver.memory()?,
-            pids: resolver.count(&var::PIDS)?,
+            pids: resolver.pids()?,
             cpus: resolver.cpus()?,
             container_user: resolver.value(&var::CONTAINER_USER, Expected::User, parse::parse_user)?,
             runtime_idle_timeout: resolver
@@ -163,9 +165,25 @@ impl Resolver<'_> {
     }
 
     fn count(&self, variable: &Variable) -> Result<Setting<u32>, SettingError> {
-        self.value(variable, Expected::Count, |text| {
-            parse::parse_digits(text.trim()).and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0)
+        self.value_or(variable, |text, origin| {
+            let is_digits = !text.trim().is_empty() && text.trim().bytes().all(|b| b.is_ascii_digit());
+            match text.trim().parse() {
+                Ok(count @ 1..) => Ok(count),
+                Err(_) if is_digits => {
+                    Err(SettingError::TooLarge { origin, value: text.to_owned(), most: u32::MAX })
+                }
+                _ => Err(invalid(text, origin, Expected::Count)),
+            }
         })
+    }
+
+    fn pids(&self) -> Result<Setting<u32>, SettingError> {
+        let pids = self.count(&var::PIDS)?;
+        if pids.value < LEAST_PIDS {
+            let (text, origin) = self.text(&var::PIDS);
+            return Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "4" });
+        }
+        Ok(pids)
     }
 
     fn boolean(&self, variable: &Variable) -> Result<Setting<bool>, SettingError> {

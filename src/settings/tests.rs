@@ -181,6 +181,15 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
         ),
         (("MCP_BRIDGE_MEMORY", "512"), "MCP_BRIDGE_MEMORY: \"512\" is less than the least that works, 16m"),
         (("MCP_BRIDGE_PIDS", "-1"), "MCP_BRIDGE_PIDS: \"-1\" is not a whole number above zero"),
+        (("MCP_BRIDGE_PIDS", "3"), "MCP_BRIDGE_PIDS: \"3\" is less than the least that works, 4"),
+        (
+            ("MCP_BRIDGE_PIDS", "4294967296"),
+            "MCP_BRIDGE_PIDS: \"4294967296\" is more than the most that works, 4294967295",
+        ),
+        (
+            ("MCP_BRIDGE_MAX_SESSIONS", "18446744073709551616"),
+            "MCP_BRIDGE_MAX_SESSIONS: \"18446744073709551616\" is more than the most that works, 4294967295",
+        ),
         (("MCP_BRIDGE_CPUS", "all"), "MCP_BRIDGE_CPUS: \"all\" is not a number above zero"),
         (
             ("MCP_BRIDGE_CONTAINER_USER", "nobody"),

@@ -103,7 +103,7 @@ impl IdMaps {
 }
 
 /// The name of a user in `/etc/passwd`; subordinate ids may be listed by name or number.
-fn user_name(uid: u32) -> Option<String> {
+pub(crate) fn user_name(uid: u32) -> Option<String> {
     let passwd = fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -25,6 +25,7 @@ use crate::state::{Instance, Record};
 
 pub(crate) use cgroup::is_v1 as cgroup_v1;
 pub(crate) use idmap::IdMaps;
+pub(crate) use idmap::user_name;
 
 /// A removal that takes longer is stuck.
 const DELETE_LIMIT: Duration = Duration::from_secs(10);

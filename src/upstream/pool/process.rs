@@ -29,7 +29,7 @@ const DRAIN: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
     /// No such program.
-    #[error("the program '{0}' is not to be found{hint}", hint = if .0.contains(' ') { "; its arguments belong into 'args'" } else { "" })]
+    #[error("the program '{}' is not to be found{}", first_word(.0), if .0.contains(' ') { "; its arguments belong into 'args'" } else { "" })]
     NotFound(String),
     /// No such folder.
     #[error("its folder '{0}' is not to be found")]
@@ -42,6 +42,11 @@ pub(super) enum SpawnError {
         /// Why not.
         source: io::Error,
     },
+}
+
+/// What else was put into the name of a program may be a credential.
+fn first_word(command: &str) -> String {
+    command.split_once(' ').map_or_else(|| command.to_owned(), |(word, _)| format!("{word} …"))
 }
 
 /// A running server, to be asked to go and to be told when it has gone.

@@ -40,7 +40,10 @@ impl Secrets {
             }
         }
         match &definition.launch {
-            Launch::Stdio { args, env, .. } => {
+            Launch::Stdio { command, args, env, .. } => {
+                // Some write the whole command line there.
+                let words: Vec<String> = command.split_whitespace().map(String::from).collect();
+                secrets.add_arguments(&words);
                 for (name, value) in env {
                     if is_telling(name) || looks_random(value) || is_key_block(value) {
                         secrets.add(value, name);
@@ -215,7 +218,7 @@ mod tests {
         let args =
             ["--api-key", "abcdef1", "--token=abcdef2", "postgres://u:abcdef3@h/db", "--dir", "/home/me"];
         let secrets = of(Launch::Stdio {
-            command: "x".into(),
+            command: "x --password=abcdef0".into(),
             args: args.map(String::from).to_vec(),
             env: pairs(&[
                 ("GITHUB_TOKEN", "abcdef4"),
@@ -226,10 +229,10 @@ mod tests {
             ]),
             cwd: None,
         });
-        let text = "1:abcdef1 2:abcdef2 3:abcdef3 4:abcdef4 5:abcdef5 6:abcdef6 ghp0123456789abcdefXYZ /home/me production abc";
+        let text = "0:abcdef0 1:abcdef1 2:abcdef2 3:abcdef3 4:abcdef4 5:abcdef5 6:abcdef6 ghp0123456789abcdefXYZ /home/me production abc";
         assert_eq!(
             secrets.redact(text),
-            "1:[api-key] 2:[token] 3:[argument] 4:[GITHUB_TOKEN] 5:[DB] 6:[apikey] [X] /home/me production abc"
+            "0:[password] 1:[api-key] 2:[token] 3:[argument] 4:[GITHUB_TOKEN] 5:[DB] 6:[apikey] [X] /home/me production abc"
         );
         assert!(!format!("{secrets:?}").contains("abcdef"));
     }

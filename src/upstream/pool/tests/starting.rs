@@ -78,8 +78,8 @@ async fn a_start_that_fails_says_why() {
     for (key, value, words) in [
         (
             "command",
-            json!("no such program"),
-            "the program 'no such program' is not to be found; its arguments belong",
+            json!("no such --token=hunter2!"),
+            "the program 'no …' is not to be found; its arguments belong",
         ),
         ("command", json!("/etc/passwd"), "not to be found"),
         ("cwd", json!("nowhere"), "nowhere' is not to be found"),
