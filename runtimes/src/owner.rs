@@ -42,6 +42,8 @@ pub enum OwnerState {
     Elsewhere,
 }
 
+/// The boot id of a system that has none, or does not show it.
+const NO_BOOT: &str = "-";
 const LABEL_PREFIX: &str = "codebridge.";
 
 impl Owner {
@@ -53,7 +55,7 @@ impl Owner {
             instance,
             pid,
             start_time: start_time(pid).unwrap_or(0),
-            boot: read_line("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| "-".into()),
+            boot: read_line("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| NO_BOOT.into()),
             pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
             machine: read_line("/etc/machine-id").unwrap_or_else(|| host.clone()),
             host,
@@ -63,7 +65,15 @@ impl Owner {
     /// Whether the owner still runs, as far as this process can know.
     pub fn state(&self) -> OwnerState {
         let me = Self::this_process(String::new());
+        self.state_seen_by(&me, start_time(self.pid), || is_hidden(self.pid))
+    }
+
+    fn state_seen_by(&self, me: &Self, start: Option<u64>, is_hidden: impl Fn() -> bool) -> OwnerState {
         if self.machine != me.machine {
+            return OwnerState::Elsewhere;
+        }
+        // Without `/proc` nothing is known of anybody else, and who was there with it is not gone for that.
+        if me.boot == NO_BOOT && self.boot != NO_BOOT {
             return OwnerState::Elsewhere;
         }
         if self.boot != me.boot {
@@ -72,8 +82,9 @@ impl Owner {
         if self.pid_namespace != me.pid_namespace {
             return OwnerState::Elsewhere;
         }
-        match start_time(self.pid) {
+        match start {
             Some(start) if start == self.start_time => OwnerState::Alive,
+            None if is_hidden() => OwnerState::Elsewhere,
             _ => OwnerState::Dead,
         }
     }
@@ -138,6 +149,13 @@ fn uptime() -> Duration {
     Duration::from_secs(time.tv_sec.try_into().unwrap_or(0))
 }
 
+/// Whether there is a process of another user behind a number, which `/proc` may be told not to show: `hidepid` in
+/// <https://man7.org/linux/man-pages/man5/proc.5.html>.
+fn is_hidden(pid: u32) -> bool {
+    let pid = pid.try_into().ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::PERM))
+}
+
 /// Start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.
 #[cfg(target_os = "linux")]
 pub fn start_time(pid: u32) -> Option<u64> {
@@ -189,6 +207,21 @@ mod tests {
         assert_eq!(Owner { host: "copy".into(), ..rebooted }.state(), OwnerState::Elsewhere);
         assert_eq!(Owner { machine: "other".into(), ..owner.clone() }.state(), OwnerState::Elsewhere);
         assert_eq!(Owner { pid_namespace: 1, ..owner }.state(), OwnerState::Elsewhere);
+    }
+
+    #[test]
+    fn an_owner_that_cannot_be_seen_is_not_dead() {
+        let owner = Owner::this_process("abc".into());
+        let seen = |me: &Owner, start, hidden| owner.state_seen_by(me, start, || hidden);
+        assert_eq!(seen(&owner, None, false), OwnerState::Dead);
+        assert_eq!(seen(&owner, None, true), OwnerState::Elsewhere, "hidepid");
+        let without_proc = Owner { boot: NO_BOOT.into(), pid_namespace: 0, start_time: 0, ..owner.clone() };
+        assert_eq!(seen(&without_proc, None, false), OwnerState::Elsewhere);
+        assert_eq!(seen(&owner, Some(owner.start_time), true), OwnerState::Alive);
+        if !rustix::process::getuid().is_root() {
+            assert!(is_hidden(1));
+        }
+        assert!(!is_hidden(std::process::id()));
     }
 
     #[test]

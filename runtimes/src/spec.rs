@@ -141,6 +141,8 @@ pub struct SandboxSpec {
     pub owner: Owner,
     /// More `--security-opt` values, for engines that take them.
     pub security_options: Vec<String>,
+    /// Folders for which the image wants volumes, which the engine would make, on its disk and writable.
+    pub volumes: Vec<String>,
 }
 
 /// A sandbox that cannot be described.

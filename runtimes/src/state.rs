@@ -99,18 +99,14 @@ pub struct StateDir {
 
 impl StateDir {
     /// The usual place: `/run/codebridge` for root, whose sandboxes' users must be able to pass through it; else below
-    /// `XDG_RUNTIME_DIR`; else in the temporary folder.
+    /// `XDG_RUNTIME_DIR`; else in the temporary folder. One that cannot be written, as in a read-only container, is none.
     pub fn usual() -> Self {
         let uid = rustix::process::getuid();
-        let run = Path::new("/run");
-        let base = if uid.is_root() && run.is_dir() {
-            run.join("codebridge")
-        } else if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
-            PathBuf::from(dir).join("codebridge")
-        } else {
-            std::env::temp_dir().join(format!("codebridge-{}", uid.as_raw()))
-        };
-        Self { base }
+        let run = uid.is_root().then(|| PathBuf::from("/run"));
+        let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let places = run.into_iter().chain(own).map(|place| place.join("codebridge"));
+        let temporary = || std::env::temp_dir().join(format!("codebridge-{}", uid.as_raw()));
+        Self { base: places.into_iter().find(|place| can_be_written(place)).unwrap_or_else(temporary) }
     }
 
     /// Another place, for tests.
@@ -305,6 +301,16 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Stat
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Whether a folder is there for us, or can be made.
+fn can_be_written(folder: &Path) -> bool {
+    let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    match (folder.is_dir(), folder.parent()) {
+        (true, _) => writable(folder),
+        (false, Some(parent)) => parent.is_dir() && writable(parent),
+        (false, None) => false,
+    }
 }
 
 #[cfg(test)]

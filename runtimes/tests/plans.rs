@@ -48,6 +48,11 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         limits: Limits { memory: 512 << 20, pids: 128, cpus, descriptors: 64 },
         owner: owner(),
         security_options: vec!["label=disable".into()],
+        volumes: if kind == RuntimeKind::Docker {
+            vec!["/data".into(), "/workspace".into()]
+        } else {
+            Vec::new()
+        },
     };
     let program = PathBuf::from("/usr/bin").join(kind.program_name());
     let id = RuntimeId::local(kind, program, cgroups);

@@ -187,7 +187,7 @@ impl Interpreter {
         let started = Instant::now();
         let mut run = Running::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
-        self.lending.begin(grant, progress.clone());
+        self.lending.begin(grant, timeout, progress.clone());
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupted = None;
         let mut waited_for = Vec::new();

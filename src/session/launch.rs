@@ -245,6 +245,7 @@ impl Launcher {
         let mut spec = self.template.spec(&home.instance, guest::argv());
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
+        spec.volumes.clone_from(&choice.volumes);
         if let Some(compiling) = self.roots.to_compile(&choice.root) {
             telling.say("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, &home.instance, cancel).await;
@@ -384,6 +385,7 @@ impl Template {
             limits: self.limits,
             owner: instance.owner().clone(),
             security_options: self.security_options.clone(),
+            volumes: Vec::new(),
         }
     }
 }

@@ -111,6 +111,8 @@ struct Current {
     called: HashMap<String, Arc<Server>>,
     /// The calls under way, as `server.tool`.
     under_way: Vec<String>,
+    /// How long a search waits for servers that are being asked.
+    patience: Duration,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,10 +163,12 @@ impl Lending {
     }
 
     /// From here on code may use what this run may; `progress` hears of its calls.
-    pub(super) fn begin(&self, grant: Grant, progress: mpsc::Sender<Progress>) {
+    pub(super) fn begin(&self, grant: Grant, timeout: Duration, progress: mpsc::Sender<Progress>) {
         let mut current = self.lock();
         let under_way = std::mem::take(&mut current.under_way);
-        *current = Current { grant, progress: Some(progress), called: HashMap::new(), under_way };
+        // Code that has little time wants what is known.
+        let patience = PATIENCE.min(timeout / 2);
+        *current = Current { grant, progress: Some(progress), called: HashMap::new(), under_way, patience };
     }
 
     /// The run is over.
@@ -295,7 +299,8 @@ impl Lending {
         let Search { query, limit, detail } = QueryError::read(params)?;
         let detail = detail_of(detail.as_deref())?;
         let limit = limit.unwrap_or(5).clamp(1, MOST_FOUND as i64);
-        let found = self.upstream.search(&query, usize::try_from(limit).unwrap_or(1), detail, PATIENCE).await;
+        let patience = self.lock().patience;
+        let found = self.upstream.search(&query, usize::try_from(limit).unwrap_or(1), detail, patience).await;
         // One that could not be asked will not be known a moment later either.
         let pending = found.unknown.iter().filter(|server| server.failure.is_none());
         let pending: Vec<_> = pending.map(|server| &server.name).collect();

@@ -29,6 +29,11 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![without_the_default_image_this_machine_stands_in,],
     );
     suite.kinds(&[Kind::Crun, Kind::Runc], "images", tests![a_reference_is_unpacked_once]);
+    suite.kinds(
+        &[Kind::Podman, Kind::Docker],
+        "images",
+        tests![what_an_image_wants_for_a_volume_is_read_only],
+    );
 }
 
 const VERSION: &str = "import sys; print(sys.version_info >= (3, 9), sys.implementation.name)";
@@ -54,6 +59,32 @@ fn a_reference_runs(env: &TestEnv) {
             "(1, 1)"
         );
         bridge.close();
+    }
+}
+
+fn what_an_image_wants_for_a_volume_is_read_only(env: &TestEnv) {
+    let from = prepared(&Machine::get().image);
+    let engine = env.runtime().kind.name();
+    let name = format!("localhost/codebridge-tests-volumes-{}-{}", std::process::id(), env.number());
+    env.write("build/Dockerfile", format!("FROM {from}\nVOLUME /var/lib /workspace /tmp/within\n"));
+    let folder = env.folder("build").display().to_string();
+    let _ = env.run([engine, "build", "--tag", &name, &folder]).ok();
+    let bridge = with_image(env, &name).start();
+    let code = "[line.split()[4] for line in open('/proc/self/mountinfo') if line.split()[4] == '/var/lib' and line.split()[5].split(',')[0] != 'ro']";
+    assert_eq!(bridge.run(code).ok(), "[]");
+    // Docker can only be given something empty in its place.
+    let is_there = if env.runtime().kind == Kind::Docker { "False" } else { "True" };
+    assert_eq!(bridge.run("import os; os.path.isdir('/var/lib/dpkg')").ok(), is_there);
+    // Our own places are as always.
+    assert_eq!(bridge.run("open('/workspace/x', 'w').write('x')").ok(), "1");
+    assert_eq!(
+        bridge.run("os.statvfs('/workspace').f_blocks * os.statvfs('/workspace').f_frsize >> 20").ok(),
+        "128"
+    );
+    bridge.close();
+    let _ = env.run([engine, "rmi", &name]).ok();
+    if env.runtime().kind == Kind::Docker {
+        assert_eq!(env.run(["docker", "volume", "ls", "--quiet", "--filter=dangling=true"]).ok(), "");
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Dialect {
     pub(super) starts_folders: bool,
     /// Whether a tmpfs may be given an owner and a number of files; podman knows neither option.
     pub(super) owns_tmpfs: bool,
+    /// Whether it makes the volumes that an image wants, unless something else is mounted there.
+    pub(super) makes_volumes: bool,
     /// Whether `/dev/shm` has to be asked for: podman 5 makes it read-only together with the other places that
     /// `--read-only-tmpfs=false` takes away.
     pub(super) asks_for_shm: bool,
@@ -52,6 +54,7 @@ static PODMAN: Dialect = Dialect {
     selects_engine: "--connection",
     starts_folders: true,
     owns_tmpfs: false,
+    makes_volumes: false,
     asks_for_shm: true,
     masks_paths: true,
     sends_profile: false,
@@ -60,6 +63,8 @@ static PODMAN: Dialect = Dialect {
         "--read-only-tmpfs=false",
         // Output goes to us alone; a copy in a log would grow without bound.
         "--log-driver=none", "--no-healthcheck", "--no-hosts", "--stop-signal=KILL", "--systemd=false",
+        // What an image wants for a volume would be a writable folder on the host's disk.
+        "--image-volume=ignore",
     ],
     local_flags: &[
         // Proxy variables may hold credentials: https://docs.podman.io/en/latest/markdown/podman-run.1.html#http-proxy
@@ -78,6 +83,7 @@ static DOCKER: Dialect = Dialect {
     selects_engine: "--context",
     starts_folders: false,
     owns_tmpfs: true,
+    makes_volumes: true,
     asks_for_shm: false,
     masks_paths: false,
     sends_profile: true,

@@ -1,6 +1,9 @@
 //! Reads what podman and docker say. Every parser quotes the messages it knows, as captured from real programs.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::EngineInfo;
 use crate::exec;
@@ -240,9 +243,22 @@ pub(super) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
     plain.then(|| (id, image.config.and_then(|config| config.env).unwrap_or_default()))
 }
 
+/// Reads the `Config.Volumes` of an image: an object whose keys are folders, or null
+/// (<https://github.com/opencontainers/image-spec/blob/main/config.md#properties>).
+pub(super) fn parse_volumes(stdout: &[u8]) -> Vec<String> {
+    let volumes: Option<BTreeMap<String, IgnoredAny>> = serde_json::from_slice(stdout).unwrap_or_default();
+    volumes.unwrap_or_default().into_keys().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volumes_are_keys() {
+        assert_eq!(parse_volumes(b"{\"/data\":{},\"/a b\":{}}\n"), ["/a b", "/data"]);
+        assert_eq!(parse_volumes(b"null\n"), [""; 0]);
+    }
 
     #[test]
     fn captured_messages_are_understood() {

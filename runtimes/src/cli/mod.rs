@@ -204,6 +204,12 @@ impl CliDriver {
             }
             option
         }));
+        let is_tmpfs =
+            |path: &String| spec.tmpfs.iter().any(|tmpfs| tmpfs.target == path.trim_end_matches('/'));
+        args.extend(spec.volumes.iter().filter(|path| !is_tmpfs(path)).map(|path| {
+            // An anonymous volume cannot be read-only, one with a name would stay behind: what the image has there is hidden.
+            format!("--tmpfs={path}:ro,noexec,nosuid,nodev,size=4096")
+        }));
         if self.dialect().asks_for_shm {
             args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
         }
@@ -267,6 +273,16 @@ impl CliDriver {
             }
         }
         Ok(None)
+    }
+
+    /// The volumes of an image that have to be replaced; none where the engine leaves them out.
+    pub(crate) async fn volumes(&self, image: &str) -> Result<Vec<String>, ExecError> {
+        if !self.dialect().makes_volumes {
+            return Ok(Vec::new());
+        }
+        let done =
+            self.run(["image", "inspect", "--format", "{{json .Config.Volumes}}", image]).await?.success()?;
+        Ok(messages::parse_volumes(&done.stdout))
     }
 
     /// Pulls an image; the engine's own words when it cannot be had.

@@ -66,15 +66,18 @@ impl Candidate {
         let asking = async {
             let mut ways = self.ways(&program, trial).await?;
             let root = self.root(asked, *provider, &ways[0]).await?;
+            let mut volumes = Vec::new();
             if let (AnyDriver::Cli(driver), RootFs::Image(image)) = (AnyDriver::new(ways[0].clone()), &root.0)
-                && !driver.profile_arrives()
             {
-                let shared = machines.shares.look(&driver, image, instance).await;
-                ways.iter_mut().for_each(|way| way.shared.clone_from(&shared));
+                volumes = driver.volumes(image).await.map_err(|error| refusal_of(&error))?;
+                if !driver.profile_arrives() {
+                    let shared = machines.shares.look(&driver, image, instance).await;
+                    ways.iter_mut().for_each(|way| way.shared.clone_from(&shared));
+                }
             }
-            Ok((ways, root))
+            Ok((ways, root, volumes))
         };
-        let (mut ways, (root, env)) = tokio::select! {
+        let (mut ways, (root, env), volumes) = tokio::select! {
             asked = asking => asked?,
             () = stop.cancelled() => return Err(Refusal::Stopped),
         };
@@ -84,10 +87,11 @@ impl Candidate {
             let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
             spec.name = instance.next_name();
             spec.env.splice(0..0, env.iter().cloned());
+            spec.volumes.clone_from(&volumes);
             match run_probe(&driver, &spec, probe, instance, stop).await {
                 Ok(held) => {
                     let asked = asked.clone();
-                    return Ok(Choice { runtime, root, asked, env, held, fallback: false });
+                    return Ok(Choice { runtime, root, asked, env, volumes, held, fallback: false });
                 }
                 Err(refusal) => {
                     ways.extend(other_ways(&runtime, &refusal));

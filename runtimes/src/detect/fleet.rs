@@ -331,6 +331,7 @@ mod tests {
             root: RootFs::Image("x".into()),
             asked: RootFs::Image("x".into()),
             env: Vec::new(),
+            volumes: Vec::new(),
             held: HeldLimits { memory: held, pids: held, cpus: held },
             fallback: false,
         }

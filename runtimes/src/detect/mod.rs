@@ -105,6 +105,9 @@ pub struct Choice {
     pub asked: RootFs,
     /// Environment of the image where the runtime does not know it.
     pub env: Vec<(String, String)>,
+    /// Volumes that the image wants and the engine would make.
+    #[serde(default)]
+    pub volumes: Vec<String>,
     /// Which mechanism holds each limit.
     pub held: HeldLimits,
     /// Whether the root is not the one that was wanted first.

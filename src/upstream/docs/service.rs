@@ -83,7 +83,7 @@ impl Upstream {
         let keys: Vec<_> = untried.map(|unknown| Arc::clone(&unknown.server.key)).collect();
         if !keys.is_empty() {
             self.sweep(&found.keyed, &keys);
-            let _ = tokio::time::timeout(patience, self.sweeping().settled(&keys)).await;
+            self.sweeping().settled(&keys, patience).await;
             found = self.keeper().find(found.keyed.snapshot, query, limit, detail).await;
         }
         let unknown =

@@ -21,13 +21,15 @@ pub(super) const ALL_LIMIT: Duration = Duration::from_secs(300);
 pub(in crate::upstream) struct Sweep {
     /// The keys of those that the sweep has yet to settle; none when nobody sweeps.
     pending: Mutex<Option<HashSet<Arc<str>>>>,
+    /// Those of them that somebody has waited for in vain, and nobody waits for again.
+    overdue: Mutex<HashSet<Arc<str>>>,
     /// Changes with every server that is settled.
     settled: watch::Sender<()>,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { pending: Mutex::default(), settled: watch::Sender::new(()) }
+        Self { pending: Mutex::default(), overdue: Mutex::default(), settled: watch::Sender::new(()) }
     }
 }
 
@@ -47,27 +49,40 @@ impl Sweep {
         if let Some(pending) = self.lock().as_mut() {
             pending.remove(key);
         }
+        self.overdue().remove(key);
         self.settled.send_replace(());
     }
 
     /// Ends the sweep, whether it got to all of them or not.
     pub(super) fn end(&self) {
         *self.lock() = None;
+        self.overdue().clear();
         self.settled.send_replace(());
     }
 
-    /// Waits until none of these is being asked any more.
-    pub(super) async fn settled(&self, keys: &[Arc<str>]) {
-        let mut settled = self.settled.subscribe();
-        loop {
-            let is_pending = {
-                let pending = self.lock();
-                keys.iter().any(|key| pending.as_ref().is_some_and(|pending| pending.contains(key)))
-            };
-            if !is_pending || settled.changed().await.is_err() {
-                return;
-            }
+    /// Waits until none of these is being asked any more, for so long, and only once for each.
+    pub(super) async fn settled(&self, keys: &[Arc<str>], patience: Duration) {
+        let waited = tokio::time::timeout(patience, async {
+            let mut settled = self.settled.subscribe();
+            while self.awaited(keys).next().is_some() && settled.changed().await.is_ok() {}
+        });
+        if waited.await.is_err() {
+            let late: Vec<_> = self.awaited(keys).collect();
+            self.overdue().extend(late);
         }
+    }
+
+    /// Those of these that are being asked and worth waiting for.
+    fn awaited(&self, keys: &[Arc<str>]) -> impl Iterator<Item = Arc<str>> {
+        let (pending, overdue) = (self.lock(), self.overdue());
+        let is_pending = |key: &&Arc<str>| pending.as_ref().is_some_and(|pending| pending.contains(*key));
+        let awaited: Vec<_> =
+            keys.iter().filter(is_pending).filter(|key| !overdue.contains(*key)).cloned().collect();
+        awaited.into_iter()
+    }
+
+    fn overdue(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.overdue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<HashSet<Arc<str>>>> {

@@ -193,13 +193,16 @@ async fn a_search_asks_the_servers_that_are_not_known() {
 
 #[tokio::test]
 async fn a_search_waits_for_servers_only_so_long() {
-    let home = Home::with(&[("quick", &["--few"]), ("slow", &["--few", "--slow-start", "2"])]);
+    let home = Home::with(&[("quick", &["--few"]), ("slow", &["--few", "--slow-start", "4"])]);
     let bridge = home.bridge();
     home.docs(&bridge, "quick").await;
     let began = Instant::now();
     let searched = bridge.search("echo", 5, Detail::Summary, Duration::from_millis(100)).await;
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(found(&searched.tools), [("quick", "echo")]);
+    assert_eq!(searched.unknown, [UnknownServer { name: "slow".into(), failure: None }]);
+    // Whoever comes next has its answer at once.
+    let searched = bridge.search("echo", 5, Detail::Summary, LONG).await;
     assert_eq!(searched.unknown, [UnknownServer { name: "slow".into(), failure: None }]);
     let is_known = async || bridge.known_docs("slow").await.is_some();
     until("the server is asked while nobody waits", is_known).await;
