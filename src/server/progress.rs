@@ -59,11 +59,25 @@ pub(super) async fn reported<T>(
             }
         }
     };
-    if let Some(sending) = sending {
-        tokio::select! {
-            _ = sending => {}
-            () = cancelled.cancelled() => {}
+    while let Ok(event) = events.try_recv() {
+        latest.take_in(event);
+    }
+    // What the code printed last is in its result; how far a server came is nowhere else.
+    let last = latest.of_a_server.take().map(|message| {
+        let elapsed = started.elapsed().as_millis() as f64 / 1000.0;
+        peer.notify_progress(ProgressNotificationParam::new(token, elapsed).with_message(message))
+    });
+    let rest = async {
+        if let Some(sending) = sending {
+            let _ = sending.await;
         }
+        if let Some(last) = last {
+            let _ = last.await;
+        }
+    };
+    tokio::select! {
+        () = rest => {}
+        () = cancelled.cancelled() => {}
     }
     outcome
 }
@@ -75,12 +89,18 @@ struct Latest {
     /// The beginning of a line that has not ended yet, as far as it is shown.
     unfinished: Vec<u8>,
     changed: bool,
+    /// What a server said last, until it was told.
+    of_a_server: Option<String>,
 }
 
 impl Latest {
     fn take_in(&mut self, event: Progress) {
         match event {
-            Progress::Preparing(what) | Progress::Calling(what) => self.set(what),
+            Progress::Preparing(what) => self.set(what),
+            Progress::Calling(what) => {
+                self.of_a_server = Some(what.clone());
+                self.set(what);
+            }
             Progress::Running => self.set("running".to_owned()),
             Progress::Output(_, bytes) => self.take_in_output(&bytes),
         }
@@ -127,6 +147,7 @@ impl Latest {
 
     fn message(&mut self) -> String {
         self.changed = false;
+        self.of_a_server = None;
         if self.line.is_empty() { "waiting".to_owned() } else { self.line.clone() }
     }
 }

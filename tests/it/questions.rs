@@ -98,6 +98,18 @@ fn clients_hear_of_calls_and_answer_servers(env: &TestEnv) {
         bridge.unasked().iter().any(is_told).then_some(())
     });
     pending.cancel();
+    // What it said last is told also when its result comes right after that.
+    let code = "await mcp_fake.progress(steps=4)\nprint('done')";
+    let pending = bridge.request(
+        "tools/call",
+        json!({ "name": "run_python", "arguments": { "code": code, "servers": ["fake"] }, "_meta": { "progressToken": "q" } }),
+    );
+    let _ = pending.result();
+    let told = |message: &Value| {
+        message["params"]["progressToken"] == "q"
+            && message["params"]["message"].as_str().is_some_and(|text| text.contains("step 4"))
+    };
+    assert!(bridge.unasked().iter().any(told), "{:?}", bridge.unasked());
     bridge.close();
 }
 
