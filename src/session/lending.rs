@@ -20,6 +20,8 @@ use crate::upstream::{ServerProgress, Upstream, UpstreamError};
 const ANY: &str = "*";
 /// How long a search waits for servers whose tools are not known yet.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Lines of what a server says that is slow to start.
+const WORDS_OF_START: usize = 3;
 /// Tools that one search tells of.
 const MOST_FOUND: usize = 20;
 /// Messages of a running call that wait to be passed on.
@@ -109,8 +111,8 @@ struct Current {
     progress: Option<mpsc::Sender<Progress>>,
     /// Servers that were called, by the name that they were called by: looking one up takes longer than a call does.
     called: HashMap<String, Arc<Server>>,
-    /// The calls under way, as `server.tool`.
-    under_way: Vec<String>,
+    /// What is being asked of servers.
+    under_way: Vec<Asked>,
     /// How long a search waits for servers that are being asked.
     patience: Duration,
 }
@@ -176,9 +178,22 @@ impl Lending {
         self.lock().progress = None;
     }
 
-    /// The calls that code waits for, as `server.tool`.
+    /// What code waits for: calls as `server.tool`, servers that are still starting with their last words.
     pub(super) fn under_way(&self) -> Vec<String> {
-        self.lock().under_way.clone()
+        let asked = self.lock().under_way.clone();
+        let described = |(server, tool): Asked| match (self.upstream.words_of_start(&server), tool) {
+            (Some(words), _) => {
+                let lines: Vec<&str> = words.lines().rev().take(WORDS_OF_START).collect();
+                let said: String = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
+                let said = if said.is_empty() { said } else { format!(" (it said: {said})") };
+                format!("the server '{server}', which is still starting{said},")
+            }
+            (None, Some(tool)) => format!("{server}.{tool}"),
+            (None, None) => format!("the server '{server}'"),
+        };
+        let mut described: Vec<String> = asked.into_iter().map(described).collect();
+        described.dedup();
+        described
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
@@ -225,7 +240,7 @@ impl Lending {
 
     async fn describe(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
         let OneServer { server } = QueryError::read(params)?;
-        let (server, docs) = self.upstream.docs_of(&server, cancel).await?;
+        let (server, docs) = self.docs_of(&server, cancel).await?;
         let tools: Vec<Value> = items(&server, &docs, Detail::Full)
             .map(|item| {
                 json!({
@@ -266,11 +281,22 @@ impl Lending {
         let found = match tool {
             Some(tool) => vec![json!(self.item(&server, &tool, detail, cancel).await?)],
             None => {
-                let (server, docs) = self.upstream.docs_of(&server, cancel).await?;
+                let (server, docs) = self.docs_of(&server, cancel).await?;
                 items(&server, &docs, detail).map(|item| json!(item)).collect()
             }
         };
         Ok(found.into())
+    }
+
+    /// The documentation of a server, which is started if nothing is known of it.
+    async fn docs_of(
+        &self,
+        server: &str,
+        cancel: &CancellationToken,
+    ) -> Result<(Arc<Server>, Arc<ServerDocs>), QueryError> {
+        let known = self.upstream.server(server)?;
+        let _under_way = UnderWay::new(self, &known, None);
+        Ok(self.upstream.docs_of(server, cancel).await?)
     }
 
     async fn item(
@@ -283,13 +309,15 @@ impl Lending {
         let item = |server: &Server, docs: &ServerDocs| {
             ToolItem::new(&server.name, &server.alias, docs, docs.position(tool)?, detail)
         };
-        let (known, docs) = self.upstream.docs_of(server, cancel).await?;
+        let (known, docs) = self.docs_of(server, cancel).await?;
         if let Some(item) = item(&known, &docs) {
             return Ok(item);
         }
         // It may be newer than what is known; if it is not there either, the error names one that is like it.
+        let under_way = UnderWay::new(self, &known, None);
         self.upstream.tool(server, tool, cancel).await?;
-        let (known, docs) = self.upstream.docs_of(server, cancel).await?;
+        drop(under_way);
+        let (known, docs) = self.docs_of(server, cancel).await?;
         item(&known, &docs).ok_or_else(|| {
             QueryError::plain(format!("the documentation of {server}.{tool} is not to be had"))
         })
@@ -311,7 +339,7 @@ impl Lending {
         let Call { server, tool, arguments } = QueryError::read(params)?;
         let (server, progress) = self.granted(server)?;
         let progress = progress.map(|progress| pass_on(&server, &tool, progress));
-        let _under_way = UnderWay::new(self, format!("{}.{tool}", server.name));
+        let _under_way = UnderWay::new(self, &server, Some(&tool));
         let outcome = self.upstream.call_of(&server, &tool, arguments, progress, cancel).await?;
         Ok(Answer::Raw(outcome.json))
     }
@@ -335,20 +363,24 @@ impl Lending {
 /// A call under way, as long as it lives.
 struct UnderWay<'a> {
     lending: &'a Lending,
-    name: String,
+    asked: Asked,
 }
 
+/// A server and, for a call, the tool.
+type Asked = (Arc<str>, Option<String>);
+
 impl<'a> UnderWay<'a> {
-    fn new(lending: &'a Lending, name: String) -> Self {
-        lending.lock().under_way.push(name.clone());
-        Self { lending, name }
+    fn new(lending: &'a Lending, server: &Server, tool: Option<&str>) -> Self {
+        let asked = (Arc::clone(&server.name), tool.map(str::to_owned));
+        lending.lock().under_way.push(asked.clone());
+        Self { lending, asked }
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let mut current = self.lending.lock();
-        if let Some(at) = current.under_way.iter().position(|name| *name == self.name) {
+        if let Some(at) = current.under_way.iter().position(|asked| *asked == self.asked) {
             current.under_way.swap_remove(at);
         }
     }

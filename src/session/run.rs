@@ -83,7 +83,7 @@ pub(super) enum Interrupt {
 pub(super) struct RunReport {
     pub(super) end: RunEnd,
     pub(super) interrupted: Option<Interrupt>,
-    /// The calls of servers that it waited for at its timeout, as `server.tool`.
+    /// What it waited for at its timeout: calls as `server.tool`, servers that were still starting.
     pub(super) waited_for: Vec<String>,
     pub(super) stdout: (Stream, Option<KeptStream>),
     pub(super) stderr: (Stream, Option<KeptStream>),

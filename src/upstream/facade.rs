@@ -102,6 +102,11 @@ impl Upstream {
         snapshot.servers.iter().chain(&snapshot.skipped).map(listed).collect()
     }
 
+    /// What a server has said that is being started, without credentials, which may be nothing; None for any other.
+    pub fn words_of_start(&self, name: &str) -> Option<String> {
+        self.0.pool.words_of_start(name)
+    }
+
     /// The server of a name or an alias.
     ///
     /// # Errors

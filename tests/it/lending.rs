@@ -13,7 +13,7 @@ use crate::tests;
 
 const FAKE: &str = include_str!("fakes/mcp_server.py");
 const STUBS: &str = include_str!("fakes/stub_servers.py");
-const SECRET: &str = "hunter2-is-secret";
+pub(crate) const SECRET: &str = "hunter2-is-secret";
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime("lending", tests![a_call_may_use_the_servers_that_it_names]);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
 use crate::harness::matrix::Kind;
 use crate::harness::{Suite, TestEnv, eventually};
-use crate::lending::{define, fake, run};
+use crate::lending::{SECRET, define, fake, run};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -17,6 +17,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_client_without_a_session_answers_by_calling_once_more,
             what_such_a_client_leaves_open_is_no_answer,
             code_does_not_outlive_its_time_while_somebody_thinks,
+            a_server_that_is_slow_to_start_is_named_with_its_words,
         ],
     );
 }
@@ -213,5 +214,18 @@ fn code_does_not_outlive_its_time_while_somebody_thinks(env: &TestEnv) {
     round["arguments"] = short["arguments"].clone();
     let done = call(&bridge, "", round);
     assert_eq!(done["structuredContent"]["status"], "timeout", "{done}");
+    bridge.close();
+}
+
+fn a_server_that_is_slow_to_start_is_named_with_its_words(env: &TestEnv) {
+    define(
+        env,
+        &json!({ "mute": fake(env, &["--mute", "--stderr", "it needs an API key", "--stderr", SECRET]) }),
+    );
+    let bridge = env.bridge().start();
+    let call = json!({ "code": "await mcp_mute.echo(a=1)", "servers": ["mute"], "timeout": 5 });
+    let outcome = bridge.call(call).expect("timeout").because("the server 'mute', which is still starting");
+    let outcome = outcome.because("(it said: it needs an API key | [API_TOKEN])");
+    assert!(!outcome.error().contains(SECRET), "{outcome}");
     bridge.close();
 }

@@ -141,6 +141,11 @@ impl Pool {
         }
     }
 
+    /// What a server has said that is being started, without credentials; None for any other.
+    pub(in crate::upstream) fn words_of_start(&self, name: &str) -> Option<String> {
+        self.context.starting.words_of(name)
+    }
+
     /// Lets a server go that was only asked for its tools.
     pub(in crate::upstream) fn dismiss(&self, name: &str) {
         let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();

@@ -21,6 +21,7 @@ mod outcome;
 mod process;
 mod secrets;
 mod start;
+mod starting;
 mod stderr;
 mod stdio;
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub(super) use entry::{Pool, Use};
 pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
 pub(super) use listing::{Age, Listener, Listing};
 pub use outcome::{CallOutcome, Tool, ToolList};
+
+use starting::Starting;
 
 use super::events::Events;
 use super::questions::Answers;
@@ -84,6 +87,7 @@ pub(super) struct Context {
     pub(super) answers: Arc<dyn Answers>,
     pub(super) listener: Arc<dyn Listener>,
     guardian: Arc<guardian::Guardian>,
+    starting: Starting,
     /// Whether a server may be this bridge itself.
     pub(super) allow_self: bool,
 }
@@ -99,6 +103,7 @@ impl Context {
     ) -> Self {
         let guardian = Arc::new(guardian::Guardian::new(guardian));
         let events = Events::default();
-        Self { limits, environment, cwd, events, answers, listener, guardian, allow_self: false }
+        let starting = Starting::default();
+        Self { limits, environment, cwd, events, answers, listener, guardian, starting, allow_self: false }
     }
 }

@@ -20,6 +20,7 @@ use super::http::{self, OlderTransport};
 use super::inbox::{Inbox, is_malformed};
 use super::process::{self, Launching};
 use super::secrets::Secrets;
+use super::starting::Start;
 use super::stdio::StdioTransport;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::UpstreamError;
@@ -119,7 +120,8 @@ async fn connect_by(
         calls,
     };
     let limit = definition.startup_timeout.unwrap_or(context.limits.startup);
-    let shaking = shake_hands(way, handler, inbox, &mut made, context);
+    let start = context.starting.begin(&made.server, &made.secrets);
+    let shaking = shake_hands(way, handler, inbox, &mut made, &start, context);
     let error = match tokio::time::timeout(limit, shaking).await {
         Ok(Ok(service)) if !context.allow_self && is_itself(&service) => {
             // Whatever hid it in the definition.
@@ -171,6 +173,7 @@ async fn shake_hands(
     handler: Handler,
     inbox: Inbox,
     made: &mut Made,
+    start: &Start,
     context: &Context,
 ) -> Result<RunningService<RoleClient, Handler>, Refused> {
     let definition = Arc::clone(&made.definition);
@@ -183,6 +186,7 @@ async fn shake_hands(
             let (process, stdin, stdout) = process::start(launching, made.gone.clone())
                 .await
                 .map_err(|error| Failure::new(error.to_string()))?;
+            start.says(&process.stderr);
             made.process = Some(process.clone());
             let transport = StdioTransport::new(process, stdin, stdout, inbox, made.gone.clone());
             serve(handler, transport, way).await
