@@ -48,6 +48,7 @@ impl Bare {
             limits: Limits { memory: 512 << 20, pids: 128, cpus: None, descriptors: 1024 },
             owner: self.instance.owner().clone(),
             security_options: Vec::new(),
+            volumes: Vec::new(),
         };
         // Files are written before the clock starts: a bare runtime finds its bundle ready.
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;

@@ -155,8 +155,13 @@ impl Refusal {
             return format!("start {name}: `{start}`").into();
         }
         let hint = match self {
-            Self::NotInstalled => "install it with your package manager, for example `apt-get install crun`",
+            Self::NotInstalled => {
+                "install it with your package manager, for example `apt-get install podman`, `crun`, `runc` or `docker.io`"
+            }
             Self::NotExecutable { .. } => "check the file's permissions and its architecture",
+            Self::DaemonUnreachable { message, .. } if is_about_permissions(message) => {
+                "the engine is there and this user may not use it: `usermod --append --groups docker $USER` and a new login, which is as good as root; or another runtime"
+            }
             Self::DaemonUnreachable { .. } => {
                 "start the engine, and see that its machine is up where CONTAINER_HOST, DOCKER_HOST, the connection or the context says"
             }
@@ -186,6 +191,14 @@ impl Refusal {
                 "check the name, or use `--image oci-archive:FILE`, `--image dir:PATH` or `--image host:`"
             }
             Self::ProgramMissing { .. } => "use an image that has CPython 3.9 or newer as `python3`",
+            Self::RootUnreachable { message } if message.contains("no root filesystem") => {
+                "name the folder that holds usr, as an unpacked image does"
+            }
+            Self::RootUnreachable { message }
+                if message.contains("(os error 2)") || message.contains("(os error 20)") =>
+            {
+                "check the path: `dir:` is followed by an absolute one"
+            }
             Self::RootUnreachable { .. } => {
                 "make the folder and all above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
             }
@@ -209,6 +222,11 @@ impl Refusal {
         };
         hint.into()
     }
+}
+
+/// As docker 20.10 and 29 say it, and podman of its socket.
+fn is_about_permissions(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("permission denied")
 }
 
 impl fmt::Display for Refusal {
@@ -250,5 +268,26 @@ impl fmt::Display for Refusal {
         };
         f.write_str(what)?;
         if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_say_what_mends_it() {
+        let unreachable =
+            |message: &str| Refusal::DaemonUnreachable { message: message.into(), product: None };
+        let denied = unreachable("permission denied while trying to connect to the Docker daemon socket");
+        assert!(denied.hint().contains("--groups docker"), "{}", denied.hint());
+        assert!(unreachable("connection refused").hint().starts_with("start the engine"));
+        let unreadable = |message: &str| Refusal::RootUnreachable { message: message.into() }.hint();
+        assert!(
+            unreadable("failed to read '/x': No such file or directory (os error 2)")
+                .starts_with("check the path")
+        );
+        assert!(unreadable("'/x' is no root filesystem: it has neither").contains("usr"));
+        assert!(unreadable("Permission denied (os error 13)").contains("chmod"));
     }
 }

@@ -11,7 +11,7 @@ use crate::upstream::catalog::Detail;
 
 /// Runs Python in a locked-down OCI sandbox: as an MCP server on standard input and output, or once.
 #[derive(Debug, Parser)]
-#[command(name = "codebridge", version, disable_help_subcommand = true)]
+#[command(name = "codebridge", version)]
 pub struct Cli {
     /// What to do; without it, `serve`.
     #[command(subcommand)]

@@ -25,6 +25,9 @@ use crate::session::{self, Sessions};
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::upstream::{self, Answers, Upstream};
 
+/// Bytes of each stream that `exec` has in a result.
+const MOST_AT_ONCE: usize = 16 << 20;
+
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineKeeperArgs,
     SearchArgs, ServersArgs, ServersCommand, SettingFlags, ToolsCommand,
@@ -40,7 +43,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() };
         }
     };
-    let command = cli.command.unwrap_or(Command::Serve);
+    let mut command = cli.command.unwrap_or(Command::Serve);
     // Next to nothing is set up for a guardian: it starts with every bridge's first sandbox, or server.
     let guarded = match command {
         Command::Guardian { ref instance } => Some(session::guard(instance.clone())),
@@ -53,7 +56,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
     if let Some(guarded) = guarded {
         return guarded.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Fine.into());
     }
-    let settings = match resolve(environment, &cli.settings) {
+    let mut settings = match resolve(environment, &cli.settings) {
         Ok(settings) => settings,
         Err(error) => return complain(&error, error.hint().as_deref(), Exit::Usage),
     };
@@ -64,6 +67,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         Ok(runtime) => runtime,
         Err(error) => return complain(&error, None, Exit::Io),
     };
+    if let Command::Exec(args) = &mut command {
+        args.output =
+            args.output.or_else(|| settings.output_mode.is_of_a_flag().then_some(*settings.output_mode));
+        if args.output.is_some() && !settings.output_limit.is_explicit() {
+            // Nobody is there later to be asked for what is cut.
+            settings.output_limit.value = MOST_AT_ONCE;
+        }
+    }
     // Nothing of them starts before the first code does.
     let client = Arc::new(Client::default());
     let upstream = Upstream::new(&settings, environment.clone(), Arc::clone(&client) as Arc<dyn Answers>);

@@ -35,7 +35,10 @@ fn code(value: Option<Value>) -> Result<String, String> {
     match value {
         None => Err("Missing 'code' argument".into()),
         Some(Value::String(code)) if code.trim().is_empty() => Err("Missing 'code' argument".into()),
-        Some(Value::String(code)) => Ok(code),
+        // Text that was read from a file may begin with a byte order mark, which Python takes in files only.
+        Some(Value::String(code)) => {
+            Ok(code.strip_prefix('\u{feff}').map_or_else(|| code.clone(), str::to_owned))
+        }
         Some(_) => Err("'code' must be a string".into()),
     }
 }
@@ -119,6 +122,7 @@ mod tests {
         assert_eq!(parse(json!({"code": "1"})), Ok(expected.clone()));
         let nulls = json!({"code": "1", "servers": null, "timeout": null, "session": null});
         assert_eq!(parse(nulls), Ok(expected.clone()));
+        assert_eq!(parse(json!({"code": "\u{feff}1"})), Ok(expected.clone()));
         assert_eq!(parse(json!({"code": "1", "session": "", "unknown": 1})), Ok(expected));
     }
 

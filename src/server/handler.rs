@@ -221,7 +221,8 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        match request.method.as_str() {
+        let method = request.method.as_str();
+        match method {
             "tools/call" => {
                 let name =
                     request.params.as_ref().and_then(|params| params.get("name")).and_then(Value::as_str);
@@ -233,8 +234,10 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
                     .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 Ok(CustomResult::new(refusal))
             }
-            "resources/read" => Err(ErrorData::invalid_params("malformed params of resources/read", None)),
-            method => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None)),
+            "resources/read" | "logging/setLevel" | "completion/complete" => {
+                Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
+            }
+            _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None)),
         }
     }
 }

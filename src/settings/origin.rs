@@ -39,6 +39,11 @@ impl<T> Setting<T> {
         self.origin != Origin::Default
     }
 
+    /// Whether it was asked for on the command line.
+    pub fn is_of_a_flag(&self) -> bool {
+        matches!(self.origin, Origin::Flag(_))
+    }
+
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Setting<U> {
         Setting { value: change(self.value), origin: self.origin }
     }

@@ -42,7 +42,7 @@ fn exec_passes_on_output_and_exit_status(env: &TestEnv) {
     assert!(output.stderr.ends_with("ZeroDivisionError: division by zero\n"), "{output}");
     let output = exec(env, &["--timeout", "1", "-c", "import time; time.sleep(1000)"]);
     assert_eq!(output.code(), Some(124), "{output}");
-    let file = env.write("code.py", "print('from a file')");
+    let file = env.write("code.py", "\u{feff}print('from a file')");
     assert_eq!(exec(env, &[file.to_str().unwrap()]).ok(), "from a file\n");
     let piped = env.bridge().args(&["exec", "-"]).command().run_with_input(env.guard(), b"print('piped')");
     assert_eq!(piped.ok(), "piped\n");
@@ -52,6 +52,13 @@ fn exec_passes_on_output_and_exit_status(env: &TestEnv) {
         result,
         json!({ "status": "success", "summary": "Success", "exitCode": 0, "stdout": ["1", "2"] })
     );
+    // There is nobody to be asked later for what is cut.
+    let long = exec(env, &["--output-mode", "json", "-c", "print('x' * 100_000)"]).ok();
+    let long: Value = serde_json::from_str(&long).unwrap();
+    assert_eq!(long["stdout"][0].as_str().map(str::len), Some(100_000));
+    let cut =
+        exec(env, &["--output", "compact", "--output-limit", "1000", "-c", "print('x' * 100_000)"]).ok();
+    assert!(cut.len() < 2_000, "{cut}");
 }
 
 fn exec_is_ended_by_a_signal_and_leaves_nothing(env: &TestEnv) {
@@ -129,4 +136,5 @@ fn help_and_version_are_printed(env: &TestEnv) {
         assert!(help.contains(&format!("--{} ", variable.flag)), "{}: {help}", variable.flag);
     }
     assert!(!help.contains("guardian"), "{help}");
+    assert!(run(&["help", "exec"]).ok().contains("--session"));
 }

@@ -79,6 +79,8 @@ async fn malformed_parameters_are_protocol_errors() {
     }
     let answer = client.request(1, "resources/read", json!({ "uri": 1 })).await;
     assert_eq!(answer["error"], json!({ "code": -32602, "message": "malformed params of resources/read" }));
+    let answer = client.request(1, "logging/setLevel", json!({ "level": "loud" })).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
     for method in ["no/such", "prompts/get"] {
         let answer = client.request(1, method, json!({ "name": 1 })).await;
         assert_eq!(answer["error"], json!({ "code": -32601, "message": format!("no method {method}") }));

@@ -69,6 +69,9 @@ mod tests {
             "Lists the objects of a type"
         );
         assert_eq!(line("`git log` as text. More."), "`git log` as text");
+        assert_eq!(line("Gets U.S. data for a day. More."), "Gets U.S. data for a day");
+        assert_eq!(line("Asks Dr. Smith for help. More."), "Asks Dr. Smith for help");
+        assert_eq!(line("列出 所有 文件。第二句。"), "列出 所有 文件。");
         assert_eq!(line("Close"), "Close");
         assert_eq!(line(""), "");
     }

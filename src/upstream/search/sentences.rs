@@ -9,7 +9,8 @@ const REFRAIN_PART: usize = 12;
 const REFRAIN_TOOLS: usize = 4;
 
 /// Words before a full stop that do not end a sentence.
-const ABBREVIATIONS: [&str; 10] = ["approx", "cf", "e.g", "eg", "etc", "i.e", "ie", "no", "resp", "vs"];
+const ABBREVIATIONS: [&str; 14] =
+    ["approx", "cf", "dr", "e.g", "eg", "etc", "i.e", "ie", "mr", "mrs", "ms", "no", "resp", "vs"];
 
 /// Sentences that many tools of one server repeat.
 #[derive(Debug, Default)]
@@ -80,26 +81,34 @@ pub(super) fn sentences(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn sentence_end(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    for (at, byte) in bytes.iter().enumerate() {
-        let ends = match byte {
-            b'\n' => true,
-            b'.' | b'!' | b'?' | b';' => {
-                bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace) && !is_inside(&text[..at])
-            }
+    for (at, c) in text.char_indices() {
+        let rest = &text[at + c.len_utf8()..];
+        let ends = match c {
+            // Those of Chinese and Japanese need no space behind them.
+            '\n' | '。' | '！' | '？' => true,
+            '.' => is_followed_by_space(rest) && !is_inside(&text[..at], rest),
+            '!' | '?' | ';' => is_followed_by_space(rest),
             _ => false,
         };
         if ends {
-            return at + 1;
+            return at + c.len_utf8();
         }
     }
     text.len()
 }
 
+fn is_followed_by_space(rest: &str) -> bool {
+    rest.chars().next().is_none_or(|c| c.is_ascii_whitespace())
+}
+
 /// Whether a full stop behind this belongs to a number or an abbreviation.
-fn is_inside(before: &str) -> bool {
+fn is_inside(before: &str, rest: &str) -> bool {
     let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default();
-    word.bytes().all(|b| b.is_ascii_digit()) || ABBREVIATIONS.contains(&word.to_ascii_lowercase().as_str())
+    let is_initials = word.contains('.') && word.split('.').all(|part| part.len() == 1);
+    let goes_on = rest.trim_start().starts_with(|c: char| c.is_lowercase());
+    word.bytes().all(|b| b.is_ascii_digit())
+        || ABBREVIATIONS.contains(&word.to_ascii_lowercase().as_str())
+        || (is_initials && goes_on)
 }
 
 #[cfg(test)]
