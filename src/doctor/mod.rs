@@ -6,9 +6,11 @@
 mod fix;
 mod text;
 
+use std::path::Path;
 use std::time::Instant;
 
 use codebridge_runtimes::{Fact, HeldLimits, Mechanism, ProbeReport, Setback, Target, Verdict, host_facts};
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -135,7 +137,13 @@ impl Diagnosis {
         let runtimes = sessions.examine().await?;
         let picked = pick(&runtimes, settings);
         let run = if picked.is_some() { Some(run(sessions, settings).await) } else { None };
-        let reduced = picked.as_ref().map(|picked| reductions(picked, &runtimes)).unwrap_or_default();
+        let mut reduced = picked.as_ref().map(|picked| reductions(picked, &runtimes)).unwrap_or_default();
+        if picked.is_some() && !can_be_written(&settings.state_dir) {
+            let folder = settings.state_dir.display();
+            reduced.push(format!(
+                "{folder} cannot be written: tools are not saved, and what servers offer is asked anew each time; set MCP_BRIDGE_STATE_DIR"
+            ));
+        }
         let works = picked.is_some() && run.as_ref().is_none_or(|run| run.ok);
         let status = match (works, reduced.is_empty()) {
             (false, _) => Readiness::NotReady,
@@ -219,6 +227,12 @@ fn reductions(picked: &Picked, runtimes: &[ProbeReport]) -> Vec<String> {
         reduced.push(why.into());
     }
     reduced
+}
+
+/// Whether a folder is there for us, or can be made.
+fn can_be_written(folder: &Path) -> bool {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    there.is_some_and(|folder| folder.is_dir() && access(folder, Access::WRITE_OK).is_ok())
 }
 
 fn is_full(held: &HeldLimits) -> bool {

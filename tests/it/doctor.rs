@@ -94,6 +94,12 @@ fn what_is_less_is_said(env: &TestEnv) {
     assert!(said["reduced"][0].as_str().unwrap().contains("host: stands in"), "{said:#}");
     let text = bridge().args(&["doctor"]).command().run(env.guard()).diagnosed();
     assert!(text.contains("verdict  works, with less than it could"), "{text}");
+    let nowhere = env.write("home/file", "").join("folder");
+    let said = diagnosis(env.bridge().var("MCP_BRIDGE_STATE_DIR", nowhere), env, 10);
+    assert!(
+        said["reduced"][0].as_str().unwrap().contains("cannot be written: tools are not saved"),
+        "{said:#}"
+    );
 }
 
 fn fix_says_what_it_did(env: &TestEnv) {
