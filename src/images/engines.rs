@@ -50,13 +50,20 @@ pub async fn from_engine(
         EngineKind::Docker => RuntimeKind::Docker,
     });
     let Some(image) = find_local_image(reference, engine).await else { return Ok(None) };
-    match images.adopt(&image.id.parse()?, progress.as_ref()).await? {
-        Adoption::Ready(root) => Ok(Some(root)),
+    let root = match images.adopt(&image.id.parse()?, progress.as_ref()).await? {
+        Adoption::Ready(root) => root,
         Adoption::Wanted(wanted) => {
             tracing::info!(image = image.id, "unpacking, once");
-            unpack(wanted, &image, instance, progress).await.map(Some)
+            unpack(wanted, &image, instance, progress).await?
         }
+    };
+    // Listed under it, and not taken for something that nobody uses.
+    if let Ok(name) = image.name().parse()
+        && let Err(error) = images.remember(&name, &root)
+    {
+        tracing::debug!(%error, "an image out of an engine has no name");
     }
+    Ok(Some(root))
 }
 
 /// The same for a program that has no sandboxes, and so no instance yet.

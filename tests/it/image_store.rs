@@ -199,6 +199,11 @@ fn an_image_of_an_engine_is_taken_once_and_runs(env: &TestEnv) {
         "(3, 14)\n"
     );
     assert_eq!(roots(env).len(), 1);
+    // It has its name in the list, and is not taken for something that nobody uses.
+    let listed = run(env, &["image", "ls"]).ok();
+    assert!(listed.contains(&format!("containers-storage:{image}")), "{listed}");
+    let _ = run(env, &["image", "prune"]).ok();
+    assert_eq!(roots(env).len(), 1);
 }
 
 fn a_removed_or_damaged_image_is_had_again(env: &TestEnv) {

@@ -20,6 +20,11 @@ pub struct LocalImage {
     pub env: Vec<String>,
 }
 
+/// How the store of an engine is called in containers-transports(5).
+pub(crate) fn own_store(kind: RuntimeKind) -> &'static str {
+    if kind == RuntimeKind::Podman { "containers-storage:" } else { "docker-daemon:" }
+}
+
 /// An export under way.
 #[derive(Debug)]
 pub struct Export {
@@ -44,6 +49,11 @@ pub async fn find_local_image(reference: &str, engine: Option<RuntimeKind>) -> O
 }
 
 impl LocalImage {
+    /// Whose it is and its name there, as in containers-transports(5).
+    pub fn name(&self) -> String {
+        format!("{}{}", own_store(self.driver.id().kind), self.reference)
+    }
+
     /// Starts the export. It goes through a container that is never started and that [`Export::finish`] removes.
     pub async fn export(&self, instance: &Instance) -> Result<Export, ExecError> {
         let name = instance.next_name();

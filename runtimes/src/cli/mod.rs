@@ -32,6 +32,7 @@ use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};
 
 use dialect::Dialect;
+pub(crate) use export::own_store;
 pub use export::{Export, LocalImage, find_local_image};
 
 /// Short commands: inspect, list, remove.

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Probe, RootProvider};
 use crate::address::Target;
-use crate::cli::{CliDriver, EngineInfo};
+use crate::cli::{CliDriver, EngineInfo, own_store};
 use crate::driver::{AnyDriver, CgroupMode, LaunchError, PlanError, RuntimeId, RuntimeKind};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::machine::Machines;
@@ -184,11 +184,6 @@ impl Candidate {
             (RootFs::Image(name) | RootFs::Source(name), AnyDriver::Oci(_)) => unpack(name).await,
         }
     }
-}
-
-/// How the store of an engine is called in containers-transports(5).
-fn own_store(kind: RuntimeKind) -> &'static str {
-    if kind == RuntimeKind::Podman { "containers-storage:" } else { "docker-daemon:" }
 }
 
 /// An environment in which programs are found.
