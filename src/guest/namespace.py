@@ -61,7 +61,7 @@ class BridgeModule(type(sys)):
         if name[:4] != "mcp_":
             raise AttributeError("module 'mcp' has no attribute %r" % name)
         try:
-            return guest.part("servers").find(name[4:])
+            return guest.part("servers").find(name[4:], alias_first=True)
         except guest.runtime.MCPError as error:
             raise AttributeError(str(error)) from None
 

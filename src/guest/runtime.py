@@ -237,12 +237,13 @@ def call_tool_sync(server, tool, arguments=None):
     return _guest.part("servers").call_sync(_name(server), tool, arguments or {})
 
 
-def _name(server):
-    return getattr(server, "_codebridge_name", server)
+def _name(known):
+    """The name of a server or a tool that is given as such."""
+    return getattr(known, "_codebridge_name", known)
 
 
 def _docs_wanted(server, tool, detail):
-    return {"server": _name(server), "tool": getattr(tool, "__name__", tool), "detail": detail}
+    return {"server": _name(server), "tool": _name(tool), "detail": detail}
 
 
 def _docs(items, tool):

@@ -14,17 +14,25 @@ class Server:
     """A server of the user. Its tools are its attributes."""
 
     def __init__(self, name, alias):
-        self.__dict__.update(_codebridge_name=name, _codebridge_alias=alias)
+        # The tools by their names, so that by name and by alias it is the same function.
+        self.__dict__.update(_codebridge_name=name, _codebridge_alias=alias, _codebridge_tools={})
 
     def __getattr__(self, name):
-        if name[:2] == "__" or name.startswith(("_repr_", "_ipython_")):
+        """An attribute is an alias first: one that is documented for a tool may be the name of another."""
+        if is_special(name):
             raise AttributeError(name)
-        function = tool_function(self, name)
-        # By name and by alias it is the same.
-        self.__dict__[name] = function = self.__dict__.setdefault(function.__name__, function)
+        try:
+            function = tool_function(self, name, alias_first=True)
+        except runtime.MCPError as error:
+            if name.startswith(("_repr_", "_ipython_")):
+                # Whoever shows objects looks for these; a server that cannot be asked is no reason to fail.
+                raise AttributeError(str(error)) from None
+            raise
+        self.__dict__[name] = function
         return function
 
-    __getitem__ = __getattr__
+    def __getitem__(self, name):
+        return self._codebridge_tools.get(name) or tool_function(self, name)
 
     def __dir__(self):
         return [*object.__dir__(self), *tool_aliases(self)]
@@ -40,14 +48,19 @@ def server(name, alias):
     return known
 
 
-def find(name):
+def find(name, alias_first=False):
     """The server of a name or an alias."""
-    found = runtime._ask("server", {"server": name})
+    found = runtime._ask("server", {"server": name, "alias_first": alias_first})
     return server(found["name"], found["alias"])
 
 
 def tool_aliases(server):
     return [tool["toolAlias"] for tool in runtime._ask("tools", {"server": server._codebridge_name})]
+
+
+def is_special(name):
+    """Whether Python itself asks for attributes of such names. Aliases such as `__2` are none."""
+    return name[:2] == name[-2:] == "__" and name[2:3].isalpha()
 
 
 # What cells find under mcp_….
@@ -102,18 +115,22 @@ def allowed():
 # Tools.
 
 
-def tool_function(server, name):
+def tool_function(server, name, alias_first=False):
     try:
-        doc = runtime._ask("tool", {"server": server._codebridge_name, "tool": name})
+        params = {"server": server._codebridge_name, "tool": name, "alias_first": alias_first}
+        doc = runtime._ask("tool", params)
     except runtime.MCPError as error:
         if getattr(error, "kind", None) == "tool":
             raise runtime.MCPAttributeError(str(error)) from None
         raise
     tool, parameters = doc["tool"], doc["parameters"]
+    if tool in server._codebridge_tools:
+        return server._codebridge_tools[tool]
 
     async def function(*positional, **arguments):
         return await call(server._codebridge_name, tool, bound(doc, positional, arguments))
 
+    function._codebridge_name = tool
     function.__name__ = doc["toolAlias"]
     function.__qualname__ = "mcp_%s.%s" % (server._codebridge_alias, doc["toolAlias"])
     function.__module__ = "mcp.servers." + server._codebridge_alias
@@ -123,7 +140,7 @@ def tool_function(server, name):
         sign(function, parameters)
     else:
         unsigned.append((function, parameters))
-    return function
+    return server._codebridge_tools.setdefault(tool, function)
 
 
 def bound(doc, positional, arguments):
@@ -206,10 +223,10 @@ def finished(values, server, tool, result):
 
 class ServersModule(type(sys)):
     def __getattr__(self, name):
-        if name[:2] == "__":
+        if is_special(name):
             raise AttributeError(name)
         try:
-            return find(name)
+            return find(name, alias_first=True)
         except runtime.MCPError as error:
             raise AttributeError(str(error)) from None
 
@@ -245,6 +262,6 @@ def find_spec(name):
     if name == "mcp.servers":
         return ModuleSpec(name, Loader(), is_package=True)
     try:
-        return ModuleSpec(name, Loader(find(name[len("mcp.servers.") :])))
+        return ModuleSpec(name, Loader(find(name[len("mcp.servers.") :], alias_first=True)))
     except runtime.MCPError as error:
         raise ModuleNotFoundError(str(error), name=name) from None

@@ -126,12 +126,18 @@ struct Servers {
 #[derive(Debug, Deserialize)]
 struct OneServer {
     server: String,
+    /// Which counts where one server's alias is another one's name: code that goes by documented aliases means those.
+    #[serde(default)]
+    alias_first: bool,
 }
 
 #[derive(Debug, Deserialize)]
 struct OneTool {
     server: String,
     tool: String,
+    /// As for servers.
+    #[serde(default)]
+    alias_first: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -234,12 +240,15 @@ impl Lending {
     }
 
     fn server(&self, params: &str) -> Result<Value, QueryError> {
-        let OneServer { server } = QueryError::read(params)?;
-        Ok(json!(Named::of(&*self.upstream.server(&server)?)))
+        let OneServer { server: name, alias_first } = QueryError::read(params)?;
+        let snapshot = self.upstream.snapshot();
+        let meant = snapshot.servers.iter().find(|server| alias_first && *server.alias == *name);
+        let server = meant.map_or_else(|| self.upstream.server(&name), |server| Ok(Arc::clone(server)))?;
+        Ok(json!(Named::of(&server)))
     }
 
     async fn describe(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
-        let OneServer { server } = QueryError::read(params)?;
+        let OneServer { server, .. } = QueryError::read(params)?;
         let (server, docs) = self.docs_of(&server, cancel).await?;
         let tools: Vec<Value> = items(&server, &docs, Detail::Full)
             .map(|item| {
@@ -265,8 +274,8 @@ impl Lending {
     }
 
     async fn tool(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
-        let OneTool { server, tool } = QueryError::read(params)?;
-        let item = self.item(&server, &tool, Detail::Full, cancel).await?;
+        let OneTool { server, tool, alias_first } = QueryError::read(params)?;
+        let item = self.item(&server, &tool, alias_first, Detail::Full, cancel).await?;
         let schema = item.input_schema.clone().unwrap_or_default();
         let parameters: Vec<Value> =
             parameters(&schema).iter().map(|parameter| described(parameter, &schema)).collect();
@@ -279,7 +288,7 @@ impl Lending {
         let Tools { server, tool, detail } = QueryError::read(params)?;
         let detail = detail_of(detail.as_deref())?;
         let found = match tool {
-            Some(tool) => vec![json!(self.item(&server, &tool, detail, cancel).await?)],
+            Some(tool) => vec![json!(self.item(&server, &tool, false, detail, cancel).await?)],
             None => {
                 let (server, docs) = self.docs_of(&server, cancel).await?;
                 items(&server, &docs, detail).map(|item| json!(item)).collect()
@@ -303,11 +312,13 @@ impl Lending {
         &self,
         server: &str,
         tool: &str,
+        alias_first: bool,
         detail: Detail,
         cancel: &CancellationToken,
     ) -> Result<ToolItem, QueryError> {
         let item = |server: &Server, docs: &ServerDocs| {
-            ToolItem::new(&server.name, &server.alias, docs, docs.position(tool)?, detail)
+            let aliased = docs.tools().iter().position(|known| alias_first && *known.alias == *tool);
+            ToolItem::new(&server.name, &server.alias, docs, aliased.or_else(|| docs.position(tool))?, detail)
         };
         let (known, docs) = self.docs_of(server, cancel).await?;
         if let Some(item) = item(&known, &docs) {

@@ -15,8 +15,9 @@ def text(value):
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-def tool(name, *parameters, description="Does a thing. At length."):
+def tool(name, *parameters, description="Does a thing. At length.", alias=None):
     """Parameters as `name`, `name?` and `name:type`."""
+    alias = alias or name.replace("-", "_")
     listed = []
     for parameter in parameters:
         known, _, kind = parameter.partition(":")
@@ -26,9 +27,9 @@ def tool(name, *parameters, description="Does a thing. At length."):
         "server": "forge",
         "serverAlias": "forge",
         "tool": name,
-        "toolAlias": name.replace("-", "_"),
+        "toolAlias": alias,
         "name": name,
-        "signature": "%s(%s)" % (name.replace("-", "_"), ", ".join(parameters)),
+        "signature": "%s(%s)" % (alias, ", ".join(parameters)),
         "description": description,
         "inputSchema": schema,
         "parameters": listed,
@@ -53,6 +54,8 @@ class Host:
     def __init__(self):
         self.calls = []
         self.results = {}
+        self.names = dict(NAMES)
+        self.listed = list(TOOLS.values())
 
     def answers(self):
         return {
@@ -67,36 +70,39 @@ class Host:
 
     def servers(self, params):
         wanted = params.get("aliases")
-        known = [{"name": name, "alias": alias, "description": "about " + name} for name, alias in NAMES.items()]
+        known = [{"name": name, "alias": alias, "description": "about " + name} for name, alias in self.names.items()]
         return [one for one in known if wanted is None or one["alias"] in wanted]
 
     def server(self, params):
-        for name, alias in NAMES.items():
-            if params["server"] in (name, alias):
-                return {"name": name, "alias": alias}
+        known = [{"name": name, "alias": alias} for name, alias in self.names.items()]
+        for key in ("alias", "name") if params.get("alias_first") else ("name", "alias"):
+            for one in known:
+                if params["server"] == one[key]:
+                    return one
         return Refusal("no server is called '%s'; did you mean 'forge'?" % params["server"], "server")
 
     def tool(self, params):
-        for one in TOOLS.values():
-            if params["tool"] in (one["tool"], one["toolAlias"]):
-                return one
+        for key in ("toolAlias", "tool") if params.get("alias_first") else ("tool", "toolAlias"):
+            for one in self.listed:
+                if params["tool"] == one[key]:
+                    return one
         return Refusal("'forge' has no tool '%s'; did you mean 'search'?" % params["tool"], "tool")
 
     def tools(self, params):
         if params.get("tool"):
             found = self.tool(params)
             return found if isinstance(found, Refusal) else [found]
-        return list(TOOLS.values())
+        return self.listed
 
     def describe(self, params):
         tools = [
             {"name": one["tool"], "alias": one["toolAlias"], "description": "", "input_schema": one["inputSchema"]}
-            for one in TOOLS.values()
+            for one in self.listed
         ]
         return {**self.server(params), "description": "", "cwd": None, "tools": tools}
 
     def search(self, params):
-        return {"items": list(TOOLS.values())[: params["limit"]], "pending": ["slow"]}
+        return {"items": self.listed[: params["limit"]], "pending": ["slow"]}
 
     def call(self, params):
         self.calls.append(params)
@@ -153,6 +159,38 @@ class Names(ServerTest):
         ):
             self.assertIn(error, self.run_cell(code).error, code)
         self.assertEqual(self.ok("hasattr(mcp_forge, 'serch'), 'search' in dir(mcp_forge)").out, "(False, True)\n")
+
+    def test_an_alias_means_what_it_is_documented_for(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            self.host.names = {"Forge": "forge", "forge": "forge_2"}
+            self.host.listed = [
+                tool("list-items"), tool("list_items", alias="list_items_2"), tool("CREATE", alias="create"),
+                tool("create", alias="create_2"),
+            ]
+            result = guest.run(
+                """
+from mcp import mcp_forge as imported, mcp_servers
+import mcp.servers.forge as module
+assert mcp.mcp_forge is imported is mcp_forge is module._codebridge_server is mcp_servers["Forge"]
+assert mcp_servers["forge"] is mcp_forge_2 is not mcp_forge
+for known in mcp_forge, module: await known.list_items(); await known.list_items_2()
+from mcp.servers.forge import list_items, list_items_2
+await list_items(); await list_items_2()
+from mcp.servers.forge import *
+await list_items(); await list_items_2(); await create(); await create_2()
+# The exact name second, and first where it is asked for as an item.
+await mcp_forge.CREATE(); await mcp_forge["create"](); await mcp_forge["list_items"](); await mcp_forge["list_items_2"]()
+assert mcp_forge["list-items"] is list_items and mcp_forge.list_items_2 is mcp_forge["list_items"]
+[(await runtime.query_tool_docs("Forge", known))["tool"] for known in (list_items, list_items_2)]
+"""
+            )
+            self.assertEqual((result.out, result.error), ("['list-items', 'list_items']\n", ""), result)
+        first, second = "list-items", "list_items"
+        called = [call["tool"] for call in self.host.calls]
+        self.assertEqual(called[:8], [first, second] * 4)
+        self.assertEqual(called[8:], ["CREATE", "create", "CREATE", "create", second, second])
+        self.assertEqual({call["server"] for call in self.host.calls}, {"Forge"})
 
     def test_a_saved_tool_finds_its_servers(self):
         with Guest() as guest:
