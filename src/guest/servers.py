@@ -58,6 +58,20 @@ def tool_aliases(server):
     return [tool["toolAlias"] for tool in runtime._ask("tools", {"server": server._codebridge_name})]
 
 
+def importable(server):
+    """What `import *` takes: nothing that would hide a builtin or a name of the bridge, and nothing that is not to be had."""
+    names = []
+    for alias in tool_aliases(server):
+        if alias in __builtins__ or alias in guest.always_there or is_special(alias) or alias.startswith("_codebridge_"):
+            continue
+        try:
+            getattr(server, alias)
+        except (runtime.MCPError, AttributeError):
+            continue
+        names.append(alias)
+    return names
+
+
 def is_special(name):
     """Whether Python itself asks for attributes of such names. Aliases such as `__2` are none."""
     return name[:2] == name[-2:] == "__" and name[2:3].isalpha()
@@ -234,7 +248,7 @@ class ServersModule(type(sys)):
 class ServerModule(type(sys)):
     def __getattr__(self, name):
         if name == "__all__":
-            return tool_aliases(self._codebridge_server)
+            return importable(self._codebridge_server)
         return getattr(self._codebridge_server, name)
 
     def __dir__(self):

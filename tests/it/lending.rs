@@ -39,6 +39,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_call_that_is_given_up_is_called_off,
             a_server_that_crashes_is_there_again,
             large_results_and_large_catalogues_get_through,
+            an_alias_means_what_it_is_documented_for,
             values_arrive_undamaged,
             credentials_stay_outside,
             any_server_is_started_at_its_first_use,
@@ -341,6 +342,30 @@ fn large_results_and_large_catalogues_get_through(env: &TestEnv) {
     assert_eq!(run(&bridge, &[], code).ok(), "4096");
     let code = "from mcp.servers.fake import *\nlen(runtime.list_tools_sync('fake')), tool_499.__name__, (await runtime.query_tool_docs('fake', 'tool-499'))['signature']";
     assert_eq!(run(&bridge, &["fake"], code).ok(), "(517, 'tool_499', 'tool_499(zeta?, alpha?: int)')");
+    bridge.close();
+}
+
+fn an_alias_means_what_it_is_documented_for(env: &TestEnv) {
+    let named = ["list-items", "list_items", "List Items", "查询", "删除", "创建", "print", "__init__"];
+    let args: Vec<&str> =
+        std::iter::once("--few").chain(named.iter().flat_map(|name| ["--named", name])).collect();
+    let bridge = bridge(env, &json!({ "My Fake": fake(env, &args), "my_fake": fake(env, &["--few"]) }));
+    let code = r#"
+import mcp.servers.my_fake as module
+from mcp import mcp_my_fake
+for tool in runtime.list_tools_sync("My Fake")[1:7]:
+    given = {}
+    exec(f"from mcp.servers.my_fake import {tool['alias']} as one", given)
+    for known in getattr(mcp_my_fake, tool["alias"]), getattr(module, tool["alias"]), given["one"]:
+        assert await known() == tool["name"], tool
+    print(tool["alias"], end=" ")
+print(await mcp_my_fake["list_items"](), await runtime.call_tool("My Fake", "list_items"), mcp_servers["my_fake"])
+"#;
+    let out = run(&bridge, &["My Fake"], code).ok();
+    let expected = "list_items list_items_2 list_items_3 _ __2 __3 list_items list_items <MCP server 'my_fake': mcp_my_fake_2>";
+    assert_eq!(out, expected);
+    let code = "from mcp.servers.my_fake import *\nprint(await list_items_3(), await __3(), await mcp_my_fake.print(), await mcp_my_fake['__init__']())";
+    assert_eq!(run(&bridge, &["My Fake"], code).ok(), "List Items 创建 print __init__");
     bridge.close();
 }
 

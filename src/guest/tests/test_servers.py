@@ -192,6 +192,53 @@ assert mcp_forge["list-items"] is list_items and mcp_forge.list_items_2 is mcp_f
         self.assertEqual(called[8:], ["CREATE", "create", "CREATE", "create", second, second])
         self.assertEqual({call["server"] for call in self.host.calls}, {"Forge"})
 
+    def test_names_that_begin_with_underscores(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            self.host.names = {"forge": "forge", "日本": "_", "中文": "__2"}
+            self.host.listed = [tool("查询", alias="_"), tool("删除", alias="__2"), tool("_repr_html_")]
+            result = guest.run(
+                """
+from mcp.servers import __2 as imported
+from mcp.servers.forge import __2, _repr_html_
+import copy
+assert __2 is mcp_forge.__2 and imported is mcp___2 and mcp_forge._repr_html_ is _repr_html_
+await mcp_forge._(); await mcp_forge.__2(); await mcp__.__2()
+asked = runtime._ask
+def ask(*more): raise AssertionError(more)
+runtime._ask = ask
+print(copy.copy(mcp_forge), hasattr(mcp_forge, "__deepcopy__"), hasattr(mcp_forge, "__wrapped__"))
+runtime._ask = asked
+"""
+            )
+            self.assertEqual((result.out, result.error), ("<MCP server 'forge': mcp_forge> False False\n", ""), result)
+            self.assertEqual([call["tool"] for call in self.host.calls], ["查询", "删除", "删除"])
+            # What shows objects asks for these, and a server that cannot be had is no reason to fail.
+            guest.answers["tool"] = Refusal("it does not start")
+            self.assertEqual(guest.run("hasattr(mcp___2, '_repr_png_'), hasattr(mcp___2, '_ipython_display_')").out, "(False, False)\n")
+            self.assertIn("it does not start", guest.run("mcp___2.search").error)
+
+    def test_a_star_takes_what_does_no_harm(self):
+        taken = ["print", "open", "list", "__init__", "__class__", "__dict__", "__doc__", "__custom__", "_codebridge_name", "mcp", "runtime", "save_tool"]
+        given = ["_repr_html_", "search", "_", "__2", "broken"]
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            self.host.listed = [tool(name) for name in taken + given]
+            answer = self.host.tool
+            guest.answers["tool"] = lambda params: Refusal("damaged") if params["tool"] == "broken" else answer(params)
+            result = guest.run(
+                """
+before = dict(globals())
+from mcp.servers.forge import *
+print(sorted(name for name in globals() if name != "before" and globals()[name] is not before.get(name)))
+for name in ("print", "open", "list"): await getattr(mcp_forge, name)()
+for name in ("__init__", "__class__", "__custom__", "_codebridge_name"): await mcp_forge[name]()
+"""
+            )
+            self.assertEqual((result.out, result.error), ("['_', '__2', '_repr_html_', 'search']\n", ""), result)
+            called = [call["tool"] for call in self.host.calls]
+            self.assertEqual(called, ["print", "open", "list", "__init__", "__class__", "__custom__", "_codebridge_name"])
+
     def test_a_saved_tool_finds_its_servers(self):
         with Guest() as guest:
             guest.answers.update(self.host.answers())
