@@ -4,8 +4,10 @@
 import sys
 
 runtime = guest.runtime
-# Alias -> server; context of the run -> nothing to do again.
-by_alias, entered = {}, None
+# Alias -> server.
+by_alias = {}
+# The context of the last run, and the servers that it lends, by variable.
+entered, lent = None, {}
 # Tool functions that have no signature yet, because nobody has imported inspect.
 unsigned = []
 
@@ -81,13 +83,18 @@ def is_special(name):
 
 
 def enter(context):
-    """The servers that a call names are there from its start."""
-    global entered
-    if context == entered:
-        return
-    entered = context
-    for known in parsed(context).get("servers") or ():
-        define(known["name"], known["alias"])
+    """The servers that a call may use are there from its start, also for code that puts their names together."""
+    global entered, lent
+    namespace = guest.namespace
+    if context != entered:
+        # There may be thousands, of which hardly any is used.
+        lent = {"mcp_" + known["alias"]: server(known["name"], known["alias"]) for known in of_context(context)}
+        for variable in lent.keys() & namespace.keys():
+            define(variable, lent[variable])
+        entered = context
+    if not lent.keys() <= namespace.keys():
+        for variable in lent:
+            namespace.setdefault(variable, lent[variable])
 
 
 def define_mentioned(codes):
@@ -95,7 +102,7 @@ def define_mentioned(codes):
     wanted = sorted(name for code in codes for name in mentioned(code) if name not in guest.namespace)
     if wanted:
         for known in runtime._ask("servers", {"aliases": [name[4:] for name in wanted]}):
-            define(known["name"], known["alias"])
+            define("mcp_" + known["alias"], server(known["name"], known["alias"]))
 
 
 def mentioned(code):
@@ -106,24 +113,21 @@ def mentioned(code):
     return names
 
 
-def define(name, alias):
-    variable = "mcp_" + alias
-    if isinstance(guest.namespace.get(variable), (type(None), Server)):
-        guest.namespace[variable] = server(name, alias)
+def define(variable, server):
+    """A variable of the user's keeps its value."""
+    if isinstance(guest.namespace.get(variable, server), Server):
+        guest.namespace[variable] = server
 
 
-def parsed(context):
+def of_context(context):
     import json
 
-    return json.loads(context or b"{}")
+    return json.loads(context or b"{}").get("servers") or ()
 
 
 def allowed():
     """Names of the servers that this call may use."""
-    context = parsed(guest.context)
-    if context.get("any"):
-        return [known["name"] for known in runtime._ask("servers", {})]
-    return [known["name"] for known in context.get("servers") or ()]
+    return [known["name"] for known in of_context(guest.context)]
 
 
 # Tools.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Progress;
 use super::queries::{Answer, QueryError};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
-use crate::upstream::discovery::Server;
+use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::{ServerProgress, Upstream, UpstreamError};
 
 /// Stands for every server in the list of a call.
@@ -35,8 +35,16 @@ pub(super) enum Grant {
     Nothing,
     /// These.
     Named(Vec<Arc<Server>>),
-    /// Every one.
-    Any,
+    /// Every one, also one that is defined later; these are there now.
+    Any(Arc<Snapshot>),
+}
+
+/// What the guest is told before a run.
+#[derive(Serialize)]
+struct Context<'a> {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    any: bool,
+    servers: Vec<Named<'a>>,
 }
 
 /// A server as code is told of it.
@@ -64,7 +72,7 @@ impl Grant {
             return Ok(Self::Nothing);
         }
         if names.iter().any(|name| name == ANY) {
-            return Ok(Self::Any);
+            return Ok(Self::Any(upstream.snapshot()));
         }
         let mut servers: Vec<Arc<Server>> = Vec::with_capacity(names.len());
         for name in names {
@@ -78,21 +86,20 @@ impl Grant {
 
     /// What the guest is told before the run, as JSON.
     pub(super) fn context(&self) -> Vec<u8> {
-        let context = match self {
+        let (any, servers) = match self {
             Self::Nothing => return b"{}".to_vec(),
-            Self::Named(servers) => {
-                json!({ "servers": servers.iter().map(|server| Named::of(server)).collect::<Vec<_>>() })
-            }
-            Self::Any => json!({ "any": true }),
+            Self::Named(servers) => (false, servers),
+            Self::Any(snapshot) => (true, &snapshot.servers),
         };
-        serde_json::to_vec(&context).unwrap_or_else(|_| b"{}".to_vec())
+        let servers = servers.iter().map(|server| Named::of(server)).collect();
+        serde_json::to_vec(&Context { any, servers }).unwrap_or_else(|_| b"{}".to_vec())
     }
 
     fn allows(&self, server: &Server) -> bool {
         match self {
             Self::Nothing => false,
             Self::Named(servers) => servers.iter().any(|named| named.name == server.name),
-            Self::Any => true,
+            Self::Any(_) => true,
         }
     }
 }

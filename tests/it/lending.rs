@@ -413,7 +413,9 @@ fn any_server_is_started_at_its_first_use(env: &TestEnv) {
         )
     };
     let bridge = bridge(env, &json!({ "a": server("a"), "b": server("b") }));
-    assert_eq!(run(&bridge, &["*"], "1").ok(), "1");
+    let code = "exec('print(mcp_' + 'a)')\neval('mcp_' + 'b'), 'mcp_' + 'a' in globals(), [name for name in dir() if name in ('mcp_a', 'mcp_b')]";
+    let names = "<MCP server 'a': mcp_a>\n(<MCP server 'b': mcp_b>, True, ['mcp_a', 'mcp_b'])";
+    assert_eq!(run(&bridge, &["*"], code).ok(), names);
     assert!(!starts("a").exists() && !starts("b").exists());
     let code = "import asyncio\nawait asyncio.gather(*[runtime.call_tool('a', 'echo', {'n': n}) for n in range(5)])\nawait mcp_a.echo(a=1)";
     assert_eq!(run(&bridge, &["*"], code).ok(), "{'a': 1}");

@@ -137,6 +137,20 @@ class Names(ServerTest):
             context = {"servers": [{"name": "forge", "alias": "forge"}]}
             self.assertEqual(guest.run("'mcp_' + 'forge' in globals()", context).out, "True\n")
 
+    def test_all_servers_are_there_without_a_mention_and_without_a_question(self):
+        with Guest() as guest:
+            listed = [{"name": "server-%d" % at, "alias": "server_%d" % at} for at in range(5000)]
+            context = {"any": True, "servers": listed}
+            guest.run("globals().update({'mcp_' + 'server_7': 'mine', 'mcp_' + 'server_8': None})")
+            code = "known = [name for name in dir() if name.startswith('mcp_server_')]\nlen(known), eval('mcp_' + 'server_1'), 'mcp_' + 'server_4999' in globals(), mcp_server_7, mcp_server_8"
+            expected = "(5000, <MCP server 'server-1': mcp_server_1>, True, 'mine', None)\n"
+            self.assertEqual(guest.run(code, context).out, expected)
+            self.assertEqual(guest.run("exec('del mcp_' + 'server_1')", context).error, "")
+            self.assertEqual(guest.run(code, context).out, expected)
+            context["servers"] = [{"name": "Server 1", "alias": "server_1"}]
+            self.assertEqual(guest.run("eval('mcp_' + 'server_1')", context).out, "<MCP server 'Server 1': mcp_server_1>\n")
+            self.assertEqual(guest.queries, [])
+
     def test_every_way_to_name_one_leads_to_the_same(self):
         self.ok(
             """
@@ -465,7 +479,8 @@ class Helpers(ServerTest):
             code = "LOADED_MCP_SERVERS, list(mcp_servers), await runtime.list_servers(), [m['name'] for m in runtime.list_loaded_server_metadata()]"
             self.assertEqual(guest.run(code, context).out, "(%s)\n" % ", ".join(["['My Tracker']"] * 4))
             code = "LOADED_MCP_SERVERS, len(mcp_servers), 'forge' in mcp_servers, runtime.list_servers_sync()"
-            self.assertEqual(guest.run(code, {"servers": [], "any": True}).out.count("'forge'"), 2)
+            context = {"any": True, "servers": [{"name": name, "alias": alias} for name, alias in NAMES.items()]}
+            self.assertEqual(guest.run(code, context).out, "(%r, 3, True, %r)\n" % (list(NAMES), list(NAMES)))
             self.assertEqual(guest.run(code, {}).out, "([], 0, False, [])\n")
 
 
