@@ -229,10 +229,7 @@ class Interpreter:
         # A warning that an earlier cell was given is news in this one.
         self.namespace.pop("__warningregistry__", None)
         codes = self.compile_cell(name, source)
-        if "mcp_" in source:
-            self.part("servers").define_mentioned(codes)
-        if "MCPError" in source:
-            self.namespace.setdefault("MCPError", self.runtime.MCPError)
+        self.define_mentioned(source, codes)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):
             if self.loop is None:
                 self.loop = self.part("event_loop").SessionLoop()
@@ -245,6 +242,13 @@ class Interpreter:
         if sys.stdout is not self.outputs[1] and sys.stdout is not None:
             # The next run will not find it there, so what it holds back has to come out now.
             sys.stdout.flush()
+
+    def define_mentioned(self, source, codes):
+        """What is looked up only for code that needs it."""
+        if "mcp_" in source:
+            self.part("servers").define_mentioned(codes)
+        if "MCPError" in source:
+            self.namespace.setdefault("MCPError", self.runtime.MCPError)
 
     def starts_tasks(self, code):
         """Whether a cell that awaits nothing wants the session's loop all the same, to leave something running in it."""

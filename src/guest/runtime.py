@@ -327,7 +327,12 @@ def _session_names(function, source):
     """Names that the function takes from this session, and will not find in another one."""
     known = _guest.always_there | _guest.tool_names | {function.__name__}
     used = _global_names(compile(source, "<saved tool>", "exec", 0, True))
-    return sorted(name for name in used - known if name in _guest.namespace)
+    return sorted(name for name in used - known if name in _guest.namespace and not _is_lent(_guest.namespace[name]))
+
+
+def _is_lent(value):
+    """Whether every session finds it in code that mentions it."""
+    return value is MCPError or isinstance(value, _guest.part("servers").Server)
 
 
 def _global_names(code):

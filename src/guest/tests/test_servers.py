@@ -256,8 +256,17 @@ for name in ("__init__", "__class__", "__custom__", "_codebridge_name"): await m
     def test_a_saved_tool_finds_its_servers(self):
         with Guest() as guest:
             guest.answers.update(self.host.answers())
-            guest.send(b"S", 0, "issues\nasync def issues(): return await mcp_forge.search()")
+            source = "async def issues():\n    try: return await mcp_forge.search()\n    except MCPError as error: return str(error)\n"
+            guest.send(b"S", 0, "issues\n" + source)
             self.assertEqual(guest.run("await issues()").out, "'done'\n")
+            self.returns("search", Refusal("not today"))
+            self.assertEqual(guest.run("await issues()").out, "'not today'\n")
+            # So nothing is said of these when it is saved, but of what is the session's own.
+            guest.answers["save_tool"] = lambda params: None
+            saved = "'Saved: issues() is defined in every later session.%s'\n"
+            self.assertEqual(guest.run(source + "save_tool(issues)").out, saved % "")
+            told = " It uses mcp_forge of this session, which will not be there: import or define it inside."
+            self.assertEqual(guest.run("mcp_forge = 5\n" + source + "save_tool(issues)").out, saved % told)
 
 
 class Functions(ServerTest):
