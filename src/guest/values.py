@@ -89,6 +89,54 @@ class Record(Raw, dict):
         return type(self), (dict(self),)
 
 
+# A field may have the name of a method of dictionaries, such as `items`. As an attribute the field counts more; but Python
+# calls these methods itself on what is a mapping, so the field's value can be called as the method as well.
+
+
+class Called:
+    """A value that is also the method of a record."""
+
+    def __call__(self, *positional, **named):
+        return self._codebridge_method(*positional, **named)
+
+    def __reduce__(self):
+        plain = type(self).__mro__[2]
+        return plain, (plain(self),)
+
+
+# One for every type that can have more than its value.
+CALLED = tuple((plain, type(plain.__name__, (Called, plain), {})) for plain in (str, list, float, int, Record))
+
+
+class FieldOrMethod:
+    def __init__(self, name):
+        self.name, self.method = name, vars(dict)[name]
+
+    def __get__(self, record, owner=None):
+        method = self.method.__get__(record, owner)
+        value = NOTHING if record is None else dict.get(record, self.name, NOTHING)
+        if value is NOTHING:
+            return method
+        if isinstance(value, Called) and value._codebridge_method.__self__ is record:
+            return value
+        if type(value) is dict:
+            value = Record(value)
+        for plain, kind in CALLED:
+            if isinstance(value, plain) and not isinstance(value, bool):
+                value = kind(value)
+                object.__setattr__(value, "_codebridge_method", method)
+                # In its place, so that both are the same to whoever changes one.
+                dict.__setitem__(record, self.name, value)
+                return value
+        # True, False and None cannot carry anything; they are there as items.
+        return method
+
+
+for name in vars(dict):
+    if not name.startswith("_"):
+        setattr(Record, name, FieldOrMethod(name))
+
+
 class Text(Raw, str):
     def __getitem__(self, key):
         return item(self, key, str.__getitem__)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import textwrap
 import unittest
 
 from guest_client import LATER, Guest, Refusal
@@ -414,6 +415,45 @@ except TypeError: pass
 else: raise AssertionError""")
         self.check(text(True), "assert r is True")
         self.check(text(123456789012345678901234567890), "assert r == 123456789012345678901234567890")
+
+    def test_fields_that_are_called_as_methods_of_dictionaries(self):
+        record = {
+            "items": [{"title": "x", "values": [1], "keys": {"a": 1}}], "keys": "abc", "values": 1.5, "get": 7, "copy": {"b": 2},
+            "pop": None, "update": True, "popitem": False, "setdefault": [], "clear": "", "fromkeys": "f",
+        }
+        code = """
+        import copy, json, pickle, pprint, sys
+        plain = json.loads(%r)
+        assert [i.title for i in r.items] == ["x"] and r.items == r["items"] and r.items is r["items"] and isinstance(r.items, list)
+        assert r.items[0].values == [1] and r.items[0].keys.a == 1 and r.keys.upper() == "ABC" and r.values * 2 == 3.0
+        assert r.get + 1 == 8 and r.copy.b == 2 and r.setdefault == [] and r.clear == "" and r.fromkeys == "f"
+        for name in "items", "keys", "values", "get", "copy", "setdefault", "clear", "fromkeys":
+            assert getattr(r, name) == plain[name] and repr(getattr(r, name)) == repr(plain[name])
+        # true, false and null are no objects of their own.
+        assert callable(r.pop) and r["pop"] is None and r["update"] is True
+        # To Python it is a mapping all the same.
+        def given(**fields): return fields
+        for same in (dict(r), {**r}, given(**r), {} | r, json.loads(json.dumps(r)), json.loads(json.dumps(r, indent=1)), r.copy(),
+                     pickle.loads(pickle.dumps(r)), copy.copy(r), copy.deepcopy(r), dict(zip(r.keys(), r.values())), dict(r.items())):
+            assert same == plain == r and list(same) == list(plain) == list(r), same
+        assert json.dumps(r, sort_keys=True) == json.dumps(plain, sort_keys=True)
+        if sys.version_info >= (3, 10):
+            exec("match r:\\n    case {'get': got}: assert got == 7\\n    case _: assert False")
+        assert "items" in r and len(r) == len(plain) and r.get("nothing", 3) == 3 and r.get("get") == 7
+        assert type(pickle.loads(pickle.dumps(r.items))) is list and json.dumps(r.items) == json.dumps(plain["items"])
+        assert pprint.pformat(r) == pprint.pformat(plain) and type(copy.deepcopy(r).copy).__mro__[1:] == type(r.copy).__mro__[1:]
+        r.items.append(5)
+        assert r["items"][-1] == 5 and type(r).items(r) == dict.items(r)
+        r.update(items=[6]); r.items.append(7)
+        assert r.items == [6, 7] == r["items"] and r.popitem()[0] == "fromkeys" and callable(r.fromkeys)
+        other = copy.copy(r)
+        other["new"] = 1
+        assert ("new" in other.keys()) and "new" not in r.keys() and len(other.items()) == len(other)
+        r.items = {"a": 1}
+        assert r.items.a == 1 and dict(r.items.items()) == {"a": 1} and len(r.items()) == len(r)
+        """ % json.dumps(record)
+        self.check(text(record), textwrap.dedent(code))
+        self.check({"content": [], "structuredContent": record}, textwrap.dedent(code) + "assert r.raw['structuredContent'] == r")
 
     def test_structured_content_wins(self):
         result = {**text("for people"), "structuredContent": {"a": {"b": [1]}, "content": "own"}}
