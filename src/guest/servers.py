@@ -228,9 +228,13 @@ def call_sync(server, tool, arguments):
 
 
 def finished(values, server, tool, result):
-    value = values.value_of(result)
-    if result.get("isError") in (True, "true"):
-        error = runtime.MCPError("%s.%s: %s" % (server, tool, values.error_text(result)))
+    value, trouble = result, values.not_a_result(result)
+    if trouble is None:
+        value = values.value_of(result)
+        if result.get("isError") in (True, "true"):
+            trouble = values.error_text(result)
+    if trouble is not None:
+        error = runtime.MCPError("%s.%s: %s" % (server, tool, trouble))
         error.result = value
         raise error
     return value

@@ -236,6 +236,16 @@ def parse(payload):
     return json.loads(payload, object_hook=Record)
 
 
+def not_a_result(result):
+    """What is wrong with the answer of a server that is no MCP result; None for one that is."""
+    if not isinstance(result, dict):
+        return "the server answered with something that is no MCP result: %.200s" % json.dumps(result, ensure_ascii=False)
+    blocks = result.get("content")
+    if isinstance(blocks, (list, type(None))) or result.get("structuredContent") is not None:
+        return None
+    return "the content of what the server answered is no list of blocks: %.200s" % json.dumps(blocks, ensure_ascii=False)
+
+
 def value_of(result):
     """The value that a raw result stands for."""
     blocks = result.get("content")

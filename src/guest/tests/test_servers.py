@@ -491,6 +491,24 @@ assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<imag
             """
         )
 
+    def test_an_answer_that_is_no_result_raises_as_well(self):
+        whole, content = "the server answered with something that is no MCP result", "the content of what the server answered is no list of blocks"
+        for answer, error in (
+            ([], whole + ": []"),
+            ([{"type": "text", "text": "ä"}], whole + ': [{"type": "text", "text": "ä"}]'),
+            (7, whole + ": 7"),
+            ("text", whole + ': "text"'),
+            (None, whole + ": null"),
+            ({"content": "text"}, content + ': "text"'),
+            ({"content": {"type": "text", "text": "t"}, "isError": True}, content + ': {"type": "text", "text": "t"}'),
+        ):
+            self.returns("search", lambda params: answer)
+            for code in "await mcp_forge.search()", "runtime.call_tool_sync('forge', 'search')":
+                self.assertEqual(self.run_cell(code).error, "mcp.runtime.MCPError: forge.search: " + error)
+            self.ok("try: await mcp_forge.search()\nexcept MCPError as error: assert error.result == %r, error.result" % (answer,))
+        self.check({"content": "text", "structuredContent": {"a": 1}}, "assert r.a == 1")
+        self.check({"content": None}, "assert r == []")
+
     def test_fields_that_are_not_there(self):
         self.returns("search", text({"title": 1, "id": 2}))
         error = self.run_cell("(await mcp_forge.search()).titel").error
