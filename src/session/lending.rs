@@ -286,7 +286,7 @@ impl Lending {
         let schema = item.input_schema.clone().unwrap_or_default();
         let parameters: Vec<Value> =
             parameters(&schema).iter().map(|parameter| described(parameter, &schema)).collect();
-        let mut value = json!(item);
+        let mut value = told(&item, Detail::Full);
         value["parameters"] = parameters.into();
         Ok(value)
     }
@@ -295,10 +295,10 @@ impl Lending {
         let Tools { server, tool, detail } = QueryError::read(params)?;
         let detail = detail_of(detail.as_deref())?;
         let found = match tool {
-            Some(tool) => vec![json!(self.item(&server, &tool, false, detail, cancel).await?)],
+            Some(tool) => vec![told(&self.item(&server, &tool, false, detail, cancel).await?, detail)],
             None => {
                 let (server, docs) = self.docs_of(&server, cancel).await?;
-                items(&server, &docs, detail).map(|item| json!(item)).collect()
+                items(&server, &docs, detail).map(|item| told(&item, detail)).collect()
             }
         };
         Ok(found.into())
@@ -350,7 +350,8 @@ impl Lending {
         // One that could not be asked will not be known a moment later either.
         let pending = found.unknown.iter().filter(|server| server.failure.is_none());
         let pending: Vec<_> = pending.map(|server| &server.name).collect();
-        Ok(json!({ "items": found.tools, "pending": pending }))
+        let items: Vec<Value> = found.tools.iter().map(|item| told(item, detail)).collect();
+        Ok(json!({ "items": items, "pending": pending }))
     }
 
     async fn call(&self, params: &str, cancel: &CancellationToken) -> Result<Answer, QueryError> {
@@ -440,6 +441,15 @@ fn described_progress(name: &str, said: &ServerProgress) -> String {
 fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<Item = ToolItem> {
     (0..docs.tools().len())
         .filter_map(move |tool| ToolItem::new(&server.name, &server.alias, docs, tool, detail))
+}
+
+/// A tool as code reads it: by its keys, so that in full all of them are there, also without a schema of results.
+fn told(item: &ToolItem, detail: Detail) -> Value {
+    let mut value = json!(item);
+    if detail == Detail::Full && item.output_schema.is_none() {
+        value["outputSchema"] = Value::Null;
+    }
+    value
 }
 
 fn described(parameter: &Parameter, schema: &Value) -> Value {

@@ -131,6 +131,8 @@ print(runtime.describe_server(meta["name"])["tools"][0]["alias"], meta["tools"][
 brief = await runtime.query_tool_docs(meta["name"])
 whole = await runtime.query_tool_docs(meta["name"], tool=brief[0]["toolAlias"], detail="full")
 print([t["name"] for t in brief["tools"]], whole["inputSchema"]["type"])
+full = [whole, *await runtime.query_tool_docs(meta["name"], detail="full"), *await runtime.search_tool_docs("issue", detail="full")]
+print({doc["outputSchema"] for doc in full}, any("Schema" in key for doc in [*brief, *runtime.search_tool_docs_sync("issue")] for key in doc))
 for hit in await runtime.search_tool_docs("free slots in my calendar", limit=3):
     print(hit["server"], hit["tool"], hit.get("description", ""))
     break
@@ -143,6 +145,7 @@ print("search_tool_docs" in runtime.capability_summary(), meta["description"], r
         "{all} {all} ['forge']\n\
          create_issue ['repo', 'title', 'body']\n\
          ['create_issue', 'flaky'] object\n\
+         {{None}} False\n\
          calendar free_slots Finds free slots in the calendar\n\
          free_slots(day, minutes?: int) 2\n\
          True my forge {{'name': 'calendar', 'description': 'my calendar'}}"
@@ -376,9 +379,16 @@ r = await mcp_fake.echo(n=123456789012345678901234567890, z=1e300, a="\ud83d", e
 print(r.n == 123456789012345678901234567890, r.z == 1e300, r.e, r["not a name"], list(r))
 r = await mcp_fake.raw(result='{"content": [{"type": "text", "text": "ok"}], "structuredContent": {"n": 0.10, "deep": ' + "[" * 90 + "]" * 90 + "}}")
 print(r.n, str(r.deep).count("["))
+for wrong in '[{"a": 1}]', "7", '{"content": "text"}':
+    try: print(await mcp_fake.raw(result=wrong))
+    except MCPError as error: print(error, error.result == json.loads(wrong))
 "#;
-    let out = run(&bridge, &["fake"], code).ok();
-    assert_eq!(out, "True True [] {'b': None, 'a': True} ['n', 'z', 'a', 'e', 'not a name']\n0.1 90");
+    let out = run(&bridge, &["fake"], &format!("import json\n{code}")).ok();
+    let expected = "True True [] {'b': None, 'a': True} ['n', 'z', 'a', 'e', 'not a name']\n0.1 90\n\
+                    fake.raw: the server answered with something that is no MCP result: [{\"a\": 1}] True\n\
+                    fake.raw: the server answered with something that is no MCP result: 7 True\n\
+                    fake.raw: the content of what the server answered is no list of blocks: \"text\" True";
+    assert_eq!(out, expected);
     bridge.close();
 }
 
