@@ -75,7 +75,9 @@ class Interpreter:
         self.open_output(1, "stdout")
         self.open_output(2, "stderr")
         self.namespace = sys.modules["__main__"].__dict__
-        self.runtime = load("namespace").furnish(self)
+        self.furniture = load("namespace").furnish(self)
+        self.runtime = self.furniture["runtime"]
+        self.namespace.update(self.furniture)
         self.always_there = frozenset(self.namespace)
 
     def part(self, name):
@@ -216,6 +218,9 @@ class Interpreter:
             return error
 
     def evaluate(self, name, source):
+        for variable, value in self.furniture.items():
+            # What the user deleted comes back; a variable of the same name is the user's own, and stays.
+            self.namespace.setdefault(variable, value)
         if "LOADED_MCP_SERVERS" in source:
             self.shows_servers = True
         if self.shows_servers and self.shown_context is not self.context:

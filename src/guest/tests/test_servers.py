@@ -152,6 +152,22 @@ class Names(ServerTest):
             self.assertEqual(guest.run("eval('mcp_' + 'server_1')", context).out, "<MCP server 'Server 1': mcp_server_1>\n")
             self.assertEqual(guest.queries, [])
 
+    def test_what_is_always_there_comes_back_and_a_variable_stays(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            context = {"servers": [{"name": "forge", "alias": "forge"}]}
+            names = "runtime", "mcp", "mcp_servers", "LOADED_MCP_SERVERS", "save_tool", "mcp_forge"
+            given = guest.run(", ".join(names), context).out
+            self.assertIn("['forge']", given)
+            for name in names:
+                self.assertEqual(guest.run("del %s\n%r in globals()" % (name, name), context).out, "False\n")
+                self.assertEqual(guest.run("%r in globals()" % name, context).out, "True\n")
+            self.assertEqual(guest.run(", ".join(names), context).out, given)
+            guest.run("runtime = 5; mcp_forge = None; save_tool = 'mine'", context)
+            self.assertEqual(guest.run("runtime, mcp_forge, save_tool", context).out, "(5, None, 'mine')\n")
+            guest.run("del runtime, mcp_forge, save_tool", context)
+            self.assertEqual(guest.run(", ".join(names), context).out, given)
+
     def test_every_way_to_name_one_leads_to_the_same(self):
         self.ok(
             """
