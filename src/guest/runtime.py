@@ -64,7 +64,7 @@ captured like print. There is no input(). Nothing needs to be imported: `runtime
 Tools of the user's MCP servers are called as `await mcp_<alias>.<tool>(argument=value)`; the call of run_python has to \
 name the servers that it uses: servers=["github"], or ["*"] for any. Looking up documentation needs no such leave. \
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
-result. A tool that fails raises MCPError (also runtime.MCPError).
+result (True, False and None have none). A tool that fails raises MCPError (also runtime.MCPError).
 
 - await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
 - runtime.discovered_servers(detailed=False): names of all servers; with detail also what each is for
