@@ -37,7 +37,7 @@ class Server:
         return self._codebridge_tools.get(name) or tool_function(self, name)
 
     def __dir__(self):
-        return [*object.__dir__(self), *tool_aliases(self)]
+        return {*object.__dir__(self), *tool_aliases(self)}
 
     def __repr__(self):
         return "<MCP server %r: mcp_%s>" % (self._codebridge_name, self._codebridge_alias)
