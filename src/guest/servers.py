@@ -61,7 +61,7 @@ def tool_aliases(server):
 
 
 def importable(server):
-    """What `import *` takes: nothing that would hide a builtin or a name of the bridge, and nothing that is not to be had."""
+    """What `import *` takes: nothing that would hide a builtin or a name of the bridge, nor what is not to be had."""
     names = []
     for alias in tool_aliases(server):
         if alias in __builtins__ or alias in guest.always_there or is_special(alias) or alias.startswith("_codebridge_"):

@@ -94,10 +94,12 @@ class Record(Raw, dict):
 
 
 class Called:
-    """A value that is also the method of a record."""
+    """A value that is also a method of the record that it is in."""
+
+    _codebridge_of = None, None
 
     def __call__(self, *positional, **named):
-        return self._codebridge_method(*positional, **named)
+        return self._codebridge_of[1](*positional, **named)
 
     def __reduce__(self):
         plain = type(self).__mro__[2]
@@ -117,14 +119,14 @@ class FieldOrMethod:
         value = NOTHING if record is None else dict.get(record, self.name, NOTHING)
         if value is NOTHING:
             return method
-        if isinstance(value, Called) and value._codebridge_method.__self__ is record:
+        if isinstance(value, Called) and value._codebridge_of[0] is record:
             return value
         if type(value) is dict:
             value = Record(value)
         for plain, kind in CALLED:
             if isinstance(value, plain) and not isinstance(value, bool):
                 value = kind(value)
-                object.__setattr__(value, "_codebridge_method", method)
+                object.__setattr__(value, "_codebridge_of", (record, method))
                 # In its place, so that both are the same to whoever changes one.
                 dict.__setitem__(record, self.name, value)
                 return value

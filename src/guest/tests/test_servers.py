@@ -463,11 +463,14 @@ else: raise AssertionError""")
         assert pprint.pformat(r) == pprint.pformat(plain) and type(copy.deepcopy(r).copy).__mro__[1:] == type(r.copy).__mro__[1:]
         r.items.append(5)
         assert r["items"][-1] == 5 and type(r).items(r) == dict.items(r)
+        assert r.fromkeys is r["fromkeys"] and r.fromkeys("ab") == {"a": None, "b": None}
         r.update(items=[6]); r.items.append(7)
         assert r.items == [6, 7] == r["items"] and r.popitem()[0] == "fromkeys" and callable(r.fromkeys)
         other = copy.copy(r)
         other["new"] = 1
         assert ("new" in other.keys()) and "new" not in r.keys() and len(other.items()) == len(other)
+        r.items, other.items = other.items, type(r.items)([8])
+        assert r.items == [6, 7] and dict(r.items()) == r and other.items == [8] and dict(other.items()) == other
         r.items = {"a": 1}
         assert r.items.a == 1 and dict(r.items.items()) == {"a": 1} and len(r.items()) == len(r)
         """ % json.dumps(record)
