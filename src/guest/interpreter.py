@@ -75,7 +75,9 @@ class Interpreter:
         self.open_output(1, "stdout")
         self.open_output(2, "stderr")
         self.namespace = sys.modules["__main__"].__dict__
-        self.runtime = load("namespace").furnish(self)
+        self.furniture = load("namespace").furnish(self)
+        self.runtime = self.furniture["runtime"]
+        self.namespace.update(self.furniture)
         self.always_there = frozenset(self.namespace)
 
     def part(self, name):
@@ -216,6 +218,9 @@ class Interpreter:
             return error
 
     def evaluate(self, name, source):
+        for variable, value in self.furniture.items():
+            # What the user deleted comes back; a variable of the same name is the user's own, and stays.
+            self.namespace.setdefault(variable, value)
         if "LOADED_MCP_SERVERS" in source:
             self.shows_servers = True
         if self.shows_servers and self.shown_context is not self.context:
@@ -229,10 +234,7 @@ class Interpreter:
         # A warning that an earlier cell was given is news in this one.
         self.namespace.pop("__warningregistry__", None)
         codes = self.compile_cell(name, source)
-        if "mcp_" in source:
-            self.part("servers").define_mentioned(codes)
-        if "MCPError" in source:
-            self.namespace.setdefault("MCPError", self.runtime.MCPError)
+        self.define_mentioned(source, codes)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):
             if self.loop is None:
                 self.loop = self.part("event_loop").SessionLoop()
@@ -245,6 +247,13 @@ class Interpreter:
         if sys.stdout is not self.outputs[1] and sys.stdout is not None:
             # The next run will not find it there, so what it holds back has to come out now.
             sys.stdout.flush()
+
+    def define_mentioned(self, source, codes):
+        """What is looked up only for code that needs it."""
+        if "mcp_" in source:
+            self.part("servers").define_mentioned(codes)
+        if "MCPError" in source:
+            self.namespace.setdefault("MCPError", self.runtime.MCPError)
 
     def starts_tasks(self, code):
         """Whether a cell that awaits nothing wants the session's loop all the same, to leave something running in it."""

@@ -61,7 +61,7 @@ class BridgeModule(type(sys)):
         if name[:4] != "mcp_":
             raise AttributeError("module 'mcp' has no attribute %r" % name)
         try:
-            return guest.part("servers").find(name[4:])
+            return guest.part("servers").find(name[4:], alias_first=True)
         except guest.runtime.MCPError as error:
             raise AttributeError(str(error)) from None
 
@@ -92,7 +92,7 @@ class Servers(Mapping):
 
 
 def furnish(guest):
-    """Puts the names of the bridge into the user's namespace; returns the module mcp.runtime."""
+    """Makes the names of the bridge for the user's namespace; the first is the module mcp.runtime."""
     mcp = BridgeModule("mcp", "What the bridge lends to the code that runs here.")
     mcp.__path__ = []
     mcp._guest = guest
@@ -105,12 +105,9 @@ def furnish(guest):
         """Keeps a function: it is defined again in every later session."""
         return runtime.save_tool(function)
 
-    guest.namespace.update(
-        mcp=mcp, runtime=runtime, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool
-    )
     sys.stdin = sys.__stdin__ = NoInput()
     sys.argv = [""]
     if sys.path[:1] != [""]:
         # As at the prompt: the working directory, wherever that is at the time.
         sys.path.insert(0, "")
-    return runtime
+    return dict(runtime=runtime, mcp=mcp, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool)

@@ -134,8 +134,7 @@ def define_tools():
         try:
             guest.add_source(file, source)
             code = compile(definition(name, source, file), file, "exec", 0, True)
-            if "mcp_" in source:
-                guest.part("servers").define_mentioned([code])
+            guest.define_mentioned(source, [code])
             exec(code, guest.namespace)
             guest.tool_names.add(name)
         except BaseException as error:

@@ -64,7 +64,7 @@ captured like print. There is no input(). Nothing needs to be imported: `runtime
 Tools of the user's MCP servers are called as `await mcp_<alias>.<tool>(argument=value)`; the call of run_python has to \
 name the servers that it uses: servers=["github"], or ["*"] for any. Looking up documentation needs no such leave. \
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
-result. A tool that fails raises MCPError (also runtime.MCPError).
+result (True, False and None have none). A tool that fails raises MCPError (also runtime.MCPError).
 
 - await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
 - runtime.discovered_servers(detailed=False): names of all servers; with detail also what each is for
@@ -237,12 +237,13 @@ def call_tool_sync(server, tool, arguments=None):
     return _guest.part("servers").call_sync(_name(server), tool, arguments or {})
 
 
-def _name(server):
-    return getattr(server, "_codebridge_name", server)
+def _name(known):
+    """The name of a server or a tool that is given as such."""
+    return getattr(known, "_codebridge_name", known)
 
 
 def _docs_wanted(server, tool, detail):
-    return {"server": _name(server), "tool": getattr(tool, "__name__", tool), "detail": detail}
+    return {"server": _name(server), "tool": _name(tool), "detail": detail}
 
 
 def _docs(items, tool):
@@ -326,7 +327,12 @@ def _session_names(function, source):
     """Names that the function takes from this session, and will not find in another one."""
     known = _guest.always_there | _guest.tool_names | {function.__name__}
     used = _global_names(compile(source, "<saved tool>", "exec", 0, True))
-    return sorted(name for name in used - known if name in _guest.namespace)
+    return sorted(name for name in used - known if name in _guest.namespace and not _is_lent(_guest.namespace[name]))
+
+
+def _is_lent(value):
+    """Whether every session finds it in code that mentions it."""
+    return value is MCPError or isinstance(value, _guest.part("servers").Server)
 
 
 def _global_names(code):

@@ -4,8 +4,10 @@
 import sys
 
 runtime = guest.runtime
-# Alias -> server; context of the run -> nothing to do again.
-by_alias, entered = {}, None
+# Alias -> server.
+by_alias = {}
+# The context of the last run, and the servers that it lends, by variable.
+entered, lent = None, {}
 # Tool functions that have no signature yet, because nobody has imported inspect.
 unsigned = []
 
@@ -14,20 +16,28 @@ class Server:
     """A server of the user. Its tools are its attributes."""
 
     def __init__(self, name, alias):
-        self.__dict__.update(_codebridge_name=name, _codebridge_alias=alias)
+        # The tools by their names, so that by name and by alias it is the same function.
+        self.__dict__.update(_codebridge_name=name, _codebridge_alias=alias, _codebridge_tools={})
 
     def __getattr__(self, name):
-        if name[:2] == "__" or name.startswith(("_repr_", "_ipython_")):
+        """An attribute is an alias first: one that is documented for a tool may be the name of another."""
+        if is_special(name):
             raise AttributeError(name)
-        function = tool_function(self, name)
-        # By name and by alias it is the same.
-        self.__dict__[name] = function = self.__dict__.setdefault(function.__name__, function)
+        try:
+            function = tool_function(self, name, alias_first=True)
+        except runtime.MCPError as error:
+            if name.startswith(("_repr_", "_ipython_")):
+                # Whoever shows objects looks for these; a server that cannot be asked is no reason to fail.
+                raise AttributeError(str(error)) from None
+            raise
+        self.__dict__[name] = function
         return function
 
-    __getitem__ = __getattr__
+    def __getitem__(self, name):
+        return self._codebridge_tools.get(name) or tool_function(self, name)
 
     def __dir__(self):
-        return [*object.__dir__(self), *tool_aliases(self)]
+        return {*object.__dir__(self), *tool_aliases(self)}
 
     def __repr__(self):
         return "<MCP server %r: mcp_%s>" % (self._codebridge_name, self._codebridge_alias)
@@ -40,9 +50,9 @@ def server(name, alias):
     return known
 
 
-def find(name):
+def find(name, alias_first=False):
     """The server of a name or an alias."""
-    found = runtime._ask("server", {"server": name})
+    found = runtime._ask("server", {"server": name, "alias_first": alias_first})
     return server(found["name"], found["alias"])
 
 
@@ -50,17 +60,41 @@ def tool_aliases(server):
     return [tool["toolAlias"] for tool in runtime._ask("tools", {"server": server._codebridge_name})]
 
 
+def importable(server):
+    """What `import *` takes: nothing that would hide a builtin or a name of the bridge, nor what is not to be had."""
+    names = []
+    for alias in tool_aliases(server):
+        if alias in __builtins__ or alias in guest.always_there or is_special(alias) or alias.startswith("_codebridge_"):
+            continue
+        try:
+            getattr(server, alias)
+        except (runtime.MCPError, AttributeError):
+            continue
+        names.append(alias)
+    return names
+
+
+def is_special(name):
+    """Whether Python itself asks for attributes of such names. Aliases such as `__2` are none."""
+    return name[:2] == name[-2:] == "__" and name[2:3].isalpha()
+
+
 # What cells find under mcp_….
 
 
 def enter(context):
-    """The servers that a call names are there from its start."""
-    global entered
-    if context == entered:
-        return
-    entered = context
-    for known in parsed(context).get("servers") or ():
-        define(known["name"], known["alias"])
+    """The servers that a call may use are there from its start, also for code that puts their names together."""
+    global entered, lent
+    namespace = guest.namespace
+    if context != entered:
+        # There may be thousands, of which hardly any is used.
+        lent = {"mcp_" + known["alias"]: server(known["name"], known["alias"]) for known in of_context(context)}
+        for variable in lent.keys() & namespace.keys():
+            define(variable, lent[variable])
+        entered = context
+    if not lent.keys() <= namespace.keys():
+        for variable in lent:
+            namespace.setdefault(variable, lent[variable])
 
 
 def define_mentioned(codes):
@@ -68,7 +102,7 @@ def define_mentioned(codes):
     wanted = sorted(name for code in codes for name in mentioned(code) if name not in guest.namespace)
     if wanted:
         for known in runtime._ask("servers", {"aliases": [name[4:] for name in wanted]}):
-            define(known["name"], known["alias"])
+            define("mcp_" + known["alias"], server(known["name"], known["alias"]))
 
 
 def mentioned(code):
@@ -79,41 +113,42 @@ def mentioned(code):
     return names
 
 
-def define(name, alias):
-    variable = "mcp_" + alias
-    if isinstance(guest.namespace.get(variable), (type(None), Server)):
-        guest.namespace[variable] = server(name, alias)
+def define(variable, server):
+    """A variable of the user's keeps its value."""
+    if isinstance(guest.namespace.get(variable, server), Server):
+        guest.namespace[variable] = server
 
 
-def parsed(context):
+def of_context(context):
     import json
 
-    return json.loads(context or b"{}")
+    return json.loads(context or b"{}").get("servers") or ()
 
 
 def allowed():
     """Names of the servers that this call may use."""
-    context = parsed(guest.context)
-    if context.get("any"):
-        return [known["name"] for known in runtime._ask("servers", {})]
-    return [known["name"] for known in context.get("servers") or ()]
+    return [known["name"] for known in of_context(guest.context)]
 
 
 # Tools.
 
 
-def tool_function(server, name):
+def tool_function(server, name, alias_first=False):
     try:
-        doc = runtime._ask("tool", {"server": server._codebridge_name, "tool": name})
+        params = {"server": server._codebridge_name, "tool": name, "alias_first": alias_first}
+        doc = runtime._ask("tool", params)
     except runtime.MCPError as error:
         if getattr(error, "kind", None) == "tool":
             raise runtime.MCPAttributeError(str(error)) from None
         raise
     tool, parameters = doc["tool"], doc["parameters"]
+    if tool in server._codebridge_tools:
+        return server._codebridge_tools[tool]
 
     async def function(*positional, **arguments):
         return await call(server._codebridge_name, tool, bound(doc, positional, arguments))
 
+    function._codebridge_name = tool
     function.__name__ = doc["toolAlias"]
     function.__qualname__ = "mcp_%s.%s" % (server._codebridge_alias, doc["toolAlias"])
     function.__module__ = "mcp.servers." + server._codebridge_alias
@@ -123,7 +158,7 @@ def tool_function(server, name):
         sign(function, parameters)
     else:
         unsigned.append((function, parameters))
-    return function
+    return server._codebridge_tools.setdefault(tool, function)
 
 
 def bound(doc, positional, arguments):
@@ -193,9 +228,13 @@ def call_sync(server, tool, arguments):
 
 
 def finished(values, server, tool, result):
-    value = values.value_of(result)
-    if result.get("isError") in (True, "true"):
-        error = runtime.MCPError("%s.%s: %s" % (server, tool, values.error_text(result)))
+    value, trouble = result, values.not_a_result(result)
+    if trouble is None:
+        value = values.value_of(result)
+        if result.get("isError") in (True, "true"):
+            trouble = values.error_text(result)
+    if trouble is not None:
+        error = runtime.MCPError("%s.%s: %s" % (server, tool, trouble))
         error.result = value
         raise error
     return value
@@ -206,10 +245,10 @@ def finished(values, server, tool, result):
 
 class ServersModule(type(sys)):
     def __getattr__(self, name):
-        if name[:2] == "__":
+        if is_special(name):
             raise AttributeError(name)
         try:
-            return find(name)
+            return find(name, alias_first=True)
         except runtime.MCPError as error:
             raise AttributeError(str(error)) from None
 
@@ -217,7 +256,7 @@ class ServersModule(type(sys)):
 class ServerModule(type(sys)):
     def __getattr__(self, name):
         if name == "__all__":
-            return tool_aliases(self._codebridge_server)
+            return importable(self._codebridge_server)
         return getattr(self._codebridge_server, name)
 
     def __dir__(self):
@@ -245,6 +284,6 @@ def find_spec(name):
     if name == "mcp.servers":
         return ModuleSpec(name, Loader(), is_package=True)
     try:
-        return ModuleSpec(name, Loader(find(name[len("mcp.servers.") :])))
+        return ModuleSpec(name, Loader(find(name[len("mcp.servers.") :], alias_first=True)))
     except runtime.MCPError as error:
         raise ModuleNotFoundError(str(error), name=name) from None

@@ -89,6 +89,56 @@ class Record(Raw, dict):
         return type(self), (dict(self),)
 
 
+# A field may have the name of a method of dictionaries, such as `items`. As an attribute the field counts more; but Python
+# calls these methods itself on what is a mapping, so the field's value can be called as the method as well.
+
+
+class Called:
+    """A value that is also a method of the record that it is in."""
+
+    _codebridge_of = None, None
+
+    def __call__(self, *positional, **named):
+        return self._codebridge_of[1](*positional, **named)
+
+    def __reduce__(self):
+        plain = type(self).__mro__[2]
+        return plain, (plain(self),)
+
+
+# One for every type that can have more than its value.
+CALLED = tuple((plain, type(plain.__name__, (Called, plain), {})) for plain in (str, list, float, int, Record))
+
+
+class FieldOrMethod:
+    def __init__(self, name):
+        self.name, self.method = name, vars(dict)[name]
+
+    def __get__(self, record, owner=None):
+        method = self.method.__get__(record, owner)
+        value = NOTHING if record is None else dict.get(record, self.name, NOTHING)
+        if value is NOTHING:
+            return method
+        if isinstance(value, Called) and value._codebridge_of[0] is record:
+            return value
+        if type(value) is dict:
+            value = Record(value)
+        for plain, kind in CALLED:
+            if isinstance(value, plain) and not isinstance(value, bool):
+                value = kind(value)
+                object.__setattr__(value, "_codebridge_of", (record, method))
+                # In its place, so that both are the same to whoever changes one.
+                dict.__setitem__(record, self.name, value)
+                return value
+        # True, False and None cannot carry anything; they are there as items.
+        return method
+
+
+for name in vars(dict):
+    if not name.startswith("_"):
+        setattr(Record, name, FieldOrMethod(name))
+
+
 class Text(Raw, str):
     def __getitem__(self, key):
         return item(self, key, str.__getitem__)
@@ -186,6 +236,16 @@ KINDS = ((str, Text), (list, Items), (dict, Record), (float, Real), (int, Whole)
 
 def parse(payload):
     return json.loads(payload, object_hook=Record)
+
+
+def not_a_result(result):
+    """What is wrong with the answer of a server that is no MCP result; None for one that is."""
+    if not isinstance(result, dict):
+        return "the server answered with something that is no MCP result: %.200s" % json.dumps(result, ensure_ascii=False)
+    blocks = result.get("content")
+    if isinstance(blocks, (list, type(None))) or result.get("structuredContent") is not None:
+        return None
+    return "the content of what the server answered is no list of blocks: %.200s" % json.dumps(blocks, ensure_ascii=False)
 
 
 def value_of(result):

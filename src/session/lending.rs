@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Progress;
 use super::queries::{Answer, QueryError};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
-use crate::upstream::discovery::Server;
+use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::{ServerProgress, Upstream, UpstreamError};
 
 /// Stands for every server in the list of a call.
@@ -35,8 +35,16 @@ pub(super) enum Grant {
     Nothing,
     /// These.
     Named(Vec<Arc<Server>>),
-    /// Every one.
-    Any,
+    /// Every one, also one that is defined later; these are there now.
+    Any(Arc<Snapshot>),
+}
+
+/// What the guest is told before a run.
+#[derive(Serialize)]
+struct Context<'a> {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    any: bool,
+    servers: Vec<Named<'a>>,
 }
 
 /// A server as code is told of it.
@@ -64,7 +72,7 @@ impl Grant {
             return Ok(Self::Nothing);
         }
         if names.iter().any(|name| name == ANY) {
-            return Ok(Self::Any);
+            return Ok(Self::Any(upstream.snapshot()));
         }
         let mut servers: Vec<Arc<Server>> = Vec::with_capacity(names.len());
         for name in names {
@@ -78,21 +86,20 @@ impl Grant {
 
     /// What the guest is told before the run, as JSON.
     pub(super) fn context(&self) -> Vec<u8> {
-        let context = match self {
+        let (any, servers) = match self {
             Self::Nothing => return b"{}".to_vec(),
-            Self::Named(servers) => {
-                json!({ "servers": servers.iter().map(|server| Named::of(server)).collect::<Vec<_>>() })
-            }
-            Self::Any => json!({ "any": true }),
+            Self::Named(servers) => (false, servers),
+            Self::Any(snapshot) => (true, &snapshot.servers),
         };
-        serde_json::to_vec(&context).unwrap_or_else(|_| b"{}".to_vec())
+        let servers = servers.iter().map(|server| Named::of(server)).collect();
+        serde_json::to_vec(&Context { any, servers }).unwrap_or_else(|_| b"{}".to_vec())
     }
 
     fn allows(&self, server: &Server) -> bool {
         match self {
             Self::Nothing => false,
             Self::Named(servers) => servers.iter().any(|named| named.name == server.name),
-            Self::Any => true,
+            Self::Any(_) => true,
         }
     }
 }
@@ -126,12 +133,18 @@ struct Servers {
 #[derive(Debug, Deserialize)]
 struct OneServer {
     server: String,
+    /// Which counts where one server's alias is another one's name: code that goes by documented aliases means those.
+    #[serde(default)]
+    alias_first: bool,
 }
 
 #[derive(Debug, Deserialize)]
 struct OneTool {
     server: String,
     tool: String,
+    /// As for servers.
+    #[serde(default)]
+    alias_first: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -234,12 +247,15 @@ impl Lending {
     }
 
     fn server(&self, params: &str) -> Result<Value, QueryError> {
-        let OneServer { server } = QueryError::read(params)?;
-        Ok(json!(Named::of(&*self.upstream.server(&server)?)))
+        let OneServer { server: name, alias_first } = QueryError::read(params)?;
+        let snapshot = self.upstream.snapshot();
+        let meant = snapshot.servers.iter().find(|server| alias_first && *server.alias == *name);
+        let server = meant.map_or_else(|| self.upstream.server(&name), |server| Ok(Arc::clone(server)))?;
+        Ok(json!(Named::of(&server)))
     }
 
     async fn describe(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
-        let OneServer { server } = QueryError::read(params)?;
+        let OneServer { server, .. } = QueryError::read(params)?;
         let (server, docs) = self.docs_of(&server, cancel).await?;
         let tools: Vec<Value> = items(&server, &docs, Detail::Full)
             .map(|item| {
@@ -265,12 +281,12 @@ impl Lending {
     }
 
     async fn tool(&self, params: &str, cancel: &CancellationToken) -> Result<Value, QueryError> {
-        let OneTool { server, tool } = QueryError::read(params)?;
-        let item = self.item(&server, &tool, Detail::Full, cancel).await?;
+        let OneTool { server, tool, alias_first } = QueryError::read(params)?;
+        let item = self.item(&server, &tool, alias_first, Detail::Full, cancel).await?;
         let schema = item.input_schema.clone().unwrap_or_default();
         let parameters: Vec<Value> =
             parameters(&schema).iter().map(|parameter| described(parameter, &schema)).collect();
-        let mut value = json!(item);
+        let mut value = told(&item, Detail::Full);
         value["parameters"] = parameters.into();
         Ok(value)
     }
@@ -279,10 +295,10 @@ impl Lending {
         let Tools { server, tool, detail } = QueryError::read(params)?;
         let detail = detail_of(detail.as_deref())?;
         let found = match tool {
-            Some(tool) => vec![json!(self.item(&server, &tool, detail, cancel).await?)],
+            Some(tool) => vec![told(&self.item(&server, &tool, false, detail, cancel).await?, detail)],
             None => {
                 let (server, docs) = self.docs_of(&server, cancel).await?;
-                items(&server, &docs, detail).map(|item| json!(item)).collect()
+                items(&server, &docs, detail).map(|item| told(&item, detail)).collect()
             }
         };
         Ok(found.into())
@@ -303,11 +319,13 @@ impl Lending {
         &self,
         server: &str,
         tool: &str,
+        alias_first: bool,
         detail: Detail,
         cancel: &CancellationToken,
     ) -> Result<ToolItem, QueryError> {
         let item = |server: &Server, docs: &ServerDocs| {
-            ToolItem::new(&server.name, &server.alias, docs, docs.position(tool)?, detail)
+            let aliased = docs.tools().iter().position(|known| alias_first && *known.alias == *tool);
+            ToolItem::new(&server.name, &server.alias, docs, aliased.or_else(|| docs.position(tool))?, detail)
         };
         let (known, docs) = self.docs_of(server, cancel).await?;
         if let Some(item) = item(&known, &docs) {
@@ -332,7 +350,8 @@ impl Lending {
         // One that could not be asked will not be known a moment later either.
         let pending = found.unknown.iter().filter(|server| server.failure.is_none());
         let pending: Vec<_> = pending.map(|server| &server.name).collect();
-        Ok(json!({ "items": found.tools, "pending": pending }))
+        let items: Vec<Value> = found.tools.iter().map(|item| told(item, detail)).collect();
+        Ok(json!({ "items": items, "pending": pending }))
     }
 
     async fn call(&self, params: &str, cancel: &CancellationToken) -> Result<Answer, QueryError> {
@@ -422,6 +441,15 @@ fn described_progress(name: &str, said: &ServerProgress) -> String {
 fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<Item = ToolItem> {
     (0..docs.tools().len())
         .filter_map(move |tool| ToolItem::new(&server.name, &server.alias, docs, tool, detail))
+}
+
+/// A tool as code reads it: by its keys, so that in full all of them are there, also without a schema of results.
+fn told(item: &ToolItem, detail: Detail) -> Value {
+    let mut value = json!(item);
+    if detail == Detail::Full && item.output_schema.is_none() {
+        value["outputSchema"] = Value::Null;
+    }
+    value
 }
 
 fn described(parameter: &Parameter, schema: &Value) -> Value {

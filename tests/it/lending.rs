@@ -39,6 +39,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_call_that_is_given_up_is_called_off,
             a_server_that_crashes_is_there_again,
             large_results_and_large_catalogues_get_through,
+            an_alias_means_what_it_is_documented_for,
             values_arrive_undamaged,
             credentials_stay_outside,
             any_server_is_started_at_its_first_use,
@@ -130,6 +131,8 @@ print(runtime.describe_server(meta["name"])["tools"][0]["alias"], meta["tools"][
 brief = await runtime.query_tool_docs(meta["name"])
 whole = await runtime.query_tool_docs(meta["name"], tool=brief[0]["toolAlias"], detail="full")
 print([t["name"] for t in brief["tools"]], whole["inputSchema"]["type"])
+full = [whole, *await runtime.query_tool_docs(meta["name"], detail="full"), *await runtime.search_tool_docs("issue", detail="full")]
+print({doc["outputSchema"] for doc in full}, any("Schema" in key for doc in [*brief, *runtime.search_tool_docs_sync("issue")] for key in doc))
 for hit in await runtime.search_tool_docs("free slots in my calendar", limit=3):
     print(hit["server"], hit["tool"], hit.get("description", ""))
     break
@@ -142,6 +145,7 @@ print("search_tool_docs" in runtime.capability_summary(), meta["description"], r
         "{all} {all} ['forge']\n\
          create_issue ['repo', 'title', 'body']\n\
          ['create_issue', 'flaky'] object\n\
+         {{None}} False\n\
          calendar free_slots Finds free slots in the calendar\n\
          free_slots(day, minutes?: int) 2\n\
          True my forge {{'name': 'calendar', 'description': 'my calendar'}}"
@@ -344,6 +348,30 @@ fn large_results_and_large_catalogues_get_through(env: &TestEnv) {
     bridge.close();
 }
 
+fn an_alias_means_what_it_is_documented_for(env: &TestEnv) {
+    let named = ["list-items", "list_items", "List Items", "查询", "删除", "创建", "print", "__init__"];
+    let args: Vec<&str> =
+        std::iter::once("--few").chain(named.iter().flat_map(|name| ["--named", name])).collect();
+    let bridge = bridge(env, &json!({ "My Fake": fake(env, &args), "my_fake": fake(env, &["--few"]) }));
+    let code = r#"
+import mcp.servers.my_fake as module
+from mcp import mcp_my_fake
+for tool in runtime.list_tools_sync("My Fake")[1:7]:
+    given = {}
+    exec(f"from mcp.servers.my_fake import {tool['alias']} as one", given)
+    for known in getattr(mcp_my_fake, tool["alias"]), getattr(module, tool["alias"]), given["one"]:
+        assert await known() == tool["name"], tool
+    print(tool["alias"], end=" ")
+print(await mcp_my_fake["list_items"](), await runtime.call_tool("My Fake", "list_items"), mcp_servers["my_fake"])
+"#;
+    let out = run(&bridge, &["My Fake"], code).ok();
+    let expected = "list_items list_items_2 list_items_3 _ __2 __3 list_items list_items <MCP server 'my_fake': mcp_my_fake_2>";
+    assert_eq!(out, expected);
+    let code = "from mcp.servers.my_fake import *\nprint(await list_items_3(), await __3(), await mcp_my_fake.print(), await mcp_my_fake['__init__']())";
+    assert_eq!(run(&bridge, &["My Fake"], code).ok(), "List Items 创建 print __init__");
+    bridge.close();
+}
+
 fn values_arrive_undamaged(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
     let code = r#"
@@ -351,9 +379,16 @@ r = await mcp_fake.echo(n=123456789012345678901234567890, z=1e300, a="\ud83d", e
 print(r.n == 123456789012345678901234567890, r.z == 1e300, r.e, r["not a name"], list(r))
 r = await mcp_fake.raw(result='{"content": [{"type": "text", "text": "ok"}], "structuredContent": {"n": 0.10, "deep": ' + "[" * 90 + "]" * 90 + "}}")
 print(r.n, str(r.deep).count("["))
+for wrong in '[{"a": 1}]', "7", '{"content": "text"}':
+    try: print(await mcp_fake.raw(result=wrong))
+    except MCPError as error: print(error, error.result == json.loads(wrong))
 "#;
-    let out = run(&bridge, &["fake"], code).ok();
-    assert_eq!(out, "True True [] {'b': None, 'a': True} ['n', 'z', 'a', 'e', 'not a name']\n0.1 90");
+    let out = run(&bridge, &["fake"], &format!("import json\n{code}")).ok();
+    let expected = "True True [] {'b': None, 'a': True} ['n', 'z', 'a', 'e', 'not a name']\n0.1 90\n\
+                    fake.raw: the server answered with something that is no MCP result: [{\"a\": 1}] True\n\
+                    fake.raw: the server answered with something that is no MCP result: 7 True\n\
+                    fake.raw: the content of what the server answered is no list of blocks: \"text\" True";
+    assert_eq!(out, expected);
     bridge.close();
 }
 
@@ -388,7 +423,9 @@ fn any_server_is_started_at_its_first_use(env: &TestEnv) {
         )
     };
     let bridge = bridge(env, &json!({ "a": server("a"), "b": server("b") }));
-    assert_eq!(run(&bridge, &["*"], "1").ok(), "1");
+    let code = "exec('print(mcp_' + 'a)')\neval('mcp_' + 'b'), 'mcp_' + 'a' in globals(), [name for name in dir() if name in ('mcp_a', 'mcp_b')]";
+    let names = "<MCP server 'a': mcp_a>\n(<MCP server 'b': mcp_b>, True, ['mcp_a', 'mcp_b'])";
+    assert_eq!(run(&bridge, &["*"], code).ok(), names);
     assert!(!starts("a").exists() && !starts("b").exists());
     let code = "import asyncio\nawait asyncio.gather(*[runtime.call_tool('a', 'echo', {'n': n}) for n in range(5)])\nawait mcp_a.echo(a=1)";
     assert_eq!(run(&bridge, &["*"], code).ok(), "{'a': 1}");

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import textwrap
 import unittest
 
 from guest_client import LATER, Guest, Refusal
@@ -15,8 +16,9 @@ def text(value):
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-def tool(name, *parameters, description="Does a thing. At length."):
+def tool(name, *parameters, description="Does a thing. At length.", alias=None):
     """Parameters as `name`, `name?` and `name:type`."""
+    alias = alias or name.replace("-", "_")
     listed = []
     for parameter in parameters:
         known, _, kind = parameter.partition(":")
@@ -26,9 +28,9 @@ def tool(name, *parameters, description="Does a thing. At length."):
         "server": "forge",
         "serverAlias": "forge",
         "tool": name,
-        "toolAlias": name.replace("-", "_"),
+        "toolAlias": alias,
         "name": name,
-        "signature": "%s(%s)" % (name.replace("-", "_"), ", ".join(parameters)),
+        "signature": "%s(%s)" % (alias, ", ".join(parameters)),
         "description": description,
         "inputSchema": schema,
         "parameters": listed,
@@ -53,6 +55,8 @@ class Host:
     def __init__(self):
         self.calls = []
         self.results = {}
+        self.names = dict(NAMES)
+        self.listed = list(TOOLS.values())
 
     def answers(self):
         return {
@@ -67,36 +71,39 @@ class Host:
 
     def servers(self, params):
         wanted = params.get("aliases")
-        known = [{"name": name, "alias": alias, "description": "about " + name} for name, alias in NAMES.items()]
+        known = [{"name": name, "alias": alias, "description": "about " + name} for name, alias in self.names.items()]
         return [one for one in known if wanted is None or one["alias"] in wanted]
 
     def server(self, params):
-        for name, alias in NAMES.items():
-            if params["server"] in (name, alias):
-                return {"name": name, "alias": alias}
+        known = [{"name": name, "alias": alias} for name, alias in self.names.items()]
+        for key in ("alias", "name") if params.get("alias_first") else ("name", "alias"):
+            for one in known:
+                if params["server"] == one[key]:
+                    return one
         return Refusal("no server is called '%s'; did you mean 'forge'?" % params["server"], "server")
 
     def tool(self, params):
-        for one in TOOLS.values():
-            if params["tool"] in (one["tool"], one["toolAlias"]):
-                return one
+        for key in ("toolAlias", "tool") if params.get("alias_first") else ("tool", "toolAlias"):
+            for one in self.listed:
+                if params["tool"] == one[key]:
+                    return one
         return Refusal("'forge' has no tool '%s'; did you mean 'search'?" % params["tool"], "tool")
 
     def tools(self, params):
         if params.get("tool"):
             found = self.tool(params)
             return found if isinstance(found, Refusal) else [found]
-        return list(TOOLS.values())
+        return self.listed
 
     def describe(self, params):
         tools = [
             {"name": one["tool"], "alias": one["toolAlias"], "description": "", "input_schema": one["inputSchema"]}
-            for one in TOOLS.values()
+            for one in self.listed
         ]
         return {**self.server(params), "description": "", "cwd": None, "tools": tools}
 
     def search(self, params):
-        return {"items": list(TOOLS.values())[: params["limit"]], "pending": ["slow"]}
+        return {"items": self.listed[: params["limit"]], "pending": ["slow"]}
 
     def call(self, params):
         self.calls.append(params)
@@ -131,6 +138,36 @@ class Names(ServerTest):
             context = {"servers": [{"name": "forge", "alias": "forge"}]}
             self.assertEqual(guest.run("'mcp_' + 'forge' in globals()", context).out, "True\n")
 
+    def test_all_servers_are_there_without_a_mention_and_without_a_question(self):
+        with Guest() as guest:
+            listed = [{"name": "server-%d" % at, "alias": "server_%d" % at} for at in range(5000)]
+            context = {"any": True, "servers": listed}
+            guest.run("globals().update({'mcp_' + 'server_7': 'mine', 'mcp_' + 'server_8': None})")
+            code = "known = [name for name in dir() if name.startswith('mcp_server_')]\nlen(known), eval('mcp_' + 'server_1'), 'mcp_' + 'server_4999' in globals(), mcp_server_7, mcp_server_8"
+            expected = "(5000, <MCP server 'server-1': mcp_server_1>, True, 'mine', None)\n"
+            self.assertEqual(guest.run(code, context).out, expected)
+            self.assertEqual(guest.run("exec('del mcp_' + 'server_1')", context).error, "")
+            self.assertEqual(guest.run(code, context).out, expected)
+            context["servers"] = [{"name": "Server 1", "alias": "server_1"}]
+            self.assertEqual(guest.run("eval('mcp_' + 'server_1')", context).out, "<MCP server 'Server 1': mcp_server_1>\n")
+            self.assertEqual(guest.queries, [])
+
+    def test_what_is_always_there_comes_back_and_a_variable_stays(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            context = {"servers": [{"name": "forge", "alias": "forge"}]}
+            names = "runtime", "mcp", "mcp_servers", "LOADED_MCP_SERVERS", "save_tool", "mcp_forge"
+            given = guest.run(", ".join(names), context).out
+            self.assertIn("['forge']", given)
+            for name in names:
+                self.assertEqual(guest.run("del %s\n%r in globals()" % (name, name), context).out, "False\n")
+                self.assertEqual(guest.run("%r in globals()" % name, context).out, "True\n")
+            self.assertEqual(guest.run(", ".join(names), context).out, given)
+            guest.run("runtime = 5; mcp_forge = None; save_tool = 'mine'", context)
+            self.assertEqual(guest.run("runtime, mcp_forge, save_tool", context).out, "(5, None, 'mine')\n")
+            guest.run("del runtime, mcp_forge, save_tool", context)
+            self.assertEqual(guest.run(", ".join(names), context).out, given)
+
     def test_every_way_to_name_one_leads_to_the_same(self):
         self.ok(
             """
@@ -152,13 +189,101 @@ class Names(ServerTest):
             ("mcp_forge.serch", "'forge' has no tool 'serch'; did you mean 'search'?"),
         ):
             self.assertIn(error, self.run_cell(code).error, code)
-        self.assertEqual(self.ok("hasattr(mcp_forge, 'serch'), 'search' in dir(mcp_forge)").out, "(False, True)\n")
+        self.assertEqual(self.ok("hasattr(mcp_forge, 'serch'), dir(mcp_forge).count('search')").out, "(False, 1)\n")
+
+    def test_an_alias_means_what_it_is_documented_for(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            self.host.names = {"Forge": "forge", "forge": "forge_2"}
+            self.host.listed = [
+                tool("list-items"), tool("list_items", alias="list_items_2"), tool("CREATE", alias="create"),
+                tool("create", alias="create_2"),
+            ]
+            result = guest.run(
+                """
+from mcp import mcp_forge as imported, mcp_servers
+import mcp.servers.forge as module
+assert mcp.mcp_forge is imported is mcp_forge is module._codebridge_server is mcp_servers["Forge"]
+assert mcp_servers["forge"] is mcp_forge_2 is not mcp_forge
+for known in mcp_forge, module: await known.list_items(); await known.list_items_2()
+from mcp.servers.forge import list_items, list_items_2
+await list_items(); await list_items_2()
+from mcp.servers.forge import *
+await list_items(); await list_items_2(); await create(); await create_2()
+# The exact name second, and first where it is asked for as an item.
+await mcp_forge.CREATE(); await mcp_forge["create"](); await mcp_forge["list_items"](); await mcp_forge["list_items_2"]()
+assert mcp_forge["list-items"] is list_items and mcp_forge.list_items_2 is mcp_forge["list_items"]
+[(await runtime.query_tool_docs("Forge", known))["tool"] for known in (list_items, list_items_2)]
+"""
+            )
+            self.assertEqual((result.out, result.error), ("['list-items', 'list_items']\n", ""), result)
+        first, second = "list-items", "list_items"
+        called = [call["tool"] for call in self.host.calls]
+        self.assertEqual(called[:8], [first, second] * 4)
+        self.assertEqual(called[8:], ["CREATE", "create", "CREATE", "create", second, second])
+        self.assertEqual({call["server"] for call in self.host.calls}, {"Forge"})
+
+    def test_names_that_begin_with_underscores(self):
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            self.host.names = {"forge": "forge", "日本": "_", "中文": "__2"}
+            self.host.listed = [tool("查询", alias="_"), tool("删除", alias="__2"), tool("_repr_html_")]
+            result = guest.run(
+                """
+from mcp.servers import __2 as imported
+from mcp.servers.forge import __2, _repr_html_
+import copy
+assert __2 is mcp_forge.__2 and imported is mcp___2 and mcp_forge._repr_html_ is _repr_html_
+await mcp_forge._(); await mcp_forge.__2(); await mcp__.__2()
+asked = runtime._ask
+def ask(*more): raise AssertionError(more)
+runtime._ask = ask
+print(copy.copy(mcp_forge), hasattr(mcp_forge, "__deepcopy__"), hasattr(mcp_forge, "__wrapped__"))
+runtime._ask = asked
+"""
+            )
+            self.assertEqual((result.out, result.error), ("<MCP server 'forge': mcp_forge> False False\n", ""), result)
+            self.assertEqual([call["tool"] for call in self.host.calls], ["查询", "删除", "删除"])
+            # What shows objects asks for these, and a server that cannot be had is no reason to fail.
+            guest.answers["tool"] = Refusal("it does not start")
+            self.assertEqual(guest.run("hasattr(mcp___2, '_repr_png_'), hasattr(mcp___2, '_ipython_display_')").out, "(False, False)\n")
+            self.assertIn("it does not start", guest.run("mcp___2.search").error)
+
+    def test_a_star_takes_what_does_no_harm(self):
+        taken = ["print", "open", "list", "__init__", "__class__", "__dict__", "__doc__", "__custom__", "_codebridge_name", "mcp", "runtime", "save_tool"]
+        given = ["_repr_html_", "search", "_", "__2", "broken"]
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            self.host.listed = [tool(name) for name in taken + given]
+            answer = self.host.tool
+            guest.answers["tool"] = lambda params: Refusal("damaged") if params["tool"] == "broken" else answer(params)
+            result = guest.run(
+                """
+before = dict(globals())
+from mcp.servers.forge import *
+print(sorted(name for name in globals() if name != "before" and globals()[name] is not before.get(name)))
+for name in ("print", "open", "list"): await getattr(mcp_forge, name)()
+for name in ("__init__", "__class__", "__custom__", "_codebridge_name"): await mcp_forge[name]()
+"""
+            )
+            self.assertEqual((result.out, result.error), ("['_', '__2', '_repr_html_', 'search']\n", ""), result)
+            called = [call["tool"] for call in self.host.calls]
+            self.assertEqual(called, ["print", "open", "list", "__init__", "__class__", "__custom__", "_codebridge_name"])
 
     def test_a_saved_tool_finds_its_servers(self):
         with Guest() as guest:
             guest.answers.update(self.host.answers())
-            guest.send(b"S", 0, "issues\nasync def issues(): return await mcp_forge.search()")
+            source = "async def issues():\n    try: return await mcp_forge.search()\n    except MCPError as error: return str(error)\n"
+            guest.send(b"S", 0, "issues\n" + source)
             self.assertEqual(guest.run("await issues()").out, "'done'\n")
+            self.returns("search", Refusal("not today"))
+            self.assertEqual(guest.run("await issues()").out, "'not today'\n")
+            # So nothing is said of these when it is saved, but of what is the session's own.
+            guest.answers["save_tool"] = lambda params: None
+            saved = "'Saved: issues() is defined in every later session.%s'\n"
+            self.assertEqual(guest.run(source + "save_tool(issues)").out, saved % "")
+            told = " It uses mcp_forge of this session, which will not be there: import or define it inside."
+            self.assertEqual(guest.run("mcp_forge = 5\n" + source + "save_tool(issues)").out, saved % told)
 
 
 class Functions(ServerTest):
@@ -304,8 +429,53 @@ assert json.loads(json.dumps(r)) == pickle.loads(pickle.dumps(r)) == copy.deepco
 try: 'x' in r
 except TypeError: pass
 else: raise AssertionError""")
+        # What code asks of these with `is` and sends on as JSON counts more than their raw result, which they cannot carry.
         self.check(text(True), "assert r is True")
+        self.check(text(" false\n"), "assert r is False")
+        self.check(text(None), "assert r is None")
         self.check(text(123456789012345678901234567890), "assert r == 123456789012345678901234567890")
+
+    def test_fields_that_are_called_as_methods_of_dictionaries(self):
+        record = {
+            "items": [{"title": "x", "values": [1], "keys": {"a": 1}}], "keys": "abc", "values": 1.5, "get": 7, "copy": {"b": 2},
+            "pop": None, "update": True, "popitem": False, "setdefault": [], "clear": "", "fromkeys": "f",
+        }
+        code = """
+        import copy, json, pickle, pprint, sys
+        plain = json.loads(%r)
+        assert [i.title for i in r.items] == ["x"] and r.items == r["items"] and r.items is r["items"] and isinstance(r.items, list)
+        assert r.items[0].values == [1] and r.items[0].keys.a == 1 and r.keys.upper() == "ABC" and r.values * 2 == 3.0
+        assert r.get + 1 == 8 and r.copy.b == 2 and r.setdefault == [] and r.clear == "" and r.fromkeys == "f"
+        for name in "items", "keys", "values", "get", "copy", "setdefault", "clear", "fromkeys":
+            assert getattr(r, name) == plain[name] and repr(getattr(r, name)) == repr(plain[name])
+        # true, false and null are no objects of their own.
+        assert callable(r.pop) and r["pop"] is None and r["update"] is True
+        # To Python it is a mapping all the same.
+        def given(**fields): return fields
+        for same in (dict(r), {**r}, given(**r), {} | r, json.loads(json.dumps(r)), json.loads(json.dumps(r, indent=1)), r.copy(),
+                     pickle.loads(pickle.dumps(r)), copy.copy(r), copy.deepcopy(r), dict(zip(r.keys(), r.values())), dict(r.items())):
+            assert same == plain == r and list(same) == list(plain) == list(r), same
+        assert json.dumps(r, sort_keys=True) == json.dumps(plain, sort_keys=True)
+        if sys.version_info >= (3, 10):
+            exec("match r:\\n    case {'get': got}: assert got == 7\\n    case _: assert False")
+        assert "items" in r and len(r) == len(plain) and r.get("nothing", 3) == 3 and r.get("get") == 7
+        assert type(pickle.loads(pickle.dumps(r.items))) is list and json.dumps(r.items) == json.dumps(plain["items"])
+        assert pprint.pformat(r) == pprint.pformat(plain) and type(copy.deepcopy(r).copy).__mro__[1:] == type(r.copy).__mro__[1:]
+        r.items.append(5)
+        assert r["items"][-1] == 5 and type(r).items(r) == dict.items(r)
+        assert r.fromkeys is r["fromkeys"] and r.fromkeys("ab") == {"a": None, "b": None}
+        r.update(items=[6]); r.items.append(7)
+        assert r.items == [6, 7] == r["items"] and r.popitem()[0] == "fromkeys" and callable(r.fromkeys)
+        other = copy.copy(r)
+        other["new"] = 1
+        assert ("new" in other.keys()) and "new" not in r.keys() and len(other.items()) == len(other)
+        r.items, other.items = other.items, type(r.items)([8])
+        assert r.items == [6, 7] and dict(r.items()) == r and other.items == [8] and dict(other.items()) == other
+        r.items = {"a": 1}
+        assert r.items.a == 1 and dict(r.items.items()) == {"a": 1} and len(r.items()) == len(r)
+        """ % json.dumps(record)
+        self.check(text(record), textwrap.dedent(code))
+        self.check({"content": [], "structuredContent": record}, textwrap.dedent(code) + "assert r.raw['structuredContent'] == r")
 
     def test_structured_content_wins(self):
         result = {**text("for people"), "structuredContent": {"a": {"b": [1]}, "content": "own"}}
@@ -342,6 +512,24 @@ assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<imag
             except Exception as e: assert e.result == "no such project" and e.result.raw["isError"] is True
             """
         )
+
+    def test_an_answer_that_is_no_result_raises_as_well(self):
+        whole, content = "the server answered with something that is no MCP result", "the content of what the server answered is no list of blocks"
+        for answer, error in (
+            ([], whole + ": []"),
+            ([{"type": "text", "text": "ä"}], whole + ': [{"type": "text", "text": "ä"}]'),
+            (7, whole + ": 7"),
+            ("text", whole + ': "text"'),
+            (None, whole + ": null"),
+            ({"content": "text"}, content + ': "text"'),
+            ({"content": {"type": "text", "text": "t"}, "isError": True}, content + ': {"type": "text", "text": "t"}'),
+        ):
+            self.returns("search", lambda params: answer)
+            for code in "await mcp_forge.search()", "runtime.call_tool_sync('forge', 'search')":
+                self.assertEqual(self.run_cell(code).error, "mcp.runtime.MCPError: forge.search: " + error)
+            self.ok("try: await mcp_forge.search()\nexcept MCPError as error: assert error.result == %r, error.result" % (answer,))
+        self.check({"content": "text", "structuredContent": {"a": 1}}, "assert r.a == 1")
+        self.check({"content": None}, "assert r == []")
 
     def test_fields_that_are_not_there(self):
         self.returns("search", text({"title": 1, "id": 2}))
@@ -380,7 +568,8 @@ class Helpers(ServerTest):
             code = "LOADED_MCP_SERVERS, list(mcp_servers), await runtime.list_servers(), [m['name'] for m in runtime.list_loaded_server_metadata()]"
             self.assertEqual(guest.run(code, context).out, "(%s)\n" % ", ".join(["['My Tracker']"] * 4))
             code = "LOADED_MCP_SERVERS, len(mcp_servers), 'forge' in mcp_servers, runtime.list_servers_sync()"
-            self.assertEqual(guest.run(code, {"servers": [], "any": True}).out.count("'forge'"), 2)
+            context = {"any": True, "servers": [{"name": name, "alias": alias} for name, alias in NAMES.items()]}
+            self.assertEqual(guest.run(code, context).out, "(%r, 3, True, %r)\n" % (list(NAMES), list(NAMES)))
             self.assertEqual(guest.run(code, {}).out, "([], 0, False, [])\n")
 
 

@@ -24,6 +24,7 @@ options.add_argument("--modern", action="store_true", help="knows server/discove
 options.add_argument("--initialize", metavar="JSON", help="the result of initialize")
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
+options.add_argument("--named", action="append", default=[], help="a tool of that name, which answers with it")
 options.add_argument("--schema-bytes", type=int, default=0, help="how long these tools go on about an argument")
 options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
 options.add_argument("--restless", action="store_true", help="says after every list that it has changed")
@@ -128,6 +129,8 @@ def call(id, name, arguments, token):
         return text(cancelled)
     if name == "fail":
         return {"content": [{"type": "text", "text": "no luck"}], "isError": True}
+    if name in options.named:
+        return text(name)
     send({"id": id, "error": {"code": -32602, "message": f"Unknown tool: {name}", "data": {"tool": name}}})
     return None
 
@@ -150,6 +153,7 @@ def list_tools(params):
     long = {"type": "string", "description": "z" * options.schema_bytes}
     properties = {**schema["properties"], "zeta": long} if options.schema_bytes else schema["properties"]
     tools += [{"name": f"tool-{at}", "inputSchema": {**schema, "properties": properties}} for at in range(extra_tools)]
+    tools += [{"name": name, "inputSchema": {"type": "object"}} for name in options.named]
     start = int((params or {}).get("cursor") or 0)
     result = {"tools": tools[start : start + options.page]}
     if options.cursor == "same":
