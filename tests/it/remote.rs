@@ -9,7 +9,7 @@ use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
 use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
 use crate::harness::process::{children, kill};
-use crate::harness::{Bridge, Kind, Suite, TestEnv, eventually};
+use crate::harness::{Bridge, Kind, Runtime, Suite, TestEnv, eventually};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -21,7 +21,6 @@ pub(crate) fn register(suite: &mut Suite) {
             an_engine_that_nobody_knows_is_named,
             what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others,
             what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten,
-            what_is_on_an_engine_that_is_away_is_named_and_stays_written_down,
             sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed,
             a_killed_docker_daemon_is_cleaned_up_when_it_is_back,
             an_engine_that_hangs_is_passed_by,
@@ -29,6 +28,13 @@ pub(crate) fn register(suite: &mut Suite) {
             an_engine_that_never_answers_is_not_waited_for,
             a_bridge_ends_soon_though_its_engine_hangs,
         ],
+    );
+    // Who does not know the engine by its name forgets what is on it.
+    let podman = Runtime { kind: Kind::Podman, as_user: false };
+    suite.on_alone(
+        podman,
+        "remote",
+        tests![what_is_on_an_engine_that_is_away_is_named_and_stays_written_down],
     );
 }
 

@@ -57,9 +57,14 @@ impl Suite {
     /// Likewise, while no other test of the same user runs: what they leave behind, any other bridge would sweep.
     pub(crate) fn each_runtime_alone(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
         for runtime in Runtime::ALL {
-            for &(name, test) in tests {
-                self.add(format!("{runtime}::{topic}::{name}"), Some(runtime), TestEnv::alone, test);
-            }
+            self.on_alone(runtime, topic, tests);
+        }
+    }
+
+    /// Likewise, for one row of the matrix.
+    pub(crate) fn on_alone(&mut self, runtime: Runtime, topic: &str, tests: &[(&str, TestFn)]) {
+        for &(name, test) in tests {
+            self.add(format!("{runtime}::{topic}::{name}"), Some(runtime), TestEnv::alone, test);
         }
     }
 
