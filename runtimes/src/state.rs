@@ -318,6 +318,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_place_is_one_that_is_there_or_can_be_made() {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(can_be_written(base.path()) && can_be_written(&base.path().join("new")));
+        assert!(!can_be_written(&file.join("new")) && !can_be_written(&base.path().join("missing/new")));
+    }
+
+    #[test]
     fn a_folder_that_others_may_write_to_is_refused() {
         let base = tempfile::tempdir().unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o777)).unwrap();

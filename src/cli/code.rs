@@ -16,13 +16,8 @@ pub(super) enum CodeError {
     Input(#[source] io::Error),
 }
 
-/// The code that the arguments name. Python files may begin with a byte order mark.
+/// The code that the arguments name.
 pub(super) fn read(args: &ExecArgs) -> Result<String, CodeError> {
-    let code = read_as_it_is(args)?;
-    Ok(code.strip_prefix('\u{feff}').map_or_else(|| code.clone(), str::to_owned))
-}
-
-fn read_as_it_is(args: &ExecArgs) -> Result<String, CodeError> {
     if let Some(code) = &args.code {
         return Ok(code.clone());
     }

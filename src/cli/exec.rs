@@ -24,7 +24,7 @@ pub(super) async fn exec<P: RunPython>(sessions: &P, settings: &Settings, args: 
         Err(error) => return complain(&error, None, Exit::Usage),
     };
     let request = RunRequest {
-        code,
+        code: RunRequest::without_mark(code),
         servers: args.servers,
         timeout: *settings.timeout,
         session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),

@@ -35,10 +35,7 @@ fn code(value: Option<Value>) -> Result<String, String> {
     match value {
         None => Err("Missing 'code' argument".into()),
         Some(Value::String(code)) if code.trim().is_empty() => Err("Missing 'code' argument".into()),
-        // Text that was read from a file may begin with a byte order mark, which Python takes in files only.
-        Some(Value::String(code)) => {
-            Ok(code.strip_prefix('\u{feff}').map_or_else(|| code.clone(), str::to_owned))
-        }
+        Some(Value::String(code)) => Ok(RunRequest::without_mark(code)),
         Some(_) => Err("'code' must be a string".into()),
     }
 }

@@ -20,6 +20,14 @@ impl RunRequest {
     pub const DEFAULT_SESSION: &str = "main";
     /// The session name that asks for an interpreter of its own, ended after the call.
     pub const THROW_AWAY: &str = "new";
+
+    /// The code without a byte order mark, which a file may begin with and Python takes in files only.
+    pub fn without_mark(code: String) -> String {
+        match code.strip_prefix('\u{feff}') {
+            Some(rest) => rest.to_owned(),
+            None => code,
+        }
+    }
 }
 
 /// How a call ended.
