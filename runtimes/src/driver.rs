@@ -91,6 +91,10 @@ pub struct RuntimeId {
     /// A folder of this host that a remote engine sees under the same path.
     #[serde(default)]
     pub shared: Option<PathBuf>,
+    /// How many user and group ids the engine has, when a sandbox gets a user namespace of its own with the same ids:
+    /// RLIMIT_NPROC counts by namespace, and the sandboxes of a rootless podman would all be in one.
+    #[serde(default)]
+    pub ids: Option<(u32, u32)>,
 }
 
 impl RuntimeId {
@@ -109,6 +113,7 @@ impl RuntimeId {
             remote: false,
             address: Address::of(target),
             shared: None,
+            ids: None,
         }
     }
 

@@ -25,6 +25,9 @@ const SLOW: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(8);
 /// What counts as growth, in bytes.
 const GROWTH: u64 = 1 << 20;
+/// What may be there beside the limit, in bytes: stacks and our own process in the sandbox. A process by itself reaches its
+/// rlimit, and is told so, before it is in danger here.
+const ALLOWANCE: u64 = 16 << 20;
 
 /// Watches one sandbox as long as it is not dropped.
 #[derive(Debug)]
@@ -112,6 +115,7 @@ fn look(root: u32, limit: u64, kills: &AtomicU32) -> io::Result<u64> {
     let processes = descendants(root)?;
     // Pages that several have count for each of them here: more than it can be, and quick to know.
     let resident = processes.iter().map(|process| process.resident).sum();
+    let limit = limit.saturating_add(ALLOWANCE);
     if resident <= limit {
         return Ok(resident);
     }
@@ -226,8 +230,9 @@ fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
     found
 }
 
-/// What a process has of the memory in bytes, swap included; pages that it has in common with others count in part. None for
-/// one that has ended, or that does not let us look: <https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html>.
+/// What a process has of the memory in bytes, swap included; pages that it has in common with others count in part, those of
+/// files not at all, which the kernel takes back when it needs room. None for one that has ended, or that does not let us
+/// look: <https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html>.
 fn share_of(pid: u32) -> Option<u64> {
     parse_share(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
 }
@@ -237,7 +242,12 @@ fn parse_share(text: &str) -> Option<u64> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
     };
-    Some((kilobytes("Pss")? + kilobytes("SwapPss").unwrap_or(0)) << 10)
+    let resident = match (kilobytes("Pss_Anon"), kilobytes("Pss_Shmem")) {
+        (Some(anonymous), Some(shared)) => anonymous + shared,
+        // Before Linux 5.3 they are not told apart.
+        _ => kilobytes("Pss")?,
+    };
+    Some((resident + kilobytes("SwapPss").unwrap_or(0)) << 10)
 }
 
 #[cfg(test)]
@@ -278,10 +288,13 @@ mod tests {
 
     #[test]
     fn shared_pages_count_in_part() {
-        let text = "55-7f ---p 0 00:00 0  [rollup]\nRss:  2000 kB\nPss:   181 kB\nPss_Anon:  9 kB\nSwapPss:   3 kB\n";
+        let text = "55-7f ---p 0 00:00 0  [rollup]\nRss:  2000 kB\nPss:   181 kB\nSwapPss:   3 kB\n";
         assert_eq!(parse_share(text), Some(184 << 10));
+        let text = format!("{text}Pss_Anon:  9 kB\nPss_File:  170 kB\nPss_Shmem:  2 kB\n");
+        assert_eq!(parse_share(&text), Some(14 << 10));
         assert_eq!(parse_share(""), None);
-        assert!(share_of(std::process::id()).is_some_and(|bytes| bytes > 1 << 20));
+        let own = std::hint::black_box(vec![1_u8; 8 << 20]);
+        assert!(share_of(std::process::id()).is_some_and(|bytes| bytes > own.len() as u64));
     }
 
     #[tokio::test]

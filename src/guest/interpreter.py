@@ -168,6 +168,14 @@ class Interpreter:
             if self.loop is not None:
                 self.loop.leave()
 
+    def end_interrupted_child(self):
+        """Without a word: its parent tells of the interrupt, and a hundred tracebacks would need more memory than there is."""
+        import _signal
+
+        self.flush_outputs()
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        os.kill(os.getpid(), _signal.SIGINT)
+
     # One run.
 
     def run(self, number, source):
@@ -181,6 +189,8 @@ class Interpreter:
         self.reserve = b""
         self.interrupts.reset()
         if os.getpid() != self.pid:
+            if isinstance(error, KeyboardInterrupt):
+                self.end_interrupted_child()
             self.part("report").end_forked_child(error)
         status, text = b"ok 0\n", b""
         if error is not None:

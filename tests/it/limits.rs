@@ -18,6 +18,7 @@ pub(crate) fn register(suite: &mut Suite) {
             memory_that_processes_share_counts_once,
             the_reported_mechanism_holds_processes,
             the_least_memory_still_starts_an_interpreter,
+            processes_of_one_session_leave_another_its_own,
             many_small_sessions_do_not_count_against_each_other,
             processor_time_is_limited_or_doctor_says_that_it_is_not,
         ],
@@ -66,6 +67,10 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
             let outcome = bridge.run(greedy).expect("error");
             assert!(outcome.error().starts_with("MemoryError"), "{outcome}");
             assert_eq!(bridge.run("x").ok(), "1");
+            // A process that has all it may is looked at several times.
+            let code = "import time\ny = []\ntry:\n    while True:\n        y.append(bytearray(b'x') * (1 << 20))\n\
+                        except MemoryError:\n    time.sleep(0.5)\nfull = len(y)\ndel y\nfull > 100";
+            assert_eq!(bridge.run(code).ok(), "True");
         }
         other => panic!("memory is held by {other}"),
     }
@@ -134,19 +139,42 @@ fn the_reported_mechanism_holds_processes(env: &TestEnv) {
         }
         other => panic!("pids are held by {other}"),
     }
-    let code = "import os, signal, time\nchildren = []\ntry:\n    for _ in range(1000):\n        child = os.fork()\n        \
-                if not child:\n            time.sleep(1000)\n        children.append(child)\n\
-                except OSError as error:\n    print(error.strerror)\nprint(len(children))\n\
-                for child in children:\n    os.kill(child, signal.SIGKILL)\n    os.waitpid(child, 0)";
-    let said = bridge.run(code).ok();
-    let (why, count) = said.split_once('\n').unwrap_or_else(|| panic!("nothing stopped it: {said}"));
-    assert_eq!(why, "Resource temporarily unavailable");
-    let count: u64 = count.parse().unwrap();
-    assert!(count < PIDS && count > PIDS / 2, "{count}");
+    had_its_processes(&bridge.run(MANY_PROCESSES).ok());
+    let code = "for child in children:\n    os.kill(child, signal.SIGKILL)\n    os.waitpid(child, 0)";
+    let _ = bridge.run(code).expect("success");
     assert_eq!(bridge.run("x").ok(), "1");
     let code =
         "import threading\nt = threading.Thread(target=print, args=('a thread',)); t.start(); t.join()";
     assert_eq!(bridge.run(code).ok(), "a thread");
+    bridge.close();
+}
+
+/// As many as there may be; they stay.
+const MANY_PROCESSES: &str = "import os, signal, time
+children = []
+try:
+    for _ in range(1000):
+        child = os.fork()
+        if not child:
+            time.sleep(1000)
+        children.append(child)
+except OSError as error:
+    print(error.strerror)
+print(len(children))";
+
+fn had_its_processes(said: &str) {
+    let (why, count) = said.split_once('\n').unwrap_or_else(|| panic!("nothing stopped it: {said}"));
+    assert_eq!(why, "Resource temporarily unavailable");
+    let count: u64 = count.parse().unwrap();
+    assert!(count < PIDS && count > PIDS / 2, "{count}");
+}
+
+/// Where a limit counts the processes of a user, the sandboxes must not all have the same.
+fn processes_of_one_session_leave_another_its_own(env: &TestEnv) {
+    let bridge = limited(env).start();
+    for session in ["a", "b", "c"] {
+        had_its_processes(&bridge.run_in(session, MANY_PROCESSES).ok());
+    }
     bridge.close();
 }
 

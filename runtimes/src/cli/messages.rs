@@ -135,6 +135,16 @@ pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
         kernel: String,
         #[serde(default)]
         distribution: Distribution,
+        #[serde(rename = "idMappings", default)]
+        ids: Ids,
+    }
+    /// Both null for root.
+    #[derive(Deserialize, Default)]
+    struct Ids {
+        #[serde(default)]
+        uidmap: Option<Vec<IdRange>>,
+        #[serde(default)]
+        gidmap: Option<Vec<IdRange>>,
     }
     #[derive(Deserialize, Default)]
     struct Distribution {
@@ -168,7 +178,24 @@ pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
         running: store.containers.running,
         host: (host.hostname, host.kernel),
         system: format!("{} {}", host.distribution.distribution, host.distribution.version),
+        ids: host.ids.uidmap.map(count_ids).zip(host.ids.gidmap.map(count_ids)),
     })
+}
+
+/// A line of a `uid_map`: <https://man7.org/linux/man-pages/man7/user_namespaces.7.html>.
+#[derive(Deserialize)]
+struct IdRange {
+    #[serde(rename = "container_id")]
+    first: u32,
+    size: u32,
+}
+
+/// How many ids there are without a gap, from 0 on.
+fn count_ids(mut ranges: Vec<IdRange>) -> u32 {
+    ranges.sort_unstable_by_key(|range| range.first);
+    let next =
+        |end: u32, range: IdRange| if range.first == end { end.saturating_add(range.size) } else { end };
+    ranges.into_iter().fold(0, next)
 }
 
 /// `docker info --format '{{json .}}'`: <https://docs.docker.com/reference/api/engine/> (`SystemInfo`). The client ends
@@ -205,6 +232,7 @@ pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
         running: info.containers_running,
         host: (info.name, info.kernel_version),
         system: info.operating_system,
+        ids: None,
     })
 }
 
@@ -335,6 +363,24 @@ mod tests {
         assert!(info("v2", true, r#"["memory","pids"]"#));
         assert!(!info("v2", true, r#"["cpu"]"#));
         assert!(!info("v2", true, "null"));
+    }
+
+    #[test]
+    fn ids_are_counted_up_to_the_first_gap() {
+        let info = |ids: &str| {
+            let text = format!(
+                r#"{{"host":{{"cgroupVersion":"v1","security":{{"rootless":true}},"idMappings":{ids}}}}}"#
+            );
+            parse_podman_info(text.as_bytes()).unwrap().ids
+        };
+        let own = r#"{"container_id":0,"host_id":1000,"size":1}"#;
+        let more = r#"{"container_id":1,"host_id":100000,"size":65536}"#;
+        let away = r#"{"container_id":70000,"host_id":200000,"size":10}"#;
+        assert_eq!(
+            info(&format!(r#"{{"uidmap":[{more},{own}],"gidmap":[{own},{away}]}}"#)),
+            Some((65537, 1))
+        );
+        assert_eq!(info(r#"{"uidmap":null,"gidmap":null}"#), None);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(crate) struct EngineInfo {
     pub(crate) host: (String, String),
     /// The system that it runs in, in its own words.
     pub(crate) system: String,
+    /// How many user and group ids it has, from 0 on, when it is in a user namespace that all its containers share.
+    pub(crate) ids: Option<(u32, u32)>,
 }
 
 impl CliDriver {
@@ -221,6 +223,11 @@ impl CliDriver {
         if unmanaged {
             // Neither engine has a flag for the address space: the sandboxed program has to lower that by itself.
             args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
+            // The same ids, so that the image's files need no other owners; but a namespace of its own.
+            let User { uid, gid } = spec.user;
+            let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
+            args.extend(uids.map(|count| format!("--uidmap=0:0:{count}")));
+            args.extend(gids.map(|count| format!("--gidmap=0:0:{count}")));
         } else {
             let memory = spec.limits.memory;
             // Memory and swap together: equal values leave no swap at all.

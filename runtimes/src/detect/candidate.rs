@@ -131,6 +131,7 @@ impl Candidate {
                 id.remote = CliDriver::new(id.clone()).is_remote(&info).await;
                 if !info.limits {
                     id.cgroups = CgroupMode::Unmanaged;
+                    id.ids = info.ids;
                 }
                 Ok(vec![id])
             }

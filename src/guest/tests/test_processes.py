@@ -48,6 +48,12 @@ class Children(CellTest):
             self.assertEqual(self.ok("[os.WEXITSTATUS(s) for s in pids], [os.WTERMSIG(s) for s in pids]").out, "([%d], [0])\n" % status)
             self.assertEqual("ValueError: in the child" in result.err, "ValueError" in end)
 
+    def test_an_interrupted_forked_child_ends_without_a_word(self):
+        self.ok("import os, signal")
+        code = "pid = os.fork()\nif not pid:\n    print('child')\n    raise KeyboardInterrupt\nos.WTERMSIG(os.waitpid(pid, 0)[1])"
+        result = self.ok(code)
+        self.assertEqual((result.out, result.err), ("child\n2\n", ""))
+
     def test_the_same_in_an_async_cell(self):
         result = self.ok("import asyncio, os\nawait asyncio.sleep(0)\npid = os.fork()\nif pid: print(os.waitpid(pid, 0)[1])\nelse: print('child')")
         self.assertEqual(result.out, "child\n0\n")
