@@ -323,7 +323,8 @@ async fn a_busy_registry_is_asked_again_and_a_silent_one_is_given_up() {
     let scene = Scene::new().await;
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     scene.registry.fault(blob_path("a", &digests[0]), Fault::Status { code: 503, times: 2 });
-    scene.registry.fault("/v2/a/manifests/1", Fault::Status { code: 429, times: 1 });
+    scene.registry.fault("/v2/a/manifests/1", Fault::Status { code: 429, times: 3 });
+    scene.registry.fault("/v2/", Fault::Status { code: 500, times: 2 });
     scene.pull("a:1").await.unwrap();
     scene.registry.image("b", Some("1"), &[Archive::new().file("usr/b", b"")]);
     scene.registry.fault("/v2/b/manifests/1", Fault::Silence);
