@@ -3,7 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+#[cfg(target_os = "linux")]
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+#[cfg(target_os = "linux")]
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::Serialize;
 
 use crate::exec;
@@ -51,7 +56,25 @@ pub fn host_facts() -> Vec<Fact> {
     let uid = rustix::process::getuid().as_raw();
     // Neither cron nor `docker exec` sets $USER, and it may be somebody else's.
     let user = user_name(uid).unwrap_or_default();
-    Host { root: PathBuf::from("/"), uid, user }.facts()
+    Host { root: PathBuf::from("/"), uid, user, filtered: filter_refuses_namespaces() }.facts()
+}
+
+/// Whether a seccomp filter on this process refuses user namespaces to it, and to all that it starts.
+#[cfg(target_os = "linux")]
+fn filter_refuses_namespaces() -> bool {
+    // A filter is asked first. The kernel itself refuses it with EINVAL to a process of several threads, whose state
+    // stays as it is: https://man7.org/linux/man-pages/man2/unshare.2.html
+    std::thread::scope(|scope| {
+        #[expect(unsafe_code, reason = "descriptors can be unshared with it; they are not asked for")]
+        // SAFETY: the table of descriptors stays shared, because `FILES` is not among the flags.
+        let other = scope.spawn(|| unsafe { unshare_unsafe(UnshareFlags::NEWUSER) });
+        other.join().is_ok_and(|answer| matches!(answer, Err(Errno::PERM | Errno::NOSYS)))
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn filter_refuses_namespaces() -> bool {
+    false
 }
 
 /// A host by the folder that is its `/`.
@@ -59,6 +82,7 @@ struct Host {
     root: PathBuf,
     uid: u32,
     user: String,
+    filtered: bool,
 }
 
 impl Host {
@@ -88,6 +112,10 @@ impl Host {
 
     fn exists(&self, path: &str) -> bool {
         self.root.join(path).exists()
+    }
+
+    fn may_write(&self, path: &str) -> bool {
+        access(self.root.join(path), Access::WRITE_OK).is_ok()
     }
 
     /// A field of our own `/proc/self/status`.
@@ -142,6 +170,12 @@ impl Host {
                     .hint("`sysctl -w kernel.unprivileged_userns_clone=1`"),
             );
         }
+        if self.filtered {
+            return Some(
+                Fact::new(name, FactState::Bad, "a seccomp filter refuses user namespaces here")
+                    .hint("in a container: `--security-opt=seccomp=unconfined`"),
+            );
+        }
         let restricted = self.read("proc/sys/kernel/apparmor_restrict_unprivileged_userns");
         if self.uid != 0 && restricted.as_deref() == Some("1") {
             return Some(
@@ -186,7 +220,12 @@ impl Host {
             );
         }
         let own = self.read("proc/self/cgroup").unwrap_or_default();
+        let folder = if v1 { "sys/fs/cgroup/memory" } else { "sys/fs/cgroup" };
         match (v1, v2) {
+            (true, _) | (_, true) if self.uid == 0 && !self.may_write(folder) => {
+                let text = format!("{} without write access: rlimits stand in", if v1 { "v1" } else { "v2" });
+                Some(Fact::new(name, FactState::Weak, text))
+            }
             (true, _) if self.uid == 0 => Some(Fact::new(name, FactState::Good, "v1, ours to use")),
             (true, _) => {
                 let text = "v1: only root can limit with it, rlimits stand in";
@@ -302,11 +341,11 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let root = dir.path().to_path_buf();
-        (dir, Host { root, uid, user: "ann".into() })
+        (dir, Host { root, uid, user: "ann".into(), filtered: false })
     }
 
     #[test]
-    fn user_namespaces_have_three_locks() {
+    fn user_namespaces_have_four_locks() {
         let open = ("proc/self/ns/user", "");
         let state = |uid, files: &[(&str, &str)]| {
             let (_dir, host) = host(uid, files);
@@ -324,6 +363,10 @@ mod tests {
             assert!(fact.hint.unwrap().contains(lock.0.rsplit('/').next().unwrap()), "{lock:?}");
         }
         assert_eq!(state(0, &[open, closed[2]]).state, FactState::Good);
+        let (_dir, host) = host(0, &[open]);
+        let fact = Host { filtered: true, ..host }.user_namespaces().unwrap();
+        assert_eq!(fact.state, FactState::Bad);
+        assert!(fact.hint.unwrap().contains("seccomp"));
     }
 
     #[test]

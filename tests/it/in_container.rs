@@ -46,6 +46,15 @@ fn where_nothing_works_the_reason_is_the_container(env: &TestEnv) {
         let fact = said["host"].as_array().unwrap().iter().find(|it| it["name"] == "container").unwrap();
         assert_eq!(fact["state"], "bad", "{said:#}");
         assert!(fact["hint"].as_str().unwrap().contains("--security-opt=seccomp=unconfined"), "{fact}");
+        // What is said of the host fits the refusals: docker's filter forbids namespaces, its control groups are read-only.
+        let state = |name: &str| {
+            let facts = said["host"].as_array().unwrap();
+            facts.iter().find(|fact| fact["name"] == name).map(|fact| fact["state"].clone())
+        };
+        let filtered = reasons(&said).iter().any(|(_, reason)| reason == "no-user-namespaces");
+        let expected = if filtered { "bad" } else { "good" };
+        assert_eq!(state("userns"), Some(expected.into()), "{said:#}");
+        assert_eq!(state("cgroups"), Some("weak".into()), "{said:#}");
         for (kind, reason) in reasons(&said) {
             let exact =
                 ["confined", "no-user-namespaces", "cgroup-denied", "not-installed", "daemon-unreachable"];

@@ -87,11 +87,11 @@ impl Remote {
             }
         };
         let client = client(endpoint, environment, patience)?;
-        let login = async || {
+        let login = || async {
             let token = client.auth(&reference, &auth, RegistryOperation::Pull).await;
             token.map_err(|error| Reason::of(&error, known))
         };
-        let proof = match (within(patience.document, persistently(&login)).await?, auth) {
+        let proof = match (within(patience.document, persistently(login)).await?, auth) {
             (Some(token), _) => Proof::Bearer(token),
             (None, RegistryAuth::Basic(user, password)) => Proof::Basic(user, password),
             (None, _) => Proof::Nothing,
@@ -109,8 +109,8 @@ impl Remote {
             None => self.reference.tag().unwrap_or("latest").to_string(),
         };
         let url = format!("{}/v2/{}/manifests/{name}", self.base, self.reference.repository());
-        let question = async || http::document(&self.http, &url, &self.proof, self.known).await;
-        let content = within(self.patience.document, persistently(&question)).await?;
+        let question = || http::document(&self.http, &url, &self.proof, self.known);
+        let content = within(self.patience.document, persistently(question)).await?;
         match wanted {
             Some(expected) if !expected.verifies(&content) => {
                 let actual = Digest::of(&content);
@@ -129,7 +129,7 @@ impl Remote {
         if blob.size > limit {
             return Err(Reason::Answer(format!("its configuration has {} bytes", blob.size)));
         }
-        let read = async || {
+        let read = || async {
             let mut content = Vec::new();
             let (mut bytes, _) = self.blob(blob, 0).await?;
             while let Some(piece) = bytes.next().await {
@@ -147,7 +147,7 @@ impl Remote {
             let actual = Digest::of(&content);
             Err(StoreError::WrongDigest { expected: blob.digest.clone(), actual }.into())
         };
-        within(self.patience.document, persistently(&read)).await
+        within(self.patience.document, persistently(read)).await
     }
 
     /// A blob from this byte on, and whether it really comes from there and not from its beginning.
@@ -164,7 +164,9 @@ impl Remote {
 }
 
 /// Asks again a few times while the registry is busy. Where there is none, nobody waits.
-async fn persistently<T>(question: impl AsyncFn() -> Result<T, Reason>) -> Result<T, Reason> {
+async fn persistently<T, F: Future<Output = Result<T, Reason>>>(
+    question: impl Fn() -> F,
+) -> Result<T, Reason> {
     for pause in PAUSES {
         match question().await {
             Err(why) if why.is_an_answer() && why.may_pass() => tokio::time::sleep(pause).await,
