@@ -3,10 +3,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -14,7 +12,7 @@ use rustix::process::Signal;
 use super::bridge::BridgeBuilder;
 use super::env::TestEnv;
 use super::matrix::{Kind, Machine, which};
-use super::process::{Prepared, Running, eventually};
+use super::process::{Prepared, Running, free_port};
 use super::suite::ignore;
 
 const START: Duration = Duration::from_secs(60);
@@ -84,8 +82,8 @@ impl<'a> PodmanService<'a> {
         if let Some(hidden) = &self.hidden {
             command = blind_to(command, hidden);
         }
-        self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
-        eventually("the podman service listens", START, || UnixStream::connect(self.socket()).ok());
+        let listens = || UnixStream::connect(self.socket()).ok().map(drop);
+        self.running = Some(command.serve(self.env.guard(), START, listens));
     }
 
     /// Ends it without a word.
@@ -164,7 +162,7 @@ impl<'a> DockerDaemon<'a> {
             ignore("this machine is not prepared, see tests/check");
         };
         let folder = env.folder(&format!("docker-{name}"));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut daemon = Self { env, name: name.into(), folder, port, hidden, running: None };
         daemon.make_certificates();
         daemon.start_again();
@@ -245,12 +243,10 @@ impl<'a> DockerDaemon<'a> {
         if let Some(hidden) = &self.hidden {
             command = blind_to(command, hidden);
         }
-        self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
-        eventually("the docker daemon answers", START, || {
-            let mut version = self.client();
-            version.argv.push("version".into());
-            version.run(self.env.guard()).status.success().then_some(())
-        });
+        let mut version = self.client();
+        version.argv.push("version".into());
+        let answers = || version.run(self.env.guard()).status.success().then_some(());
+        self.running = Some(command.serve(self.env.guard(), START, answers));
     }
 
     /// Ends it and its containers, as a machine does that is shut down.

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -193,6 +195,23 @@ impl Prepared {
         Running { child, process, transcript, guard: guard.clone() }
     }
 
+    /// Starts a server, whose standard error is kept for the test's story, and waits until `ask` finds that it serves.
+    pub(crate) fn serve(
+        &self,
+        guard: &Guard,
+        limit: Duration,
+        mut ask: impl FnMut() -> Option<()>,
+    ) -> Running {
+        let mut server = self.spawn(guard, Stdio::null(), Stdio::null(), Stdio::piped());
+        collect(server.child.stderr.take().unwrap(), server.transcript.clone());
+        eventually(&format!("`{}` serves", self.line()), limit, || {
+            let ended = server.child.try_wait().unwrap();
+            assert_eq!(ended, None, "`{}` ended: {}", self.line(), server.transcript.text());
+            ask()
+        });
+        server
+    }
+
     /// Runs it to its end with nothing on its standard input.
     pub(crate) fn run(&self, guard: &Guard) -> Output {
         self.run_with_input(guard, b"")
@@ -315,6 +334,21 @@ impl Drop for Running {
         if self.child.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = pidfd_send_signal(&self.process, Signal::KILL);
             let _ = self.child.wait();
+        }
+    }
+}
+
+/// A port for a server that has to be told one. Not one of those that the kernel gives to clients: while the server is away,
+/// one that keeps asking for it would sooner or later be given that very port, and then talk to itself.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Other processes that look for one begin elsewhere.
+    let begin = std::process::id().wrapping_mul(64) as u16;
+    loop {
+        let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + offset % 12_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
         }
     }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::env::{PATH, TestEnv, base};
 use super::matrix::{Machine, which};
-use super::process::{Output, Prepared, Running, eventually};
+use super::process::{Output, Prepared, Running, eventually, free_port};
 use super::suite::ignore;
 
 /// What the image of the tests sets, so that one sees whether it is honoured.
@@ -238,8 +238,7 @@ impl Registry {
     }
 
     fn start_with(env: &TestEnv, storage: &Path, readonly: &str, auth: &str) -> Self {
-        // Free a moment ago, and nobody else here asks for a certain one.
-        let host = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let host = format!("127.0.0.1:{}", free_port());
         let config = format!(
             "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\n{readonly}\
              http: {{addr: \"{host}\"}}\n{auth}",

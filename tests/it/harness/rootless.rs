@@ -1,7 +1,6 @@
 //! A docker daemon that the ordinary user runs without root, as `dockerd-rootless.sh` starts it where there is no systemd.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -10,7 +9,7 @@ use super::bridge::BridgeBuilder;
 use super::engines::bridge_on;
 use super::env::TestEnv;
 use super::matrix::{Machine, which};
-use super::process::{Output, Running, eventually};
+use super::process::{Output, Running};
 use super::suite::ignore;
 
 const START: Duration = Duration::from_secs(60);
@@ -85,10 +84,8 @@ impl<'a> RootlessDocker<'a> {
         let flags =
             ["--rootless", "--iptables=false", "--ip6tables=false", "--bridge=none", "--log-level=error"];
         command.argv.extend(flags.map(Into::into));
-        self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
-        eventually("rootless docker answers", START, || {
-            self.run(&["version"]).status.success().then_some(())
-        });
+        let answers = || self.run(&["version"]).status.success().then_some(());
+        self.running = Some(command.serve(self.env.guard(), START, answers));
     }
 
     /// Ends it as a service manager does.

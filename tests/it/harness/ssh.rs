@@ -5,10 +5,9 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
@@ -17,7 +16,7 @@ use super::bridge::BridgeBuilder;
 use super::engines::connections;
 use super::env::{PATH, TestEnv};
 use super::matrix::{Machine, which};
-use super::process::{Running, children, eventually, pid_of};
+use super::process::{Running, children, free_port, pid_of};
 use super::suite::ignore;
 
 const START: Duration = Duration::from_secs(30);
@@ -40,7 +39,7 @@ impl<'a> SshServer<'a> {
             ignore("there is no sshd here, see tests/check");
         }
         let folder = env.folder("sshd");
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut server = Self { env, folder, port, running: None };
         for (name, passphrase) in [("host", ""), ("user", ""), ("guarded", PASSPHRASE), ("stranger", "")] {
             let file = server.key(name);
@@ -174,12 +173,12 @@ impl<'a> SshServer<'a> {
         let mut command = self.env.command(which("sshd").unwrap());
         command.argv.extend(["-D", "-e", "-f"].map(Into::into));
         command.argv.push(self.folder.join("config").into());
-        self.running = Some(command.spawn(self.env.guard(), Stdio::null(), Stdio::null(), Stdio::null()));
-        eventually("sshd answers", START, || {
+        let answers = || {
             let mut banner = [0; 8];
             TcpStream::connect(("127.0.0.1", self.port)).ok()?.read_exact(&mut banner).ok()?;
             (&banner == b"SSH-2.0-").then_some(())
-        });
+        };
+        self.running = Some(command.serve(self.env.guard(), START, answers));
     }
 
     /// It and the processes of its connections, which are in sessions of their own.
