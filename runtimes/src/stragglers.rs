@@ -1,5 +1,6 @@
 //! Runtimes' processes that outlive their sandbox: a `crun run` whose bridge was killed still tidies up when its sandbox is
-//! gone, and one that hangs would do so for ever. They are known by the instance's folder on their command line.
+//! gone, and one that hangs would do so for ever, as a client may whose connection breaks. They are known by the instance's
+//! folder or label on their command line.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpgid, kill_process_group};
 
 use crate::driver::RuntimeKind;
+use crate::owner::INSTANCE_LABEL;
 use crate::process::Process;
 use crate::state::Instance;
 
@@ -19,13 +21,16 @@ const STEP: Duration = Duration::from_millis(5);
 /// Waits for the end of an instance's stragglers, and kills those that stay; whether there were any.
 pub(crate) async fn end(instance: &Instance) -> bool {
     // The guardian and others that look after the instance name the folder itself, its runtimes something in it.
-    let mut mark = instance.path().as_os_str().as_encoded_bytes().to_vec();
-    mark.push(b'/');
+    let mut folder = instance.path().as_os_str().as_encoded_bytes().to_vec();
+    folder.push(b'/');
+    // The client of an engine elsewhere names nothing of this machine.
+    let label = format!("--label={INSTANCE_LABEL}={}\0", instance.owner().instance);
+    let marks = [folder.as_slice(), label.as_bytes()];
     let started = Instant::now();
     let mut any = false;
     // Again and again, because those that were found may have started others meanwhile.
     while started.elapsed() < LIMIT {
-        let found = find(&mark);
+        let found = find(&marks);
         if found.is_empty() {
             break;
         }
@@ -50,20 +55,20 @@ struct Straggler {
     process: Process,
 }
 
-fn find(mark: &[u8]) -> Vec<Straggler> {
+fn find(marks: &[&[u8]]) -> Vec<Straggler> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Pid::from_raw).filter_map(|pid| Straggler::of(pid, mark)).collect()
+    pids.filter_map(Pid::from_raw).filter_map(|pid| Straggler::of(pid, marks)).collect()
 }
 
 impl Straggler {
-    fn of(pid: Pid, mark: &[u8]) -> Option<Self> {
-        if !names(pid, mark) {
+    fn of(pid: Pid, marks: &[&[u8]]) -> Option<Self> {
+        if !names(pid, marks) {
             return None;
         }
         let process = Process::now(pid)?;
         // Asked again, now that the number cannot change hands unnoticed.
-        (pid != rustix::process::getpid() && names(pid, mark)).then_some(Self { pid, process })
+        (pid != rustix::process::getpid() && names(pid, marks)).then_some(Self { pid, process })
     }
 
     fn has_ended(&self) -> bool {
@@ -79,13 +84,14 @@ impl Straggler {
     }
 }
 
-/// Whether a process is a runtime's, by its name, and has this on its command line. The name of a runtime that is a script
+/// Whether a process is a runtime's, by its name, and has one of these on its command line. The name of a runtime that is a script
 /// comes behind its interpreter and that one's options.
-fn names(pid: Pid, mark: &[u8]) -> bool {
+fn names(pid: Pid, marks: &[&[u8]]) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     let is_runtime = |word: &[u8]| {
         let name = word.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         RuntimeKind::of_program(&String::from_utf8_lossy(name)).is_some()
     };
-    line.split(|&byte| byte == 0).take(3).any(is_runtime) && line.windows(mark.len()).any(|part| part == mark)
+    let has = |mark: &[u8]| line.windows(mark.len()).any(|part| part == mark);
+    line.split(|&byte| byte == 0).take(3).any(is_runtime) && marks.iter().any(|mark| has(mark))
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
 use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
-use crate::harness::process::{children, kill};
+use crate::harness::process::{children, command_line, kill, start_time};
 use crate::harness::{Bridge, Kind, Runtime, Suite, TestEnv, eventually};
 use crate::tests;
 
@@ -27,6 +27,7 @@ pub(crate) fn register(suite: &mut Suite) {
             an_engine_that_hangs_while_a_sandbox_starts_is_passed_by,
             an_engine_that_never_answers_is_not_waited_for,
             a_bridge_ends_soon_though_its_engine_hangs,
+            a_client_that_hangs_ends_after_its_killed_bridge,
         ],
     );
     // Who does not know the engine by its name forgets what is on it.
@@ -116,7 +117,7 @@ fn an_engine_that_nobody_knows_is_named(env: &TestEnv) {
 fn abandon(bridge: Bridge<'_>) {
     let guardian = children(bridge.pid())
         .into_iter()
-        .find(|pid| crate::harness::process::command_line(*pid).iter().any(|word| word == "guardian"));
+        .find(|pid| command_line(*pid).iter().any(|word| word == "guardian"));
     kill(guardian.expect("there is no guardian"), Signal::KILL);
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
@@ -373,6 +374,22 @@ fn an_engine_that_never_answers_is_not_waited_for(env: &TestEnv) {
     one.hang(false);
     bridge.close();
     assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
+}
+
+/// A client may hang for ever when its connection breaks, and it names no folder of this machine.
+fn a_client_that_hangs_ends_after_its_killed_bridge(env: &TestEnv) {
+    need(Kind::Podman);
+    let service = PodmanService::start(env, "one");
+    let bridge = bridge_on(env, &service.target()).start();
+    let _ = bridge.run("1").expect("success");
+    let is_client = |pid: &u32| command_line(*pid).iter().any(|word| word == "run");
+    let client = children(bridge.pid()).into_iter().find(is_client).expect("there is no client");
+    let started = start_time(client);
+    kill(client, Signal::STOP);
+    bridge.signal(Signal::KILL);
+    let _ = bridge.wait(REMOVAL);
+    eventually("the client is gone", REMOVAL, || (start_time(client) != started).then_some(()));
+    assert_eq!(service.containers(), [""; 0]);
 }
 
 fn a_bridge_ends_soon_though_its_engine_hangs(env: &TestEnv) {
