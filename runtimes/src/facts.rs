@@ -1,4 +1,4 @@
-//! What a host allows, read from its files: for diagnosis only. What works is found out by trying.
+//! What a host allows, as its files and its kernel say: for diagnosis only. What works is found out by trying.
 
 use std::fs;
 use std::path::{Path, PathBuf};
