@@ -19,7 +19,8 @@ def gone(pid):
             with open("/proc/%d/stat" % pid) as file:
                 if file.read().rpartition(")")[2].split()[0] == "Z":
                     return True
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
+            # The second when it ends between the opening of its file and the reading.
             return True
         time.sleep(0.01)
     return False
