@@ -84,8 +84,8 @@ impl Straggler {
     }
 }
 
-/// Whether a process is a runtime's, by its name, and has one of these on its command line. The name of a runtime that is a script
-/// comes behind its interpreter and that one's options.
+/// Whether a process is a runtime's, by its name, and has one of these on its command line. The name of a runtime that is a
+/// script comes behind its interpreter and that one's options.
 fn names(pid: Pid, marks: &[&[u8]]) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     let is_runtime = |word: &[u8]| {

@@ -141,7 +141,7 @@ async fn find_manifest(remote: &Remote, store: &Store) -> Result<(Manifest, Dige
     for _ in 0..DEPTH_LIMIT {
         let (content, digest) = match remote.document(wanted.as_ref()).await {
             // A connection that was kept open for long may be dead by now.
-            Err(why) if why.may_pass() => remote.document(wanted.as_ref()).await?,
+            Err(why) if !why.is_an_answer() => remote.document(wanted.as_ref()).await?,
             answer => answer?,
         };
         match parse_document(&content)? {

@@ -326,6 +326,11 @@ async fn a_busy_registry_is_asked_again_and_a_silent_one_is_given_up() {
     scene.registry.fault("/v2/a/manifests/1", Fault::Status { code: 429, times: 3 });
     scene.registry.fault("/v2/", Fault::Status { code: 500, times: 2 });
     scene.pull("a:1").await.unwrap();
+    scene.registry.asked();
+    scene.registry.fault("/v2/a/manifests/1", Fault::Status { code: 429, times: usize::MAX });
+    scene.refused("a:1").await;
+    let asked = scene.registry.asked().iter().filter(|line| line.starts_with("/v2/a/manifests/1")).count();
+    assert_eq!(asked, 4);
     scene.registry.image("b", Some("1"), &[Archive::new().file("usr/b", b"")]);
     scene.registry.fault("/v2/b/manifests/1", Fault::Silence);
     let mut scene = scene;
