@@ -9,7 +9,7 @@ pub mod error;
 mod fake_sessions;
 pub mod guest;
 pub mod housekeeping;
-pub mod images;
+pub mod image_sources;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -1,16 +1,15 @@
 //! Images for runtimes that cannot fetch any: named, pulled, unpacked and kept, in process, without a daemon.
 //!
 //! ```text
-//! images ─▶ { pull (registries) | local (files) } ─▶ image ─▶ { store | unpack } ─▶ manifest, name, digest …
+//! resolver ─▶ { pull (registries) | local (files) } ─▶ image ─▶ { store | unpack } ─▶ manifest, name, digest …
 //! ```
-//! [`Images`] goes from a name to an unpacked [`Root`]; [`Store`] keeps what was fetched and unpacked, lists and removes
+//! [`ImageResolver`] goes from a name to an unpacked [`Root`]; [`Store`] keeps what was fetched and unpacked, lists and removes
 //! it. No process is started here: what only another program knows comes through [`CredentialHelper`] and
-//! [`Images::adopt`].
+//! [`ImageResolver::adopt`].
 
 mod digest;
 mod error;
 mod image;
-mod images;
 mod local;
 mod manifest;
 mod name;
@@ -18,12 +17,12 @@ mod platform;
 mod progress;
 mod pull;
 mod recipe;
+mod resolver;
 mod store;
 mod unpack;
 
 pub use digest::{Digest, DigestError};
 pub use error::ImageError;
-pub use images::{Adoption, Images, Wanted};
 pub use manifest::{Descriptor, ManifestError, RunConfig};
 pub use name::{EngineKind, ImageName, NameError, RegistryName};
 pub use platform::Platform;
@@ -32,5 +31,6 @@ pub use pull::{CredentialHelper, HelperAnswer, PullError, Reason, Tried};
 pub use recipe::{
     Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
 };
+pub use resolver::{Adoption, ImageResolver, Wanted};
 pub use store::{Compiling, ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
 pub use unpack::UnpackError;

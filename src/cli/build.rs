@@ -11,7 +11,7 @@ use super::host::print;
 use super::signals::Signals;
 use super::{BuildArgs, complain};
 use crate::error::Exit;
-use crate::images::build::{self, Listener, Order};
+use crate::image_sources::build::{self, Listener, Order};
 
 /// Why there is nothing to be built.
 #[derive(Debug, thiserror::Error)]

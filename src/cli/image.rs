@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codebridge_images::{
-    Digest, Event, ImageError, ImageName, Images, NameError, Progress, Prune, Root, Store, StoreError,
+    Digest, Event, ImageError, ImageName, ImageResolver, NameError, Progress, Prune, Root, Store, StoreError,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -15,7 +15,7 @@ use super::host::{print, write};
 use super::signals::Signals;
 use super::{Form, ImageCommand, complain};
 use crate::error::Exit;
-use crate::images::{EngineImageError, ImageList, from_engine_now, images, pruned_text};
+use crate::image_sources::{EngineImageError, ImageList, from_engine_now, image_resolver, pruned_text};
 
 /// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ impl Trouble {
 
 pub(super) async fn image(what: ImageCommand) -> ExitCode {
     let plain_http = matches!(what, ImageCommand::Pull { plain_http: true, .. });
-    let images = images(plain_http);
+    let images = image_resolver(plain_http);
     let store = images.store();
     let done = match what {
         ImageCommand::Pull { name, .. } => return pull_until_told(&images, &name).await,
@@ -88,7 +88,7 @@ async fn list(store: &Store, form: Form) -> ExitCode {
     }
 }
 
-async fn pull_until_told(images: &Images, name: &str) -> ExitCode {
+async fn pull_until_told(images: &ImageResolver, name: &str) -> ExitCode {
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => return complain(&error, None, Exit::Io),
@@ -105,7 +105,7 @@ async fn pull_until_told(images: &Images, name: &str) -> ExitCode {
     complain(&error, None, told)
 }
 
-async fn pull(images: &Images, text: &str, bars: &Arc<Bars>) -> Result<String, Trouble> {
+async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<String, Trouble> {
     let name = text.parse::<ImageName>()?.map_path(|path| std::path::absolute(&path).unwrap_or(path));
     let progress: Arc<dyn Progress> = Arc::clone(bars) as Arc<dyn Progress>;
     let root: Root = match &name {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use codebridge_images::ImageName;
 
 use crate::housekeeping;
-use crate::images::{Watch, images};
+use crate::image_sources::{Watch, image_resolver};
 use crate::session::cache_dir;
 use crate::settings::{ImageChoice, Settings};
 
@@ -46,7 +46,7 @@ async fn fetch(settings: &Settings) -> Option<String> {
         return None;
     };
     let Ok(ImageName::Registry(name)) = reference.parse() else { return None };
-    let images = images(false);
+    let images = image_resolver(false);
     let watch: Arc<dyn codebridge_images::Progress> =
         Arc::new(Watch::new(reference.clone(), |line| tracing::info!("{line}")));
     if matches!(images.stored(&name, &watch).await, Ok(Some(_))) {

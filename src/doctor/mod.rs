@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::housekeeping::{self, Listed};
-use crate::images::images;
+use crate::image_sources::image_resolver;
 use crate::session::{RunPython, RunRequest, Sessions, Status};
 use crate::settings::{RuntimeChoice, Settings};
 use crate::upstream::Upstream;
@@ -259,7 +259,7 @@ async fn run(sessions: &Sessions, settings: &Settings) -> Run {
 }
 
 fn store() -> Store {
-    let images = images(false);
+    let images = image_resolver(false);
     let store = images.store();
     let usage = store.usage().unwrap_or_default();
     Store {

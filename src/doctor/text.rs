@@ -5,7 +5,7 @@ use std::fmt::Write;
 use codebridge_runtimes::{FactState, HeldLimits, ProbeReport, RuntimeKind, Setback, Verdict};
 
 use super::{Diagnosis, Readiness, Run};
-use crate::images::bytes_text;
+use crate::image_sources::bytes_text;
 
 /// Characters of what others say that a line shows; all of it is in the JSON.
 const MOST_SAID: usize = 300;

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codebridge_images::{Compiling, ImageName, Images, RegistryName, Root};
+use codebridge_images::{Compiling, ImageName, ImageResolver, RegistryName, Root};
 use codebridge_runtimes::{Instance, KnownRoot, ProvidedRoot, Refusal, RootFs, RootProvider};
 use tokio::sync::mpsc;
 
 use super::Progress;
-use crate::images::{self, Watch, from_engine};
+use crate::image_sources::{Watch, from_engine, image_resolver};
 
 /// The images, and those in use.
 #[derive(Debug)]
 pub(super) struct Roots {
-    images: Images,
+    images: ImageResolver,
     /// Held as long as this bridge lives: nobody removes an image under a sandbox.
     held: Mutex<HashMap<PathBuf, Root>>,
 }
@@ -58,7 +58,7 @@ impl Telling {
 
 impl Roots {
     pub(super) fn usual() -> Self {
-        Self { images: images::images(false), held: Mutex::default() }
+        Self { images: image_resolver(false), held: Mutex::default() }
     }
 
     pub(super) fn provider(self: &Arc<Self>, instance: &Arc<Instance>, telling: &Arc<Telling>) -> Provider {

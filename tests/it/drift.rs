@@ -73,8 +73,8 @@ fn the_readme_shows_commands_that_there_are(env: &TestEnv) {
 
 /// Which rooms may name these crates.
 const FOREIGN: &[(&str, &[&str])] = &[
-    ("codebridge_runtimes", &["session", "images", "upstream", "doctor", "housekeeping"]),
-    ("codebridge_images", &["images", "session", "settings", "cli", "doctor"]),
+    ("codebridge_runtimes", &["session", "image_sources", "upstream", "doctor", "housekeeping"]),
+    ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),
     ("rmcp", &["server", "upstream", "wire"]),
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),

@@ -13,11 +13,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("settings", &[]),
     ("guest", &[]),
     ("error", &[]),
-    ("session", &["settings", "guest", "upstream", "images", "error"]),
+    ("session", &["settings", "guest", "upstream", "image_sources", "error"]),
     ("upstream", &["settings", "error", "wire"]),
-    ("images", &["settings", "error"]),
+    ("image_sources", &["settings", "error"]),
     ("server", &["session", "upstream", "settings", "error", "wire", "fake_sessions"]),
-    ("doctor", &["session", "settings", "error", "upstream", "images", "housekeeping"]),
+    ("doctor", &["session", "settings", "error", "upstream", "image_sources", "housekeeping"]),
     ("housekeeping", &["settings", "error"]),
 ];
 

@@ -13,7 +13,7 @@ use crate::image::{Image, Layers, ensure_root};
 use crate::manifest::RunConfig;
 use crate::progress::Progress;
 use crate::unpack::archive::Archive;
-use crate::{Adoption, CredentialHelper, Event, HelperAnswer, ImageError, Images};
+use crate::{Adoption, CredentialHelper, Event, HelperAnswer, ImageError, ImageResolver};
 
 struct NoHelper;
 
@@ -269,7 +269,7 @@ async fn unused_blobs_go_and_those_of_an_image_stay() {
 #[tokio::test]
 async fn an_image_of_another_store_is_taken_once() {
     let (_dir, store) = store();
-    let images = Images::new(store.clone(), Arc::new(NoHelper), false);
+    let images = ImageResolver::new(store.clone(), Arc::new(NoHelper), false);
     let id: ImageId = "ab12".parse().unwrap();
     let Adoption::Wanted(wanted) = images.adopt(&id, &()).await.unwrap() else {
         panic!("it is not here yet")

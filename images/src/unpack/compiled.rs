@@ -89,33 +89,33 @@ mod tests {
     use tar::EntryType;
 
     use super::super::archive::Archive;
-    use super::super::yard::Yard;
+    use super::super::staging::StagingFolder;
     use super::*;
 
-    fn yard() -> Yard {
-        let yard = Yard::new();
-        fs::create_dir_all(yard.root().join("usr/lib/python3")).unwrap();
-        fs::write(yard.root().join("usr/lib/python3/x.py"), "1").unwrap();
-        yard
+    fn staging() -> StagingFolder {
+        let staging = StagingFolder::new();
+        fs::create_dir_all(staging.root().join("usr/lib/python3")).unwrap();
+        fs::write(staging.root().join("usr/lib/python3/x.py"), "1").unwrap();
+        staging
     }
 
-    fn add(yard: &Yard, archive: &[u8]) -> Result<usize, UnpackError> {
-        add_compiled(&yard.root(), archive, &AtomicBool::new(false))
+    fn add(staging: &StagingFolder, archive: &[u8]) -> Result<usize, UnpackError> {
+        add_compiled(&staging.root(), archive, &AtomicBool::new(false))
     }
 
     #[test]
     fn compiled_modules_go_beside_their_sources() {
-        let yard = yard();
+        let staging = staging();
         let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
-        assert_eq!(add(&yard, &Archive::new().file(name, b"code").done()).unwrap(), 1);
-        assert_eq!(fs::read(yard.root().join(name)).unwrap(), b"code");
+        assert_eq!(add(&staging, &Archive::new().file(name, b"code").done()).unwrap(), 1);
+        assert_eq!(fs::read(staging.root().join(name)).unwrap(), b"code");
         // What is there stays as it is.
-        assert_eq!(add(&yard, &Archive::new().file(name, b"other").done()).unwrap(), 0);
-        assert_eq!(fs::read(yard.root().join(name)).unwrap(), b"code");
-        assert_eq!(add(&yard, &Archive::new().done()).unwrap(), 0);
-        let names = fs::read_dir(yard.root().join("usr/lib/python3/__pycache__")).unwrap();
+        assert_eq!(add(&staging, &Archive::new().file(name, b"other").done()).unwrap(), 0);
+        assert_eq!(fs::read(staging.root().join(name)).unwrap(), b"code");
+        assert_eq!(add(&staging, &Archive::new().done()).unwrap(), 0);
+        let names = fs::read_dir(staging.root().join("usr/lib/python3/__pycache__")).unwrap();
         assert_eq!(names.count(), 1);
-        yard.assert_untouched();
+        staging.assert_untouched();
     }
 
     #[test]
@@ -136,27 +136,27 @@ mod tests {
             Archive::new().folder("usr/lib/python3/__pycache__"),
             Archive::new().entry(pyc, EntryType::Fifo, 0o644, "", b""),
         ] {
-            let yard = yard();
-            assert!(add(&yard, &archive.done()).is_err());
-            let names = fs::read_dir(yard.root().join("usr/lib/python3")).unwrap();
+            let staging = staging();
+            assert!(add(&staging, &archive.done()).is_err());
+            let names = fs::read_dir(staging.root().join("usr/lib/python3")).unwrap();
             assert_eq!(names.count(), 1);
-            assert_eq!(fs::read_to_string(yard.root().join("usr/lib/python3/x.py")).unwrap(), "1");
-            yard.assert_untouched();
+            assert_eq!(fs::read_to_string(staging.root().join("usr/lib/python3/x.py")).unwrap(), "1");
+            staging.assert_untouched();
         }
         // Half an archive is none.
-        assert!(add(&yard(), &Archive::new().file(pyc, &[1; 2000]).done()[..1024]).is_err());
+        assert!(add(&staging(), &Archive::new().file(pyc, &[1; 2000]).done()[..1024]).is_err());
     }
 
     #[test]
     fn folders_that_lead_out_are_not_followed() {
-        let yard = Yard::new();
-        fs::write(format!("{}/x.py", yard.beside()), "1").unwrap();
-        let lib = yard.root().join("usr/lib");
+        let staging = StagingFolder::new();
+        fs::write(format!("{}/x.py", staging.beside()), "1").unwrap();
+        let lib = staging.root().join("usr/lib");
         fs::create_dir_all(&lib).unwrap();
-        std::os::unix::fs::symlink(yard.beside(), lib.join("python3")).unwrap();
-        let outside = yard.outside();
+        std::os::unix::fs::symlink(staging.beside(), lib.join("python3")).unwrap();
+        let outside = staging.outside();
         let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
-        assert!(add(&yard, &Archive::new().file(name, b"code").done()).is_err());
-        assert_eq!(yard.outside(), outside);
+        assert!(add(&staging, &Archive::new().file(name, b"code").done()).is_err());
+        assert_eq!(staging.outside(), outside);
     }
 }

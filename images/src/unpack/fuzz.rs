@@ -9,7 +9,7 @@ use std::path::Path;
 use tar::EntryType;
 
 use super::archive::Archive;
-use super::yard::Yard;
+use super::staging::StagingFolder;
 
 /// As many as a test may take time for.
 const ROUNDS: u64 = 400;
@@ -50,10 +50,10 @@ impl Dice {
         name.join("/")
     }
 
-    fn target(&mut self, yard: &Yard) -> String {
+    fn target(&mut self, staging: &StagingFolder) -> String {
         match self.below(6) {
-            0 => yard.beside(),
-            1 => format!("{}/file", yard.beside()),
+            0 => staging.beside(),
+            1 => format!("{}/file", staging.beside()),
             2 => format!("{}beside", "../".repeat(1 + self.below(4))),
             3 => format!("/{}", self.name()),
             _ => self.name(),
@@ -61,18 +61,18 @@ impl Dice {
     }
 }
 
-fn layer(dice: &mut Dice, yard: &Yard) -> Vec<u8> {
+fn layer(dice: &mut Dice, staging: &StagingFolder) -> Vec<u8> {
     let mut archive = Archive::new();
     for _ in 0..dice.below(12) {
         let (name, mode) = (dice.name(), dice.next() as u32 & 0o7777);
         archive = match dice.below(14) {
             0..=3 => archive.entry(&name, EntryType::Directory, mode, "", b""),
             4..=6 => archive.entry(&name, EntryType::Regular, mode, "", &vec![b'x'; dice.below(2000)]),
-            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &dice.target(yard), b""),
-            9 | 10 => archive.entry(&name, EntryType::Link, mode, &dice.target(yard), b""),
+            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &dice.target(staging), b""),
+            9 | 10 => archive.entry(&name, EntryType::Link, mode, &dice.target(staging), b""),
             11 => archive.entry(&name, dice_kind(dice), mode, "", b""),
             12 => {
-                let path = dice.target(yard);
+                let path = dice.target(staging);
                 let records: [(&str, &[u8]); 3] =
                     [("path", path.as_bytes()), ("SCHILY.xattr.user.x", b"y"), ("mtime", b"-1.5")];
                 archive.pax(&records[..1 + dice.below(3)]).file(&name, b"pax")
@@ -163,24 +163,24 @@ fn nothing_leads_out_and_nothing_odd_is_made() {
         (number("CODEBRIDGE_FUZZ_ROUNDS").unwrap_or(ROUNDS), number("CODEBRIDGE_FUZZ_SEED").unwrap_or(1));
     let mut unpacked = 0;
     for seed in first..first + rounds {
-        let yard = Yard::new();
+        let staging = StagingFolder::new();
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let layers: Vec<_> = (0..1 + dice.below(3)).map(|_| layer(&mut dice, &yard)).collect();
+        let layers: Vec<_> = (0..1 + dice.below(3)).map(|_| layer(&mut dice, &staging)).collect();
         let layers: Vec<_> = layers.iter().map(Vec::as_slice).collect();
         let checked = std::panic::catch_unwind(|| {
-            let done = yard.unpack(&layers, None);
-            yard.assert_untouched();
+            let done = staging.unpack(&layers, None);
+            staging.assert_untouched();
             let mut found = Vec::new();
-            inspect(&yard.root(), &mut found);
+            inspect(&staging.root(), &mut found);
             if done.is_err() {
                 return 0;
             }
             // The same layers are the same image, in whatever order a folder lists its names.
-            fs::remove_dir_all(yard.root()).unwrap();
-            fs::create_dir(yard.root()).unwrap();
-            yard.unpack(&layers, None).unwrap();
+            fs::remove_dir_all(staging.root()).unwrap();
+            fs::create_dir(staging.root()).unwrap();
+            staging.unpack(&layers, None).unwrap();
             let mut again = Vec::new();
-            inspect(&yard.root(), &mut again);
+            inspect(&staging.root(), &mut again);
             found.sort();
             again.sort();
             assert_eq!(found, again);

@@ -11,20 +11,20 @@ use tar::EntryType;
 use super::UnpackError;
 use super::archive::Archive;
 use super::layer::{Limits, Unpacker};
-use super::yard::{LIMITS, Yard};
+use super::staging::{LIMITS, StagingFolder};
 use crate::digest::Digest;
 
 #[track_caller]
-fn refused(archive: impl FnOnce(&Yard) -> Vec<u8>) -> UnpackError {
-    let yard = Yard::new();
-    let archive = archive(&yard);
-    let error = yard.unpack(&[&archive], None).unwrap_err();
-    yard.assert_untouched();
+fn refused(archive: impl FnOnce(&StagingFolder) -> Vec<u8>) -> UnpackError {
+    let staging = StagingFolder::new();
+    let archive = archive(&staging);
+    let error = staging.unpack(&[&archive], None).unwrap_err();
+    staging.assert_untouched();
     error
 }
 
 #[track_caller]
-fn escapes(archive: impl FnOnce(&Yard) -> Vec<u8>) {
+fn escapes(archive: impl FnOnce(&StagingFolder) -> Vec<u8>) {
     let error = refused(archive);
     assert!(matches!(error, UnpackError::Escape { .. }), "{error}");
 }
@@ -40,60 +40,61 @@ fn names_that_go_up() {
 
 #[test]
 fn names_that_are_absolute() {
-    escapes(|yard| Archive::new().file(&format!("{}/evil", yard.beside()), b"x").done());
+    escapes(|staging| Archive::new().file(&format!("{}/evil", staging.beside()), b"x").done());
     escapes(|_| Archive::new().file("//etc/passwd", b"x").done());
-    escapes(|yard| {
-        Archive::new().file(".wh.x", b"").file(&format!("{}/.wh.file", yard.beside()), b"").done()
+    escapes(|staging| {
+        Archive::new().file(".wh.x", b"").file(&format!("{}/.wh.file", staging.beside()), b"").done()
     });
 }
 
 #[test]
 fn files_through_links_that_lead_out() {
-    escapes(|yard| Archive::new().symlink("l", &yard.beside()).file("l/evil", b"x").done());
-    escapes(|yard| Archive::new().symlink("l", &yard.beside()).folder("l/evil").done());
-    escapes(|yard| Archive::new().symlink("l", &yard.beside()).symlink("l/inner/evil", "x").done());
+    escapes(|staging| Archive::new().symlink("l", &staging.beside()).file("l/evil", b"x").done());
+    escapes(|staging| Archive::new().symlink("l", &staging.beside()).folder("l/evil").done());
+    escapes(|staging| Archive::new().symlink("l", &staging.beside()).symlink("l/inner/evil", "x").done());
     escapes(|_| Archive::new().symlink("l", "../beside").file("l/evil", b"x").done());
     escapes(|_| Archive::new().folder("d").symlink("d/l", "../../beside").file("d/l/evil", b"x").done());
     escapes(|_| Archive::new().symlink("a", "..").symlink("b", "a/beside").file("b/evil", b"x").done());
-    escapes(|yard| Archive::new().symlink("l", &yard.beside()).file("l/.wh..wh..opq", b"").done());
+    escapes(|staging| Archive::new().symlink("l", &staging.beside()).file("l/.wh..wh..opq", b"").done());
 }
 
 #[test]
 fn links_that_are_replaced_are_not_followed() {
-    let yard = Yard::new();
-    let target = format!("{}/file", yard.beside());
-    let links = Archive::new().symlink("l", &target).symlink("d", &yard.beside()).done();
+    let staging = StagingFolder::new();
+    let target = format!("{}/file", staging.beside());
+    let links = Archive::new().symlink("l", &target).symlink("d", &staging.beside()).done();
     let files = Archive::new().file("l", b"new").folder("d").file("d/file", b"new").done();
-    yard.unpack(&[&links, &files], None).unwrap();
-    yard.assert_untouched();
-    assert_eq!(fs::read_to_string(yard.root().join("l")).unwrap(), "new");
-    assert_eq!(fs::read_to_string(yard.root().join("d/file")).unwrap(), "new");
+    staging.unpack(&[&links, &files], None).unwrap();
+    staging.assert_untouched();
+    assert_eq!(fs::read_to_string(staging.root().join("l")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(staging.root().join("d/file")).unwrap(), "new");
 }
 
 #[test]
 fn removing_through_links_removes_nothing_outside() {
-    let yard = Yard::new();
-    let links = Archive::new().symlink("l", &yard.beside()).done();
+    let staging = StagingFolder::new();
+    let links = Archive::new().symlink("l", &staging.beside()).done();
     let whiteouts = Archive::new().file("l/.wh.file", b"").file("l/.wh.inner", b"").done();
-    yard.unpack(&[&links, &whiteouts], None).unwrap();
-    yard.assert_untouched();
+    staging.unpack(&[&links, &whiteouts], None).unwrap();
+    staging.assert_untouched();
 }
 
 #[test]
 fn hard_links_to_what_is_outside() {
-    escapes(|yard| Archive::new().hard_link("l", &format!("{}/file", yard.beside())).done());
+    escapes(|staging| Archive::new().hard_link("l", &format!("{}/file", staging.beside())).done());
     escapes(|_| Archive::new().hard_link("l", "../beside/file").done());
     escapes(|_| Archive::new().symlink("up", "..").hard_link("l", "up/beside/file").done());
-    let error = refused(|yard| Archive::new().symlink("d", &yard.beside()).hard_link("l", "d/file").done());
+    let error =
+        refused(|staging| Archive::new().symlink("d", &staging.beside()).hard_link("l", "d/file").done());
     assert!(matches!(error, UnpackError::Entry { .. }), "{error}");
     let error = refused(|_| Archive::new().folder("d").hard_link("l", "d").done());
     assert!(error.to_string().contains("no file"), "{error}");
     // A hard link to a symbolic link, and a file written to that name, is the name's own.
-    let yard = Yard::new();
-    let target = format!("{}/file", yard.beside());
+    let staging = StagingFolder::new();
+    let target = format!("{}/file", staging.beside());
     let first = Archive::new().symlink("s", &target).hard_link("l", "s").done();
-    yard.unpack(&[&first, &Archive::new().file("l", b"new").done()], None).unwrap();
-    yard.assert_untouched();
+    staging.unpack(&[&first, &Archive::new().file("l", b"new").done()], None).unwrap();
+    staging.assert_untouched();
 }
 
 #[test]
@@ -116,8 +117,8 @@ fn entries_that_come_twice() {
     twice(Archive::new().folder("d").symlink("l", "d").file("d/a", b"1").file("l/a", b"2"));
     twice(Archive::new().folder("d").file("d", b""));
     // A folder said twice is one folder.
-    let yard = Yard::new();
-    yard.unpack(&[&Archive::new().folder("d").file("d/a", b"").folder("d/").done()], None).unwrap();
+    let staging = StagingFolder::new();
+    staging.unpack(&[&Archive::new().folder("d").file("d/a", b"").folder("d/").done()], None).unwrap();
 }
 
 #[test]
@@ -125,15 +126,17 @@ fn ten_gigabytes_of_zeros_in_ten_kilobytes() {
     const SIZE: u64 = 10 << 30;
     // As a file of which the archive has the beginning, as one with holes only, and as zeros behind the archive.
     let started = Instant::now();
-    let huge = |_: &Yard| Archive::new().raw("zeros", EntryType::Regular, 0o644, "", &[0; 4096], SIZE).done();
-    let sparse = |_: &Yard| {
+    let huge = |_: &StagingFolder| {
+        Archive::new().raw("zeros", EntryType::Regular, 0o644, "", &[0; 4096], SIZE).done()
+    };
+    let sparse = |_: &StagingFolder| {
         let size = SIZE.to_string();
         Archive::new()
             .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.numblocks", b"0")])
             .file("zeros", b"")
             .done()
     };
-    let twice_compressed = |_: &Yard| {
+    let twice_compressed = |_: &StagingFolder| {
         let mut zstd = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
         let zeros = vec![0; 1 << 20];
         for _ in 0..200 {
@@ -174,25 +177,25 @@ fn ten_million_entries() {
             Ok(count)
         }
     }
-    let yard = Yard::new();
-    let mut unpacker = Unpacker::new(&yard.root(), Limits { entries: 1000, ..LIMITS }).unwrap();
+    let staging = StagingFolder::new();
+    let mut unpacker = Unpacker::new(&staging.root(), Limits { entries: 1000, ..LIMITS }).unwrap();
     let archive = Endless { block: Vec::new(), at: 0, left: 10_000_000 };
     let error = unpacker.apply(archive, None, &AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, UnpackError::TooBig { what: "files", limit: 1000 }), "{error}");
-    assert_eq!(fs::read_dir(yard.root()).unwrap().count(), 1000);
-    yard.assert_untouched();
+    assert_eq!(fs::read_dir(staging.root()).unwrap().count(), 1000);
+    staging.assert_untouched();
 }
 
 #[test]
 fn content_that_is_not_what_was_promised() {
-    let yard = Yard::new();
+    let staging = StagingFolder::new();
     let layer = Archive::new().file("a", b"1").done();
-    let error = yard.unpack(&[&layer], Some(&Digest::of(b"other"))).unwrap_err();
+    let error = staging.unpack(&[&layer], Some(&Digest::of(b"other"))).unwrap_err();
     assert!(matches!(error, UnpackError::WrongContent { .. }), "{error}");
     // What is hidden behind the end of the archive is content too.
     let more = [layer.clone(), vec![1; 512]].concat();
-    assert!(yard.unpack(&[&more], Some(&Digest::of(&layer))).is_err());
-    yard.assert_untouched();
+    assert!(staging.unpack(&[&more], Some(&Digest::of(&layer))).is_err());
+    staging.assert_untouched();
 }
 
 #[test]
@@ -207,8 +210,8 @@ fn archives_that_end_too_early() {
     for cut in [3, 12, gzip.len() / 2, gzip.len() - 1] {
         refused(|_| gzip[..cut].to_vec());
     }
-    let yard = Yard::new();
-    yard.unpack(&[&gzip], None).unwrap();
+    let staging = StagingFolder::new();
+    staging.unpack(&[&gzip], None).unwrap();
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn folders_too_deep_to_be_removed_again() {
         archive.folder("l/d").file(&format!("l/d/{}/f", deep(60)), b"").done()
     });
     assert!(matches!(error, UnpackError::Escape { .. } | UnpackError::Entry { .. }), "{error}");
-    let yard = Yard::new();
+    let staging = StagingFolder::new();
     let limit = Path::new(&deep(120)).join("f");
-    yard.unpack(&[&Archive::new().file(limit.to_str().unwrap(), b"").done()], None).unwrap();
+    staging.unpack(&[&Archive::new().file(limit.to_str().unwrap(), b"").done()], None).unwrap();
 }

@@ -29,6 +29,6 @@ mod fuzz;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod tests;
+mod staging;
 #[cfg(test)]
-mod yard;
+mod tests;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use codebridge_images::{Adoption, EngineKind, ImageError, Images, Progress, Root, RunConfig, StoreError};
+use codebridge_images::{
+    Adoption, EngineKind, ImageError, ImageResolver, Progress, Root, RunConfig, StoreError,
+};
 use codebridge_runtimes::exec::ExecError;
 use codebridge_runtimes::{
     Instance, LocalImage, Owner, RuntimeKind, StateDir, StateError, find_local_image, reclaim_instance,
@@ -39,7 +41,7 @@ impl From<StoreError> for EngineImageError {
 /// # Errors
 /// It is there, and cannot be taken out or kept.
 pub async fn from_engine(
-    images: &Images,
+    images: &ImageResolver,
     engine: Option<EngineKind>,
     reference: &str,
     instance: &Arc<Instance>,
@@ -71,7 +73,7 @@ pub async fn from_engine(
 /// # Errors
 /// As [`from_engine`], or the state folder cannot be used.
 pub async fn from_engine_now(
-    images: &Images,
+    images: &ImageResolver,
     engine: EngineKind,
     reference: &str,
     progress: &Arc<dyn Progress>,

@@ -13,14 +13,14 @@ use crate::pull::{CredentialHelper, Puller};
 use crate::store::{Claim, ImageId, NewRoot, Root, Store, StoreError};
 
 /// Images by name: from the store, from files, from registries.
-pub struct Images {
+pub struct ImageResolver {
     store: Store,
     puller: Puller,
 }
 
-impl std::fmt::Debug for Images {
+impl std::fmt::Debug for ImageResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Images").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("ImageResolver").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
@@ -50,7 +50,7 @@ impl Layers for Once {
     }
 }
 
-impl Images {
+impl ImageResolver {
     /// Images of this store. `plain_http`: registries may be asked without TLS.
     pub fn new(store: Store, helper: Arc<dyn CredentialHelper>, plain_http: bool) -> Self {
         Self { store, puller: Puller::new(helper, plain_http) }
@@ -145,7 +145,7 @@ impl Images {
         })
     }
 
-    /// From now on a name stands for an image that came by [`Images::adopt`].
+    /// From now on a name stands for an image that came by [`ImageResolver::adopt`].
     ///
     /// # Errors
     /// The store cannot be written to.

@@ -12,21 +12,21 @@ use crate::digest::Digest;
 pub(super) const LIMITS: Limits = Limits { bytes: 64 << 20, entries: 10_000 };
 
 /// A root between things that must stay as they are.
-pub(super) struct Yard {
+pub(super) struct StagingFolder {
     dir: tempfile::TempDir,
     before: Vec<(PathBuf, u64, i64, i64, u32, Vec<u8>)>,
 }
 
-impl Yard {
+impl StagingFolder {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for folder in ["root", "beside", "beside/inner"] {
             fs::create_dir(dir.path().join(folder)).unwrap();
         }
         fs::write(dir.path().join("beside/file"), "untouched").unwrap();
-        let mut yard = Self { dir, before: Vec::new() };
-        yard.before = yard.outside();
-        yard
+        let mut staging = Self { dir, before: Vec::new() };
+        staging.before = staging.outside();
+        staging
     }
 
     pub(super) fn root(&self) -> PathBuf {

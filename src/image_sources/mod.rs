@@ -10,15 +10,15 @@ mod watch;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use codebridge_images::{Images, Store};
+use codebridge_images::{ImageResolver, Store};
 
 pub use engines::{EngineImageError, from_engine, from_engine_now};
 pub use report::{ImageList, pruned_text};
 pub use watch::{Watch, bytes_text};
 
 /// The images of this user. `plain_http`: registries may be asked without TLS.
-pub fn images(plain_http: bool) -> Images {
-    Images::new(Store::at(store_dir()), Arc::new(helper::Programs), plain_http)
+pub fn image_resolver(plain_http: bool) -> ImageResolver {
+    ImageResolver::new(Store::at(store_dir()), Arc::new(helper::Programs), plain_http)
 }
 
 /// `$XDG_DATA_HOME/codebridge`; without that variable its usual place, and for root `/var/lib/codebridge`, because the
