@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::documentation::first_cells;
 use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
 use crate::harness::fake_machine::FakeMachine;
 use crate::harness::{BridgeBuilder, Kind, Runtime, Suite, TestEnv};
@@ -23,7 +24,7 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.on(
         &[as_root(Kind::Crun)],
         "doctor",
-        tests![the_form_is_that_of_the_readme, what_is_less_is_said, fix_says_what_it_did],
+        tests![the_json_has_the_documented_fields, what_is_less_is_said, fix_says_what_it_did],
     );
 }
 
@@ -31,15 +32,6 @@ fn diagnosis(builder: BridgeBuilder<'_>, env: &TestEnv, exit: i32) -> Value {
     let output = builder.args(&["doctor", "--json"]).command().run(env.guard());
     assert_eq!(output.code(), Some(exit), "{output}");
     serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"))
-}
-
-/// The paths in the README's table, `[]` for each element of a list.
-fn documented() -> BTreeSet<String> {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let table = readme.lines().skip_while(|line| *line != "| field | meaning |").skip(2);
-    let rows = table.take_while(|line| line.starts_with('|'));
-    let cells = rows.filter_map(|row| row.split('|').nth(1));
-    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(String::from).collect::<Vec<_>>()).collect()
 }
 
 /// Every path in an object, down to the objects in its lists.
@@ -57,7 +49,7 @@ fn paths(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-fn the_form_is_that_of_the_readme(env: &TestEnv) {
+fn the_json_has_the_documented_fields(env: &TestEnv) {
     let broken =
         json!({ "mcpServers": { "lost": { "command": "x", "env": { "A": "${NOBODY_SETS_THIS}" } } } });
     env.write("home/MCPs/servers.json", broken.to_string());
@@ -65,19 +57,19 @@ fn the_form_is_that_of_the_readme(env: &TestEnv) {
     let said = diagnosis(env.bridge().var("MCP_BRIDGE_RUNTIME", "crun,docker:nobody"), env, 0);
     let mut found = BTreeSet::new();
     paths(&said, "", &mut found);
-    let documented = documented();
+    let documented: BTreeSet<String> = first_cells("README.md", "| field | meaning |").into_iter().collect();
     assert!(documented.len() > 20, "{documented:?}");
     let missing: Vec<_> = documented.difference(&found).collect();
     // What a healthy host has nothing to say of.
     let absent = ["leftovers[].", "setback.", "runtimes[].refused.product"];
     let may_be_absent = |path: &str| absent.iter().any(|start| path.starts_with(start));
     let missing: Vec<_> = missing.into_iter().filter(|path| !may_be_absent(path)).collect();
-    assert!(missing.is_empty(), "in the README and not in the output: {missing:?}\n{said:#}");
+    assert!(missing.is_empty(), "documented and not in the output: {missing:?}\n{said:#}");
     // The insides of a choice are for our own cache; all else is promised.
     let silent =
         |path: &&String| !path.starts_with("runtimes[].works.") || path.starts_with("runtimes[].works.held");
     let unsaid: Vec<_> = found.difference(&documented).filter(silent).collect();
-    assert!(unsaid.is_empty(), "in the output and not in the README: {unsaid:?}");
+    assert!(unsaid.is_empty(), "in the output and not documented: {unsaid:?}");
     assert_eq!((&said["form"], &said["status"], &said["ready"]), (&json!(1), &json!("ready"), &json!(true)));
     assert_eq!((&said["run"]["ok"], &said["servers"]["skipped"][0]["name"]), (&json!(true), &json!("lost")));
 }

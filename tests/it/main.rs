@@ -14,6 +14,7 @@ mod command_line;
 mod desktops;
 mod detection;
 mod doctor;
+mod documentation;
 mod drift;
 mod execution;
 mod fakes;
@@ -57,6 +58,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     desktops::register,
     detection::register,
     doctor::register,
+    documentation::register,
     drift::register,
     execution::register,
     fakes::register,
