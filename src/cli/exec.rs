@@ -11,7 +11,8 @@ use super::signals::Signals;
 use super::spinner::Spinner;
 use super::{ExecArgs, code, complain};
 use crate::error::Exit;
-use crate::server::{Payload, render_plain, stdio};
+use crate::mcp::stdio;
+use crate::server::{Payload, render_plain};
 use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
 use crate::settings::Settings;
 

@@ -10,7 +10,7 @@ use super::{DoctorArgs, Form, complain};
 use crate::doctor::{Diagnosis, Readiness, fix};
 use crate::error::Exit;
 use crate::housekeeping;
-use crate::server::stdio;
+use crate::mcp::stdio;
 use crate::session::{RunPython, Sessions};
 use crate::settings::Settings;
 use crate::upstream::Upstream;

@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 
 use super::arguments::{Timeouts, parse_arguments};
 use super::client::{Client, offers_of};
-use super::order::Turn;
 use super::rounds::{Round, Step};
 use super::{Payload, progress, render, resources, tool};
+use crate::mcp::server::Turn;
 use crate::session::{RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
 use crate::upstream::Offers;

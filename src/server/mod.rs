@@ -7,17 +7,13 @@ mod arguments;
 mod client;
 mod guard;
 mod handler;
-mod message;
-mod order;
 mod payload;
 mod progress;
 mod render;
 mod resources;
 mod rounds;
 mod serve;
-pub mod stdio;
 mod tool;
-mod transport;
 
 #[cfg(test)]
 mod tests;
@@ -26,5 +22,3 @@ pub use client::Client;
 pub use payload::Payload;
 pub use render::{Rendered, render, render_plain};
 pub use serve::{Connection, ServeError, serve};
-
-use crate::wire::{line, scan};

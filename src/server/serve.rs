@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::Client;
 use super::guard::Guarded;
 use super::handler::Bridge;
-use super::transport::LineTransport;
+use crate::mcp::server::LineTransport;
 use crate::session::RunPython;
 use crate::settings::Settings;
 

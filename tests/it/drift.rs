@@ -23,7 +23,7 @@ fn root() -> &'static Path {
 const FOREIGN: &[(&str, &[&str])] = &[
     ("codebridge_runtimes", &["session", "image_sources", "upstream", "doctor", "housekeeping"]),
     ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),
-    ("rmcp", &["server", "upstream", "wire"]),
+    ("rmcp", &["server", "upstream", "mcp"]),
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),
     ("toon_format", &["server"]),

@@ -13,9 +13,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guest", &[]),
     ("error", &[]),
     ("session", &["settings", "guest", "upstream", "image_sources", "error"]),
-    ("upstream", &["settings", "error", "wire"]),
+    ("upstream", &["settings", "error", "mcp"]),
     ("image_sources", &["settings", "error"]),
-    ("server", &["session", "upstream", "settings", "error", "wire", "fake_sessions"]),
+    ("server", &["session", "upstream", "settings", "error", "mcp", "fake_sessions"]),
     ("doctor", &["session", "settings", "error", "upstream", "image_sources", "housekeeping"]),
     ("housekeeping", &["settings", "error"]),
 ];

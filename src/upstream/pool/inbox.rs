@@ -18,11 +18,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::mend::mend;
 use super::secrets::Secrets;
+use crate::mcp::line::Skipped;
+use crate::mcp::repair::repair;
+use crate::mcp::scan::{id_at_the_end, scan};
 use crate::upstream::events::{Event, Events, ServerProgress};
-use crate::wire::line::Skipped;
-use crate::wire::scan::{id_at_the_end, scan};
 
 /// Stands before the method of a server's question, so that the client hands it on as it is.
 pub(super) const QUESTION: &str = "server:";
@@ -212,7 +212,7 @@ impl Inbox {
     }
 
     fn read_batch(&mut self, bytes: &[u8]) -> Vec<ServerJsonRpcMessage> {
-        let text = mend(bytes);
+        let text = repair(bytes);
         match serde_json::from_str::<Vec<&RawValue>>(&text) {
             Ok(parts) => parts.iter().filter_map(|part| self.read_object(part.get().as_bytes())).collect(),
             Err(_) => {
@@ -226,7 +226,7 @@ impl Inbox {
         if let Ok(envelope) = serde_json::from_slice::<Envelope<'_>>(bytes) {
             return self.read_envelope(&envelope);
         }
-        let text = mend(bytes);
+        let text = repair(bytes);
         match serde_json::from_str::<Envelope<'_>>(&text) {
             Ok(envelope) => self.read_envelope(&envelope),
             Err(error) => {
@@ -369,7 +369,7 @@ fn malformed(why: &str) -> ErrorData {
 
 /// Parses a part of a message, mended when it has to be.
 pub(super) fn value_of(raw: &RawValue) -> Result<Value, serde_json::Error> {
-    serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(&mend(raw.get().as_bytes())))
+    serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(&repair(raw.get().as_bytes())))
 }
 
 /// A string, or a number that is whole whichever way it is written.

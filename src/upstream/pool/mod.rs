@@ -4,7 +4,7 @@
 //! entry (start once, rest, idle) ─▶ start (handshake) ─▶ connection (calls, tools)
 //!        ─▶ http (servers elsewhere)
 //!        ─▶ stdio ─▶ process ─▶ guardian (when the bridge is killed)
-//!        ─▶ inbox (every message is read here first) ─▶ mend
+//!        ─▶ inbox (every message is read here first) ─▶ crate::mcp (reads them)
 //! ```
 
 mod activity;
@@ -16,7 +16,6 @@ mod handler;
 mod http;
 mod inbox;
 mod listing;
-mod mend;
 mod outcome;
 mod process;
 mod secrets;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbox::Inbox;
 use super::process::ServerProcess;
-use crate::wire::line::{Line, LineReader};
+use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
 pub(super) const LONGEST_LINE: usize = 256 << 20;

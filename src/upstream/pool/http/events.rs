@@ -9,8 +9,8 @@ use reqwest::Response;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::client::HttpError;
+use crate::mcp::line::{Line, LineReader, Skipped};
 use crate::upstream::pool::stdio::LONGEST_LINE;
-use crate::wire::line::{Line, LineReader, Skipped};
 
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]

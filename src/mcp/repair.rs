@@ -6,7 +6,7 @@ use std::borrow::Cow;
 ///
 /// `NaN` becomes `null`, `Infinity` a number beyond every float (which is what readers make of it), half of a surrogate
 /// pair and bytes that are no UTF-8 become U+FFFD, raw control characters in strings are escaped.
-pub(super) fn mend(bytes: &[u8]) -> Cow<'_, str> {
+pub(crate) fn repair(bytes: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(bytes);
     let mut patches = Patches::default();
     let mut walk = Walk { bytes: text.as_bytes(), at: 0 };
@@ -30,15 +30,15 @@ impl Patches {
         if self.0.is_empty() {
             return text;
         }
-        let mut mended = String::with_capacity(text.len() + 8 * self.0.len());
+        let mut repaired = String::with_capacity(text.len() + 8 * self.0.len());
         let mut from = 0;
         for (range, replacement) in self.0 {
-            mended.push_str(&text[from..range.start]);
-            mended.push_str(&replacement);
+            repaired.push_str(&text[from..range.start]);
+            repaired.push_str(&replacement);
             from = range.end;
         }
-        mended.push_str(&text[from..]);
-        Cow::Owned(mended)
+        repaired.push_str(&text[from..]);
+        Cow::Owned(repaired)
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
             "\"\\",
             "[\n\t1]",
         ] {
-            assert!(matches!(mend(text.as_bytes()), Cow::Borrowed(same) if same == text), "{text}");
+            assert!(matches!(repair(text.as_bytes()), Cow::Borrowed(same) if same == text), "{text}");
         }
     }
 
@@ -123,16 +123,16 @@ mod tests {
             (b"[\"\xff\"]", "[\"\u{fffd}\"]"),
             (br#"["\ud83"#, r#"["\ud83"#),
         ];
-        for (text, mended) in cases {
-            assert_eq!(mend(text), mended);
+        for (text, repaired) in cases {
+            assert_eq!(repair(text), repaired);
         }
     }
 
     #[test]
-    fn whatever_was_mended_can_be_parsed() {
+    fn whatever_was_repaired_can_be_parsed() {
         for text in [r#"{"NaN":NaN,"s":"\udfff"}"#, "[\"\u{1}\u{1f}\"]", r#"[-Infinity]"#] {
-            let mended = mend(text.as_bytes());
-            assert!(serde_json::from_str::<serde_json::Value>(&mended).is_ok(), "{mended}");
+            let repaired = repair(text.as_bytes());
+            assert!(serde_json::from_str::<serde_json::Value>(&repaired).is_ok(), "{repaired}");
         }
     }
 }

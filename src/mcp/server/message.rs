@@ -10,12 +10,12 @@ use rmcp::model::{
 };
 use serde_json::{Map, Value};
 
-use super::line::Skipped;
-use super::scan::{id_at_the_end, scan};
+use crate::mcp::line::Skipped;
+use crate::mcp::scan::{id_at_the_end, scan};
 
 /// What a line came to.
 #[derive(Debug)]
-pub(super) enum Incoming {
+pub(crate) enum Incoming {
     /// A message to handle.
     Message(ClientJsonRpcMessage),
     /// No message, and this is the answer.
@@ -25,7 +25,7 @@ pub(super) enum Incoming {
 }
 
 /// Reads one line.
-pub(super) fn read_line(line: &[u8]) -> Incoming {
+pub(crate) fn read_line(line: &[u8]) -> Incoming {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     match line.first() {
         None => return Incoming::Nothing("blank line".into()),
@@ -49,7 +49,7 @@ pub(super) fn read_line(line: &[u8]) -> Incoming {
 }
 
 /// Answers a line that was too long to keep, if its id is in what is known of it.
-pub(super) fn read_skipped(skipped: &Skipped, limit: usize) -> Incoming {
+pub(crate) fn read_skipped(skipped: &Skipped, limit: usize) -> Incoming {
     let seen = scan(&skipped.head);
     let reason = format!(
         "message of {} bytes is longer than the limit of {limit} bytes ({} MiB)",
@@ -174,7 +174,7 @@ fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::line::REMEMBERED;
+    use crate::mcp::line::REMEMBERED;
 
     fn answer(line: impl AsRef<[u8]>) -> String {
         match read_line(line.as_ref()) {

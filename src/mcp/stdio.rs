@@ -17,11 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 /// Standard input.
 #[derive(Debug)]
-pub struct Input(Stream);
+pub(crate) struct Input(Stream);
 
 /// Standard output or standard error.
 #[derive(Debug)]
-pub struct Output(Stream);
+pub(crate) struct Output(Stream);
 
 #[derive(Debug)]
 enum Stream {
@@ -37,7 +37,7 @@ enum Stream {
 ///
 /// # Errors
 /// The descriptor is not to be used.
-pub fn input() -> io::Result<Input> {
+pub(crate) fn input() -> io::Result<Input> {
     Stream::open(io::stdin().as_fd(), OFlags::RDONLY, Interest::READABLE).map(Input)
 }
 
@@ -45,7 +45,7 @@ pub fn input() -> io::Result<Input> {
 ///
 /// # Errors
 /// The descriptor is not to be used.
-pub fn output() -> io::Result<Output> {
+pub(crate) fn output() -> io::Result<Output> {
     Stream::open(io::stdout().as_fd(), OFlags::WRONLY, Interest::WRITABLE).map(Output)
 }
 
@@ -53,12 +53,12 @@ pub fn output() -> io::Result<Output> {
 ///
 /// # Errors
 /// The descriptor is not to be used.
-pub fn error_output() -> io::Result<Output> {
+pub(crate) fn error_output() -> io::Result<Output> {
     Stream::open(io::stderr().as_fd(), OFlags::WRONLY, Interest::WRITABLE).map(Output)
 }
 
 /// Waits until nobody can read standard output any more. Never returns for a file.
-pub async fn output_hung_up() {
+pub(crate) async fn output_hung_up() {
     hung_up(io::stdout().as_fd()).await;
 }
 

@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 
 /// Hands out turns, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(crate) struct Order {
     last: Option<oneshot::Receiver<()>>,
 }
 
 /// One call's turn; it travels with the request, which the library wants to be able to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Turn(Arc<Mutex<Option<Place>>>);
+pub(crate) struct Turn(Arc<Mutex<Option<Place>>>);
 
 #[derive(Debug)]
 struct Place {
@@ -30,7 +30,7 @@ struct Place {
 
 impl Order {
     /// The turn after all that were handed out before.
-    pub(super) fn next(&mut self) -> Turn {
+    pub(crate) fn next(&mut self) -> Turn {
         let (taken, taken_by_last) = oneshot::channel();
         let place = Place { before: self.last.replace(taken_by_last), _taken: taken };
         Turn(Arc::new(Mutex::new(Some(place))))
@@ -39,7 +39,7 @@ impl Order {
 
 impl Turn {
     /// Starts a call when its turn has come. By its first step a call has to have queued wherever it has to.
-    pub(super) async fn start<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(crate) async fn start<T>(&self, call: impl Future<Output = T>) -> T {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(before) = place.as_mut().and_then(|place| place.before.take()) {
             // Nothing is ever sent: the sender goes when the turn was taken, or when its call is no more.

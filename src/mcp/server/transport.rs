@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::line::{Line, LineReader};
 use super::message::{self, Incoming};
 use super::order::Order;
+use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
 const LONGEST_LINE: usize = 64 << 20;
@@ -32,7 +32,7 @@ const FLUSH_TIME: Duration = Duration::from_millis(500);
 
 /// The server's end of the connection.
 #[derive(Debug)]
-pub(super) struct LineTransport<R> {
+pub(crate) struct LineTransport<R> {
     lines: LineReader<R>,
     outbox: Option<Outbox>,
     writer: Option<JoinHandle<()>>,
@@ -56,7 +56,7 @@ struct Outgoing {
 
 impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
     /// Starts the writer. `broken` is cancelled when `output` takes no more; nothing is read after that.
-    pub(super) fn new<W>(input: R, output: W, broken: CancellationToken) -> Self
+    pub(crate) fn new<W>(input: R, output: W, broken: CancellationToken) -> Self
     where
         W: AsyncWrite + Unpin + Send + 'static,
     {
