@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Address, Target};
-use crate::cli::CliDriver;
+use crate::engine::EngineDriver;
 use crate::exec::{self, CommandLine, ExecError};
 use crate::oci::OciDriver;
 use crate::owner::Owner;
@@ -302,7 +302,7 @@ pub struct OwnedSandbox {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnyDriver {
     /// podman or docker.
-    Cli(CliDriver),
+    Engine(EngineDriver),
     /// crun or runc.
     Oci(OciDriver),
 }
@@ -311,7 +311,7 @@ impl AnyDriver {
     /// The driver for a runtime.
     pub fn new(id: RuntimeId) -> Self {
         match id.kind {
-            RuntimeKind::Podman | RuntimeKind::Docker => Self::Cli(CliDriver::new(id)),
+            RuntimeKind::Podman | RuntimeKind::Docker => Self::Engine(EngineDriver::new(id)),
             RuntimeKind::Crun | RuntimeKind::Runc => Self::Oci(OciDriver::new(id)),
         }
     }
@@ -319,20 +319,20 @@ impl AnyDriver {
     /// What it drives.
     pub fn id(&self) -> &RuntimeId {
         match self {
-            Self::Cli(driver) => driver.id(),
+            Self::Engine(driver) => driver.id(),
             Self::Oci(driver) => driver.id(),
         }
     }
 
     /// Whether the driver can start image references by itself.
     pub fn takes_images(&self) -> bool {
-        matches!(self, Self::Cli(_))
+        matches!(self, Self::Engine(_))
     }
 
     /// Whether sandboxes get our own seccomp profile.
     pub fn has_own_profile(&self) -> bool {
         match self {
-            Self::Cli(driver) => driver.profile_arrives(),
+            Self::Engine(driver) => driver.profile_arrives(),
             Self::Oci(_) => true,
         }
     }
@@ -341,7 +341,7 @@ impl AnyDriver {
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;
         match self {
-            Self::Cli(driver) => driver.plan(spec, instance),
+            Self::Engine(driver) => driver.plan(spec, instance),
             Self::Oci(driver) => driver.plan(spec, instance),
         }
     }
@@ -365,7 +365,7 @@ impl AnyDriver {
             write_plan_file(path, content)
                 .map_err(|source| undo(LaunchError::Write { path: path.clone(), source }))?;
         }
-        if let Self::Cli(driver) = &**self {
+        if let Self::Engine(driver) = &**self {
             driver.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
         let child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
@@ -375,7 +375,7 @@ impl AnyDriver {
     /// Kills and removes a sandbox and verifies that it is gone. Nothing to remove is fine.
     pub async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
         match self {
-            Self::Cli(driver) => driver.reclaim(name).await,
+            Self::Engine(driver) => driver.reclaim(name).await,
             Self::Oci(driver) => driver.reclaim(name, instance).await,
         }
     }
@@ -383,7 +383,7 @@ impl AnyDriver {
     /// Whether nothing of a sandbox is left, by the runtime's own word.
     pub async fn is_gone(&self, name: &SandboxName, instance: &Instance) -> Result<bool, ExecError> {
         match self {
-            Self::Cli(driver) => driver.is_gone(name).await,
+            Self::Engine(driver) => driver.is_gone(name).await,
             Self::Oci(driver) => Ok(driver.leftovers(name, instance).is_none()),
         }
     }
@@ -392,7 +392,7 @@ impl AnyDriver {
     /// instance folders.
     pub async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
         match self {
-            Self::Cli(driver) => driver.list_owned().await,
+            Self::Engine(driver) => driver.list_owned().await,
             Self::Oci(_) => Ok(Vec::new()),
         }
     }
@@ -401,7 +401,7 @@ impl AnyDriver {
     pub(crate) async fn parent_of_first(&self, name: &SandboxName, own: Option<u32>) -> Option<u32> {
         match self {
             Self::Oci(_) => own,
-            Self::Cli(driver) => driver.monitor(name).await,
+            Self::Engine(driver) => driver.monitor(name).await,
         }
     }
 
@@ -410,7 +410,7 @@ impl AnyDriver {
         let place = self.id().place().map(|place| format!("({place})")).unwrap_or_default();
         let messages = messages.strip_suffix(&place).unwrap_or(messages).trim_end();
         match self {
-            Self::Cli(driver) => driver.explain(end, messages),
+            Self::Engine(driver) => driver.explain(end, messages),
             Self::Oci(driver) => driver.explain(end, messages),
         }
     }

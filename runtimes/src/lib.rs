@@ -7,9 +7,9 @@
 //! anything; `launch` carries the plan out; `reclaim` removes what is left, as often as one likes.
 
 mod address;
-mod cli;
 mod detect;
 mod driver;
+mod engine;
 pub mod exec;
 mod facts;
 mod machine;
@@ -30,7 +30,6 @@ mod stragglers;
 mod sweep;
 
 pub use address::{Address, Target, TargetError};
-pub use cli::{Export, LocalImage, find_local_image};
 pub use detect::{
     Choice, Detector, KnownRoot, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice,
     Setback, Verdict,
@@ -39,8 +38,9 @@ pub use driver::{
     AnyDriver, CgroupMode, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError,
     RuntimeId, RuntimeKind,
 };
+pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
-pub use machine::{MachinePolicy, MachineReport, Product, ShareReport, keep_machine};
+pub use machine::{MachinePolicy, MachineReport, Product, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;

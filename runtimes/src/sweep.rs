@@ -115,7 +115,7 @@ impl Reach {
         let Some(record) = instance.records().into_iter().find(|record| record.name == *error.name()) else {
             return Self::Here;
         };
-        let AnyDriver::Cli(driver) = AnyDriver::new(record.runtime) else { return Self::Here };
+        let AnyDriver::Engine(driver) = AnyDriver::new(record.runtime) else { return Self::Here };
         let ReclaimError::Command { source, .. } = error else { return Self::Here };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let absent = if now.saturating_sub(record.created) > ABSENT_AGE { Self::Lost } else { Self::Absent };
@@ -162,8 +162,8 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
     let done: HashSet<_> = swept.removed.iter().cloned().collect();
     for engine in engines {
         let driver = Arc::new(AnyDriver::new(engine.clone()));
-        let AnyDriver::Cli(cli) = &*driver else { continue };
-        let owned = match cli.list_owned().await {
+        let AnyDriver::Engine(engine_driver) = &*driver else { continue };
+        let owned = match engine_driver.list_owned().await {
             Ok(owned) => owned,
             Err(error) => {
                 tracing::debug!(%engine, %error, "cannot list containers");
@@ -172,7 +172,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
         };
         for sandbox in owned {
             if sandbox.owner.state() == OwnerState::Dead && !done.contains(&sandbox.name) {
-                let result = cli.reclaim(&sandbox.name).await;
+                let result = engine_driver.reclaim(&sandbox.name).await;
                 swept.add(sandbox.name, result);
             }
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::exec::{CommandLine, spawn_detached};
-use codebridge_runtimes::keep_machine;
+use codebridge_runtimes::supervise_machine;
 use rustix::process::{chdir, setsid};
 
 /// The hidden subcommand that a keeper is started with.
@@ -29,7 +29,7 @@ pub fn keep(detached: bool, folder: PathBuf, podman: &Path, machine: &str) -> io
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         if detached {
-            keep_machine(folder, podman, machine).await;
+            supervise_machine(folder, podman, machine).await;
             return Ok(());
         }
         let again = CommandLine::new(std::env::current_exe()?).arg(SUBCOMMAND).arg("--detached");

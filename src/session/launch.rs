@@ -396,7 +396,7 @@ fn machines(settings: &Settings) -> MachinePolicy {
         init: settings.machine_init.value,
         rootful: settings.machine_rootful.value,
         idle: settings.runtime_idle_timeout.value,
-        keeper: super::keeper::command(),
+        supervisor: super::keeper::command(),
         share: Some(settings.state_dir.value.clone()),
     }
 }

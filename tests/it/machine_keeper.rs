@@ -229,7 +229,7 @@ fn a_keeper_holds_nothing_of_its_caller(env: &TestEnv) {
         entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect::<Vec<_>>()
     };
     eventually("it holds the lock", LIMIT, || {
-        open().iter().any(|path| path.ends_with("keeper-podman-machine-default.lock")).then_some(())
+        open().iter().any(|path| path.ends_with("supervisor-podman-machine-default.lock")).then_some(())
     });
     let foreign = |path: &PathBuf| *path == leaked || path.to_string_lossy().starts_with("pipe:");
     assert!(!open().iter().any(foreign), "{:?}", open());

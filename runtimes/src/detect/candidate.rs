@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Probe, RootProvider};
 use crate::address::Target;
-use crate::cli::{CliDriver, EngineInfo, own_store};
 use crate::driver::{AnyDriver, CgroupMode, LaunchError, PlanError, RuntimeId, RuntimeKind};
+use crate::engine::{EngineDriver, EngineInfo, own_store};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::machine::Machines;
 use crate::refusal::Refusal;
@@ -67,7 +67,8 @@ impl Candidate {
             let mut ways = self.ways(&program, trial).await?;
             let root = self.root(asked, *provider, &ways[0]).await?;
             let mut volumes = Vec::new();
-            if let (AnyDriver::Cli(driver), RootFs::Image(image)) = (AnyDriver::new(ways[0].clone()), &root.0)
+            if let (AnyDriver::Engine(driver), RootFs::Image(image)) =
+                (AnyDriver::new(ways[0].clone()), &root.0)
             {
                 volumes = driver.volumes(image).await.map_err(|error| refusal_of(&error))?;
                 if !driver.profile_arrives() {
@@ -124,11 +125,11 @@ impl Candidate {
                     (Err(Refusal::HybridCgroups), RuntimeKind::Podman) => {
                         id.oci_runtime =
                             Some(exec::find_program(Path::new("runc")).ok_or(Refusal::HybridCgroups)?);
-                        ask_engine(&CliDriver::new(id.clone()), ASK_LIMIT).await?
+                        ask_engine(&EngineDriver::new(id.clone()), ASK_LIMIT).await?
                     }
                     (info, _) => info?,
                 };
-                id.remote = CliDriver::new(id.clone()).is_remote(&info).await;
+                id.remote = EngineDriver::new(id.clone()).is_remote(&info).await;
                 if !info.limits {
                     id.cgroups = CgroupMode::Unmanaged;
                     id.ids = info.ids;
@@ -165,11 +166,11 @@ impl Candidate {
                 Err(Refusal::RootElsewhere { message })
             }
             (RootFs::Directory(_) | RootFs::Host, _) => Ok((asked.clone(), with_path(Vec::new()))),
-            (RootFs::Image(reference), AnyDriver::Cli(driver)) => {
+            (RootFs::Image(reference), AnyDriver::Engine(driver)) => {
                 let name = ensure_image(&driver, reference).await?;
                 Ok((RootFs::Image(name), Vec::new()))
             }
-            (RootFs::Source(source), AnyDriver::Cli(driver)) => {
+            (RootFs::Source(source), AnyDriver::Engine(driver)) => {
                 // In its own store it needs no unpacking.
                 if let Some(reference) = source.strip_prefix(own_store(runtime.kind)) {
                     let name = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))?;
@@ -211,7 +212,7 @@ async fn ask_with_machine<P: RootProvider>(
     id: &RuntimeId,
     trial: &Trial<'_, P>,
 ) -> Result<EngineInfo, Refusal> {
-    let driver = CliDriver::new(id.clone());
+    let driver = EngineDriver::new(id.clone());
     let refusal = match ask_engine(&driver, ASK_LIMIT).await {
         Ok(info) => return Ok(info),
         Err(refusal) => refusal,
@@ -227,7 +228,7 @@ async fn ask_with_machine<P: RootProvider>(
 /// An engine that has not answered by then is taken for one that does not.
 const ASK_LIMIT: Duration = Duration::from_secs(20);
 
-pub(super) async fn ask_engine(driver: &CliDriver, limit: Duration) -> Result<EngineInfo, Refusal> {
+pub(super) async fn ask_engine(driver: &EngineDriver, limit: Duration) -> Result<EngineInfo, Refusal> {
     let done = driver.info(limit).await.map_err(|error| refusal_of(&error))?;
     match driver.parse_info(&done.stdout) {
         Some(info) if done.status.success() => Ok(info),
@@ -240,7 +241,7 @@ pub(super) async fn ask_engine(driver: &CliDriver, limit: Duration) -> Result<En
 }
 
 /// The name by which the engine has the image, after a pull if need be.
-async fn ensure_image(driver: &CliDriver, reference: &str) -> Result<String, Refusal> {
+async fn ensure_image(driver: &EngineDriver, reference: &str) -> Result<String, Refusal> {
     if let Some(name) = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))? {
         return Ok(name);
     }

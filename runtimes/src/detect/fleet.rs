@@ -15,8 +15,8 @@ use tokio_util::task::TaskTracker;
 use super::candidate::{Candidate, Trial, ask_engine};
 use super::{Choice, NothingWorks, Probe, RootProvider};
 use crate::address::Target;
-use crate::cli::EngineInfo;
 use crate::driver::{AnyDriver, RuntimeId};
+use crate::engine::EngineInfo;
 use crate::machine::Machines;
 use crate::refusal::Refusal;
 use crate::spec::RootFs;
@@ -312,7 +312,7 @@ impl From<&EngineInfo> for Load {
 
 async fn load_of(runtime: &RuntimeId) -> Result<Load, Refusal> {
     match AnyDriver::new(runtime.clone()) {
-        AnyDriver::Cli(driver) => Ok(Load::from(&ask_engine(&driver, ASK_LIMIT).await?)),
+        AnyDriver::Engine(driver) => Ok(Load::from(&ask_engine(&driver, ASK_LIMIT).await?)),
         // Nobody counts for them.
         AnyDriver::Oci(_) => Ok(Load::default()),
     }

@@ -458,7 +458,7 @@ impl Detector {
             if let Verdict::Works(choice) = &verdict {
                 let driver = AnyDriver::new(choice.runtime.clone());
                 own_profile = Some(driver.has_own_profile());
-                if let (AnyDriver::Cli(driver), RootFs::Image(image), true) =
+                if let (AnyDriver::Engine(driver), RootFs::Image(image), true) =
                     (&driver, &choice.root, choice.runtime.remote)
                 {
                     share = machines.shares.report(driver, image, instance).await;

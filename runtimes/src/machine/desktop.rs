@@ -19,7 +19,7 @@ pub struct Product {
 
 /// Who keeps an engine running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Keeper {
+pub(super) enum DockerService {
     /// <https://docs.docker.com/desktop/>; on Linux its socket is in another folder.
     DockerDesktop { linux: bool },
     /// <https://github.com/abiosoft/colima/blob/main/docs/FAQ.md>: a machine for each profile.
@@ -37,14 +37,14 @@ pub(super) enum Keeper {
 /// Where the client looks when nobody says anything.
 const USUAL: [&str; 2] = ["/var/run/docker.sock", "/run/docker.sock"];
 /// Folders in the home of who has installed a product.
-const HOMES: [(&str, Keeper); 4] = [
-    (".colima", Keeper::Colima { profile: None }),
-    (".orbstack", Keeper::OrbStack),
-    (".rd", Keeper::RancherDesktop),
-    (".docker/run", Keeper::DockerDesktop { linux: false }),
+const HOMES: [(&str, DockerService); 4] = [
+    (".colima", DockerService::Colima { profile: None }),
+    (".orbstack", DockerService::OrbStack),
+    (".rd", DockerService::RancherDesktop),
+    (".docker/run", DockerService::DockerDesktop { linux: false }),
 ];
 
-impl Keeper {
+impl DockerService {
     /// By the path of a socket.
     fn of_socket(path: &str) -> Option<Self> {
         let has = |part: &str| path.contains(part);
@@ -97,7 +97,7 @@ impl Keeper {
         }
         let mut installed = HOMES.into_iter().filter(|(folder, _)| home.join(folder).is_dir());
         let (only, another) = (installed.next(), installed.next());
-        only.filter(|_| another.is_none()).map(|(_, keeper)| keeper)
+        only.filter(|_| another.is_none()).map(|(_, service)| service)
     }
 
     fn name(&self) -> &'static str {
@@ -182,8 +182,8 @@ pub(crate) fn find_stopped(text: &str) -> Option<Product> {
     let socket = parse_dead_socket(text)?;
     let home = std::env::var_os("HOME").unwrap_or_default();
     let has_daemon = exec::find_program(Path::new("dockerd")).is_some();
-    let keeper = Keeper::behind(&socket, Path::new(&home), has_daemon)?;
-    Some(Product { name: keeper.name().into(), start: keeper.start() })
+    let service = DockerService::behind(&socket, Path::new(&home), has_daemon)?;
+    Some(Product { name: service.name().into(), start: service.start() })
 }
 
 #[cfg(test)]
@@ -218,12 +218,12 @@ mod tests {
             ("orbstack", "OrbStack", "orb start"),
             ("rancher-desktop", "Rancher Desktop", "rdctl start"),
         ] {
-            let by_socket = Keeper::of_socket(&current_socket(name)).unwrap();
+            let by_socket = DockerService::of_socket(&current_socket(name)).unwrap();
             assert_eq!((by_socket.name(), by_socket.start().as_str()), (said, start));
             let (system, machine) = (field(name, "Operating System:"), field(name, "Name:"));
-            assert_eq!(Keeper::of("unix:///var/run/docker.sock", &system, &machine), Some(by_socket));
+            assert_eq!(DockerService::of("unix:///var/run/docker.sock", &system, &machine), Some(by_socket));
         }
-        assert_eq!(Keeper::of("tcp://10.0.0.7:2376", "Debian GNU/Linux 12 (bookworm)", "farm"), None);
+        assert_eq!(DockerService::of("tcp://10.0.0.7:2376", "Debian GNU/Linux 12 (bookworm)", "farm"), None);
     }
 
     #[test]
@@ -252,10 +252,10 @@ mod tests {
     fn a_socket_that_is_a_link_is_followed() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("docker.sock");
-        let behind = || Keeper::behind(link.to_str().unwrap(), dir.path(), true);
+        let behind = || DockerService::behind(link.to_str().unwrap(), dir.path(), true);
         assert_eq!(behind(), None);
         std::os::unix::fs::symlink("/Users/ann/.rd/docker.sock", &link).unwrap();
-        assert_eq!(behind(), Some(Keeper::RancherDesktop));
+        assert_eq!(behind(), Some(DockerService::RancherDesktop));
     }
 
     #[test]
@@ -263,10 +263,10 @@ mod tests {
         // Whatever it is on this machine, it is no link there.
         let Some(usual) = USUAL.into_iter().find(|path| fs::read_link(path).is_err()) else { return };
         let home = tempfile::tempdir().unwrap();
-        let behind = |has_daemon| Keeper::behind(usual, home.path(), has_daemon);
-        assert_eq!((behind(false), behind(true)), (None, Some(Keeper::Daemon)));
+        let behind = |has_daemon| DockerService::behind(usual, home.path(), has_daemon);
+        assert_eq!((behind(false), behind(true)), (None, Some(DockerService::Daemon)));
         fs::create_dir(home.path().join(".colima")).unwrap();
-        assert_eq!(behind(false), Some(Keeper::Colima { profile: None }));
+        assert_eq!(behind(false), Some(DockerService::Colima { profile: None }));
         fs::create_dir(home.path().join(".orbstack")).unwrap();
         assert_eq!(behind(false), None, "it may be either");
     }
@@ -283,7 +283,7 @@ mod tests {
             ("orbstack", "OrbStack shares the whole disk"),
             ("rancher-desktop", "add '/a b' to `mounts` in Rancher Desktop's lima/_config/override.yaml"),
         ] {
-            let hint = Keeper::of_socket(&current_socket(name)).unwrap().sharing("'/a b'").unwrap();
+            let hint = DockerService::of_socket(&current_socket(name)).unwrap().sharing("'/a b'").unwrap();
             assert!(hint.contains(expected), "{name}: {hint}");
         }
     }

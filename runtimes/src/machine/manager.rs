@@ -11,9 +11,9 @@ use super::podman::{ASK_LIMIT, Podman};
 use super::record::{Started, run_of};
 use super::share::Shares;
 use super::words::{self, Machine};
-use crate::cli::CliDriver;
 use crate::detect::Verdict;
 use crate::driver::RuntimeKind;
+use crate::engine::EngineDriver;
 use crate::exec::{CommandLine, ExecError};
 use crate::owner::Owner;
 use crate::refusal::Refusal;
@@ -40,14 +40,14 @@ pub struct MachinePolicy {
     /// When a machine that we started is stopped after its last use; None = never.
     pub idle: Option<Duration>,
     /// The program that does it, as it outlives us; the folder, podman and the machine's name are added. None = nobody.
-    pub keeper: Option<CommandLine>,
+    pub supervisor: Option<CommandLine>,
     /// The folder that a remote engine should see.
     pub share: Option<PathBuf>,
 }
 
 impl Default for MachinePolicy {
     fn default() -> Self {
-        Self { init: true, rootful: false, idle: None, keeper: None, share: None }
+        Self { init: true, rootful: false, idle: None, supervisor: None, share: None }
     }
 }
 
@@ -80,7 +80,7 @@ impl Machines {
     /// when this is no matter of machines.
     pub(crate) async fn ensure(
         &self,
-        driver: &CliDriver,
+        driver: &EngineDriver,
         refusal: &Refusal,
         announce: &(dyn Fn(&str) + Sync),
     ) -> Option<Result<(), Refusal>> {
@@ -115,7 +115,7 @@ impl Machines {
     async fn bring_up(
         &self,
         podman: &Podman<'_>,
-        driver: &CliDriver,
+        driver: &EngineDriver,
         said: &str,
         announce: &(dyn Fn(&str) + Sync),
     ) -> Result<(), Refusal> {
@@ -165,7 +165,7 @@ impl Machines {
         &self,
         podman: &Podman<'_>,
         mut machine: Machine,
-        driver: &CliDriver,
+        driver: &EngineDriver,
     ) -> bool {
         let deadline = Instant::now() + START_LIMIT;
         while machine.starting && !machine.running && Instant::now() < deadline {
@@ -199,7 +199,7 @@ impl Machines {
         // Written down, and somebody there to stop it, before there is anything to stop.
         let started = Started { by: Owner::this_process(String::new()), run: None, idle: self.policy.idle };
         self.write_started(name, &started);
-        self.begin_keeping(podman.program, name).await;
+        self.start_supervisor(podman.program, name).await;
         let result = match podman.start(name, START_LIMIT).await {
             Err(ExecError::Failed(failed))
                 if words::parse_already_starting(&failed.stderr_tail).is_some() =>
@@ -223,7 +223,7 @@ impl Machines {
     pub(super) async fn lock(
         &self,
         announce: &(dyn Fn(&str) + Sync),
-        driver: &CliDriver,
+        driver: &EngineDriver,
     ) -> Result<Option<Lock>, Refusal> {
         let mut said = false;
         let deadline = Instant::now() + INIT_LIMIT + START_LIMIT;
@@ -314,7 +314,7 @@ impl Machines {
 }
 
 /// Whether the engine itself answers.
-async fn answers(driver: &CliDriver) -> bool {
+async fn answers(driver: &EngineDriver) -> bool {
     let info = driver.info(ASK_LIMIT).await;
     info.is_ok_and(|done| done.status.success() && driver.parse_info(&done.stdout).is_some())
 }

@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::desktop::Keeper;
+use super::desktop::DockerService;
 use super::podman::Podman;
 use super::words::{self, Machine};
-use crate::cli::CliDriver;
 use crate::driver::{RuntimeId, RuntimeKind};
+use crate::engine::EngineDriver;
 use crate::exec::{self, CommandLine};
 use crate::state::{Instance, Record, read_json, write_json};
 
@@ -55,7 +55,12 @@ impl Shares {
     }
 
     /// The folder, when the engine sees it; `image` is one that the engine has.
-    pub(crate) async fn look(&self, driver: &CliDriver, image: &str, instance: &Instance) -> Option<PathBuf> {
+    pub(crate) async fn look(
+        &self,
+        driver: &EngineDriver,
+        image: &str,
+        instance: &Instance,
+    ) -> Option<PathBuf> {
         let folder = self.folder.clone()?;
         let machine = machine_behind(driver.id()).await;
         let engine = key(driver.id(), machine.as_ref());
@@ -129,7 +134,7 @@ impl Shares {
     /// Asks by all means in order; None when none of them says.
     async fn ask(
         &self,
-        driver: &CliDriver,
+        driver: &EngineDriver,
         machine: Option<&Machine>,
         image: &str,
         instance: &Instance,
@@ -148,7 +153,7 @@ impl Shares {
     /// What is known of an engine's view of the folder, and how to mend it.
     pub(crate) async fn report(
         &self,
-        driver: &CliDriver,
+        driver: &EngineDriver,
         image: &str,
         instance: &Instance,
     ) -> Option<ShareReport> {
@@ -159,15 +164,15 @@ impl Shares {
             let endpoint = driver.endpoint().await.unwrap_or_default();
             let info = driver.info(LIMIT).await.ok().and_then(|done| driver.parse_info(&done.stdout));
             let (system, name) = info.map(|info| (info.system, info.host.0)).unwrap_or_default();
-            let keeper = Keeper::of(&endpoint, &system, &name);
-            report.hint = Some(hint(driver.id().kind, &report.folder, keeper.as_ref()));
+            let service = DockerService::of(&endpoint, &system, &name);
+            report.hint = Some(hint(driver.id().kind, &report.folder, service.as_ref()));
         }
         Some(report)
     }
 }
 
 /// How a folder is shared with the machine of an engine.
-fn hint(kind: RuntimeKind, folder: &Path, keeper: Option<&Keeper>) -> String {
+fn hint(kind: RuntimeKind, folder: &Path, service: Option<&DockerService>) -> String {
     let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
     if kind == RuntimeKind::Podman {
         // One that is named takes the place of those that are shared without a word.
@@ -176,7 +181,7 @@ fn hint(kind: RuntimeKind, folder: &Path, keeper: Option<&Keeper>) -> String {
              `podman machine init --volume \"$HOME:$HOME\" --volume {path}:{path}`"
         );
     }
-    keeper.and_then(|keeper| keeper.sharing(&path)).unwrap_or_else(|| {
+    service.and_then(|service| service.sharing(&path)).unwrap_or_else(|| {
         "none is needed: docker's client carries the profile itself, and an engine elsewhere shares no disk"
             .into()
     })
@@ -251,7 +256,7 @@ impl Nonce {
     }
 
     /// None when no container runs.
-    async fn ask_a_container(&self, driver: &CliDriver, image: &str, instance: &Instance) -> Option<bool> {
+    async fn ask_a_container(&self, driver: &EngineDriver, image: &str, instance: &Instance) -> Option<bool> {
         let folder = self.file.path().parent()?;
         let code = format!("print(open('/share/{}').read())", self.name());
         let name = instance.next_name();
@@ -344,8 +349,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_engine_has_its_own_way_to_share() {
-        let said = |kind, keeper: Option<&Keeper>| hint(kind, Path::new("/x"), keeper);
-        assert!(said(RuntimeKind::Docker, Some(&Keeper::OrbStack)).contains("OrbStack shares"));
+        let said = |kind, service: Option<&DockerService>| hint(kind, Path::new("/x"), service);
+        assert!(said(RuntimeKind::Docker, Some(&DockerService::OrbStack)).contains("OrbStack shares"));
         assert!(said(RuntimeKind::Docker, None).contains("none is needed"));
         let podman = hint(RuntimeKind::Podman, Path::new("/x y"), None);
         assert!(podman.contains("init --volume \"$HOME:$HOME\" --volume '/x y':'/x y'"), "{podman}");

@@ -1,4 +1,4 @@
-//! The keeper of a machine: a process of its own that stops a machine which a bridge started, when nothing has run in it
+//! The supervisor of a machine: a process of its own that stops a machine which a bridge started, when nothing has run in it
 //! for a while. It begins with the machine and ends with it, whatever becomes of bridges; each machine has one.
 
 use std::fs;
@@ -17,29 +17,30 @@ use crate::state::StateDir;
 
 /// Shutting a machine down takes a few seconds.
 const STOP_LIMIT: Duration = Duration::from_secs(120);
-/// Starting a keeper takes two starts of a program.
+/// Starting a supervisor takes two starts of a program.
 const BEGIN_LIMIT: Duration = Duration::from_secs(20);
 /// The shortest and the longest time between two looks at what bridges have written down.
 const PACE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 impl Machines {
-    /// An engine that is there may be in a machine that an earlier bridge started and whose keeper is gone.
+    /// An engine that is there may be in a machine that an earlier bridge started and whose supervisor is gone.
     pub(crate) fn adopt(&self, id: &RuntimeId) {
         let to_be_stopped = |name: &String| self.started(name).is_some_and(|started| started.idle.is_some());
         let names = if may_be_in_a_machine(id) { self.started_names() } else { Vec::new() };
         for name in names.into_iter().filter(to_be_stopped) {
             let machines = Self::new(self.policy.clone(), self.dir.clone());
             let program = id.program.clone();
-            tokio::spawn(async move { machines.begin_keeping(&program, &name).await });
+            tokio::spawn(async move { machines.start_supervisor(&program, &name).await });
         }
     }
 
-    /// Starts the keeper of a machine; one that finds another there ends at once.
-    pub(super) async fn begin_keeping(&self, podman: &Path, name: &str) {
-        let (Some(keeper), Some(dir), Some(_)) = (&self.policy.keeper, &self.dir, self.policy.idle) else {
+    /// Starts the supervisor of a machine; one that finds another there ends at once.
+    pub(super) async fn start_supervisor(&self, podman: &Path, name: &str) {
+        let (Some(supervisor), Some(dir), Some(_)) = (&self.policy.supervisor, &self.dir, self.policy.idle)
+        else {
             return;
         };
-        let command = keeper.clone().arg(dir).arg(podman).arg(name);
+        let command = supervisor.clone().arg(dir).arg(podman).arg(name);
         if let Err(error) = exec::run(command, BEGIN_LIMIT).await.and_then(exec::Finished::success) {
             tracing::warn!(%error, machine = name, "nobody will stop the podman machine when it is idle");
         }
@@ -58,22 +59,23 @@ fn may_be_in_a_machine(id: &RuntimeId) -> bool {
     id.kind == RuntimeKind::Podman && id.remote && id.address.variables.is_empty()
 }
 
-/// What a keeper does: looks after a machine until it is stopped, by it or others. `dir` is the folder where bridges write
+/// What a supervisor does: looks after a machine until it is stopped, by it or others. `dir` is the folder where bridges write
 /// down which machines they started.
-pub async fn keep_machine(dir: PathBuf, podman: &Path, name: &str) {
+pub async fn supervise_machine(dir: PathBuf, podman: &Path, name: &str) {
     let machines = Machines::new(MachinePolicy::default(), Some(dir));
-    let keeper = Keeper { podman: Podman { program: podman }, name, state: StateDir::usual(), machines };
-    while let Some(alone) = keeper.alone() {
-        keeper.until_nothing_is_to_be_done().await;
+    let supervisor =
+        Supervisor { podman: Podman { program: podman }, name, state: StateDir::usual(), machines };
+    while let Some(alone) = supervisor.alone() {
+        supervisor.until_nothing_is_to_be_done().await;
         drop(alone);
-        // A keeper that came meanwhile has left this one to it.
-        if keeper.task().is_none() {
+        // A supervisor that came meanwhile has left this one to it.
+        if supervisor.task().is_none() {
             return;
         }
     }
 }
 
-struct Keeper<'a> {
+struct Supervisor<'a> {
     machines: Machines,
     podman: Podman<'a>,
     name: &'a str,
@@ -88,10 +90,10 @@ enum Attempt {
     InUse,
 }
 
-impl Keeper<'_> {
-    /// The right to be this machine's keeper, unless there is one.
+impl Supervisor<'_> {
+    /// The right to be this machine's supervisor, unless there is one.
     fn alone(&self) -> Option<Lock> {
-        let name = format!("keeper-{}.lock", plain(self.name));
+        let name = format!("supervisor-{}.lock", plain(self.name));
         self.machines.flock(&name, FlockOperation::NonBlockingLockExclusive)
     }
 

@@ -2,7 +2,7 @@
 
 use tokio::process::ChildStdout;
 
-use super::CliDriver;
+use super::EngineDriver;
 use crate::driver::{AnyDriver, RuntimeKind};
 use crate::exec::{self, ExecError};
 use crate::spec::SandboxName;
@@ -12,7 +12,7 @@ use crate::sweep::installed_engines;
 /// An image in the store of podman or docker.
 #[derive(Debug, Clone)]
 pub struct LocalImage {
-    driver: CliDriver,
+    driver: EngineDriver,
     reference: String,
     /// The image's id, in hexadecimal.
     pub id: String,
@@ -29,7 +29,7 @@ pub(crate) fn own_store(kind: RuntimeKind) -> &'static str {
 #[derive(Debug)]
 pub struct Export {
     child: tokio::process::Child,
-    driver: CliDriver,
+    driver: EngineDriver,
     name: SandboxName,
     record: Instance,
     /// The flattened root filesystem as a tar archive.
@@ -39,7 +39,7 @@ pub struct Export {
 /// Looks for an image in the stores of the engines that are installed here, or of one of them; nothing is pulled.
 pub async fn find_local_image(reference: &str, engine: Option<RuntimeKind>) -> Option<LocalImage> {
     for id in installed_engines().into_iter().filter(|id| engine.is_none_or(|engine| engine == id.kind)) {
-        let driver = CliDriver::new(id);
+        let driver = EngineDriver::new(id);
         let Ok(Some(reference)) = driver.resolve_local(reference).await else { continue };
         if let Ok(Some((id, env))) = driver.inspect_image(&reference).await {
             return Some(LocalImage { driver, reference, id, env });
@@ -76,7 +76,7 @@ impl Export {
         if status.is_err() {
             exec::terminate(&mut self.child, group, std::time::Duration::from_secs(1)).await;
         }
-        match AnyDriver::Cli(self.driver).reclaim(&self.name, &self.record).await {
+        match AnyDriver::Engine(self.driver).reclaim(&self.name, &self.record).await {
             Ok(()) => self.record.forget(&self.name),
             Err(error) => tracing::warn!(%error, "the container of an export was left behind"),
         }

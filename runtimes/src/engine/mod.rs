@@ -44,7 +44,7 @@ const SHM_SIZE: &str = "64m";
 
 /// Drives podman or docker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CliDriver {
+pub struct EngineDriver {
     id: RuntimeId,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct EngineInfo {
     pub(crate) ids: Option<(u32, u32)>,
 }
 
-impl CliDriver {
+impl EngineDriver {
     pub(crate) fn new(id: RuntimeId) -> Self {
         Self { id }
     }
@@ -315,7 +315,7 @@ impl CliDriver {
     }
 
     /// Starts writing the image's flattened root filesystem as a tar archive to the child's standard output. The
-    /// container that it goes through is never started; `name` is removed by [`CliDriver::reclaim`].
+    /// container that it goes through is never started; `name` is removed by [`EngineDriver::reclaim`].
     pub(crate) async fn export(
         &self,
         reference: &str,
