@@ -104,7 +104,7 @@ fn engines(settings: &Settings) -> Vec<RuntimeId> {
     let mut engines = installed_engines();
     if let RuntimeChoice::Named(names) = &settings.runtime.value {
         let named = names.iter().filter(|name| name.connection.is_some());
-        let targets = named.filter_map(|name| Target::try_from(name.to_string()).ok());
+        let targets = named.filter_map(|name| name.to_string().parse::<Target>().ok());
         engines.extend(targets.filter_map(|target| engine_at(&target)));
     }
     engines

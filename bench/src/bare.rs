@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use codebridge_runtimes::{
-    AnyDriver, CgroupMode, Instance, Limits, Owner, RootFs, RuntimeId, RuntimeKind, SandboxSpec, StateDir,
-    Tmpfs, User,
+    AnyDriver, CgroupMode, Instance, Limits, Owner, RootFs, RuntimeId, RuntimeKind, Sandbox, SandboxSpec,
+    StateDir, Tmpfs, User,
 };
 use tokio::io::AsyncReadExt;
 
@@ -52,11 +52,13 @@ impl Bare {
         };
         // Files are written before the clock starts: a bare runtime finds its bundle ready.
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;
-        let warm = self.driver.launch(plan.clone(), &self.instance).await.map_err(io::Error::other)?;
+        let warm =
+            Sandbox::launch(&self.driver, plan.clone(), &self.instance).await.map_err(io::Error::other)?;
         warm.end().await.map_err(io::Error::other)?;
         tokio::time::sleep(IDLE).await;
         let started = Instant::now();
-        let mut sandbox = self.driver.launch(plan, &self.instance).await.map_err(io::Error::other)?;
+        let mut sandbox =
+            Sandbox::launch(&self.driver, plan, &self.instance).await.map_err(io::Error::other)?;
         let mut output = String::new();
         if let Some(mut stdout) = sandbox.take_stdout() {
             stdout.read_to_string(&mut output).await?;

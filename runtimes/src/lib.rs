@@ -6,7 +6,6 @@
 //! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
 //! anything; `launch` carries the plan out; `reclaim` removes what is left, as often as one likes.
 
-mod address;
 mod detect;
 mod driver;
 mod engine;
@@ -17,10 +16,12 @@ mod memory;
 mod mounts;
 mod oci;
 mod owner;
+mod plan;
 mod process;
 mod refusal;
 mod rlimits;
 mod root;
+mod runtime;
 mod sandbox;
 mod seccomp;
 mod secrets;
@@ -29,23 +30,21 @@ mod state;
 mod stragglers;
 mod sweep;
 
-pub use address::{Address, Target, TargetError};
 pub use detect::{
-    Choice, Detector, KnownRoot, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, RuntimeChoice,
-    Setback, Verdict,
+    Choice, Detector, KnownRoot, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, Setback,
+    Verdict,
 };
-pub use driver::{
-    AnyDriver, CgroupMode, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError,
-    RuntimeId, RuntimeKind,
-};
+pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
 pub use machine::{MachinePolicy, MachineReport, Product, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
+pub use plan::{End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
 pub use refusal::Refusal;
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
-pub use sandbox::{End, Sandbox};
+pub use runtime::{Address, CgroupMode, RuntimeChoice, RuntimeId, RuntimeKind, Target, TargetError};
+pub use sandbox::Sandbox;
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
 pub use sweep::{Swept, engine_at, installed_engines, reclaim_instance, sweep};

@@ -1,6 +1,8 @@
 //! A launched sandbox: its pipes, its runtime's last words, its end.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,9 +10,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 
-use crate::driver::{AnyDriver, HeldLimits, Mechanism, Plan, ReclaimError};
+use crate::driver::AnyDriver;
 use crate::exec;
 use crate::memory::MemoryWatch;
+use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::rlimits::OwnLimits;
 use crate::spec::SandboxName;
 use crate::state::Instance;
@@ -24,15 +27,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Bytes of a runtime's own messages that are kept.
 const MESSAGES_LIMIT: usize = 8 << 10;
-
-/// How a sandbox's process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// With an exit status; runtimes report a signal as 128 + its number.
-    Exited(i32),
-    /// The runtime's own process was ended by a signal.
-    Signalled(i32),
-}
 
 /// The runtime's own messages: the last bytes of its standard error.
 #[derive(Debug, Clone, Default)]
@@ -73,13 +67,33 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The sandbox that this process of a runtime starts.
-    pub(crate) fn around(
-        mut child: Child,
-        plan: &Plan,
-        driver: Arc<AnyDriver>,
-        instance: Arc<Instance>,
-    ) -> Self {
+    /// Carries out a plan as far as a running runtime process. Whether the sandbox's own program runs shows on its standard
+    /// output, or in the end of that process: see [`Sandbox::wait`] and [`AnyDriver::explain`].
+    pub async fn launch(
+        driver: &Arc<AnyDriver>,
+        plan: Plan,
+        instance: &Arc<Instance>,
+    ) -> Result<Self, LaunchError> {
+        instance.record(&plan.record)?;
+        let undo = |error| {
+            instance.forget(&plan.name);
+            error
+        };
+        if let Some(root) = &plan.root {
+            instance.ensure_skeleton(root).map_err(|error| undo(error.into()))?;
+        }
+        for (path, content) in &plan.files {
+            write_plan_file(path, content)
+                .map_err(|source| undo(LaunchError::Write { path: path.clone(), source }))?;
+        }
+        if let AnyDriver::Engine(engine) = &**driver {
+            engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
+        }
+        let child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
+        Ok(Self::around(child, &plan, Arc::clone(driver), Arc::clone(instance)))
+    }
+
+    fn around(mut child: Child, plan: &Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
         let messages = Messages::default();
         let memory = (plan.held.memory == Mechanism::Watch).then(|| {
             let (driver, name, own) = (Arc::clone(&driver), plan.name.clone(), child.id());
@@ -223,4 +237,19 @@ async fn reclaim_later(driver: Arc<AnyDriver>, instance: Arc<Instance>, name: Sa
             Err(error) => tracing::debug!(%error, "still left behind"),
         }
     }
+}
+
+/// Files may be shared by sandboxes that start at the same time: nobody ever sees half of one.
+fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == content.as_bytes()) {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)?;
+    let mut staging = tempfile::NamedTempFile::new_in(folder)?;
+    staging.write_all(content.as_bytes())?;
+    // The mode of a temporary file is 0600; the profile is read by engines that may run as another user.
+    staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    staging.persist(path)?;
+    Ok(())
 }

@@ -22,9 +22,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::RuntimeId;
 use crate::owner::Owner;
 use crate::root::{ComposedRoot, RootError};
+use crate::runtime::RuntimeId;
 use crate::spec::{RootFs, SandboxName, SandboxSpec};
 
 /// An instance folder is complete a moment after it was made.

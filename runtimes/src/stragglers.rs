@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpgid, kill_process_group};
 
-use crate::driver::RuntimeKind;
 use crate::owner::INSTANCE_LABEL;
 use crate::process::Process;
+use crate::runtime::RuntimeKind;
 use crate::state::Instance;
 
 /// Whoever only tidies up is gone by then.

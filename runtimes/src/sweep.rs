@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::address::Target;
-use crate::driver::{AnyDriver, CgroupMode, ReclaimError, RuntimeId, RuntimeKind};
+use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError};
 use crate::owner::OwnerState;
+use crate::plan::{End, ReclaimError};
 use crate::refusal::Refusal;
-use crate::sandbox::End;
+use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind, Target};
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
 use crate::stragglers;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, RuntimeId, SandboxSpec, StateDir, StateError,
-    Target, Tmpfs, User, reclaim_instance, sweep,
+    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, RuntimeId, Sandbox, SandboxSpec, StateDir,
+    StateError, Target, Tmpfs, User, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -102,9 +102,9 @@ impl Launcher {
         let wish = match &settings.runtime.value {
             RuntimeChoice::Auto => Wish::Auto,
             RuntimeChoice::Named(names) => {
-                let mut targets: Vec<Target> =
-                    names.iter().filter_map(|name| Target::try_from(name.to_string()).ok()).collect();
-                if targets.len() == 1 { Wish::Named(targets.remove(0)) } else { Wish::Several(targets) }
+                let targets: Vec<Target> =
+                    names.iter().filter_map(|name| name.to_string().parse().ok()).collect();
+                Wish::Named(targets)
             }
             RuntimeChoice::Path(path) => Wish::Program(path.clone()),
         };
@@ -251,7 +251,7 @@ impl Launcher {
             library::compile(compiling, &driver, &spec, &home.instance, cancel).await;
         }
         let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
-        let sandbox = driver.launch(plan, &home.instance).await.map_err(Attempt::of)?;
+        let sandbox = Sandbox::launch(&driver, plan, &home.instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();
         let blob = guest::blob(&guest::Start {
             data: own.data,

@@ -31,7 +31,7 @@ pub(super) async fn compile(
     spec.name = instance.next_name();
     spec.argv = guest::library_argv();
     let launched = match driver.plan(&spec, instance) {
-        Ok(plan) => driver.launch(plan, instance).await.map_err(|error| error.to_string()),
+        Ok(plan) => Sandbox::launch(driver, plan, instance).await.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
     let mut sandbox = match launched {

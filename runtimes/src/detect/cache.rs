@@ -11,10 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::Choice;
-use crate::address::{Address, Target};
-use crate::driver::RuntimeKind;
 use crate::exec;
 use crate::refusal::Refusal;
+use crate::runtime::{Address, RuntimeKind, Target};
 use crate::spec::RootFs;
 use crate::state::{read_json, write_json};
 

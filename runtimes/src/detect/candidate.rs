@@ -8,13 +8,14 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Probe, RootProvider};
-use crate::address::Target;
-use crate::driver::{AnyDriver, CgroupMode, LaunchError, PlanError, RuntimeId, RuntimeKind};
+use crate::driver::AnyDriver;
 use crate::engine::{EngineDriver, EngineInfo, own_store};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::machine::Machines;
+use crate::plan::{End, HeldLimits, LaunchError, PlanError};
 use crate::refusal::Refusal;
-use crate::sandbox::End;
+use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind, Target};
+use crate::sandbox::Sandbox;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
 
@@ -270,14 +271,14 @@ async fn run_probe(
     probe: &Probe,
     instance: &Arc<Instance>,
     stop: &CancellationToken,
-) -> Result<crate::driver::HeldLimits, Refusal> {
+) -> Result<HeldLimits, Refusal> {
     let launch_refusal = |error: LaunchError| match error {
         LaunchError::Exec(error) => refusal_of(&error),
         LaunchError::Plan(PlanError::Root(error)) => Refusal::RootUnreachable { message: error.to_string() },
         other => Refusal::Other { message: other.to_string() },
     };
     let plan = driver.plan(spec, instance).map_err(|error| launch_refusal(error.into()))?;
-    let mut sandbox = driver.launch(plan, instance).await.map_err(launch_refusal)?;
+    let mut sandbox = Sandbox::launch(driver, plan, instance).await.map_err(launch_refusal)?;
     let held = sandbox.held();
     drop(sandbox.take_stdin());
     let stdout = sandbox.take_stdout();

@@ -14,11 +14,11 @@ use tokio_util::task::TaskTracker;
 
 use super::candidate::{Candidate, Trial, ask_engine};
 use super::{Choice, NothingWorks, Probe, RootProvider};
-use crate::address::Target;
-use crate::driver::{AnyDriver, RuntimeId};
+use crate::driver::AnyDriver;
 use crate::engine::EngineInfo;
 use crate::machine::Machines;
 use crate::refusal::Refusal;
+use crate::runtime::{RuntimeId, Target};
 use crate::spec::RootFs;
 use crate::state::Instance;
 
@@ -321,7 +321,8 @@ async fn load_of(runtime: &RuntimeId) -> Result<Load, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::{CgroupMode, HeldLimits, Mechanism, RuntimeKind};
+    use crate::plan::{HeldLimits, Mechanism};
+    use crate::runtime::{CgroupMode, RuntimeKind};
 
     fn choice(name: &str) -> Choice {
         let target = Target { kind: RuntimeKind::Docker, connection: Some(name.into()) };

@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::address::Target;
-use crate::driver::{AnyDriver, HeldLimits, RuntimeId, RuntimeKind};
+use crate::driver::AnyDriver;
 use crate::exec;
 use crate::machine::{MachinePolicy, MachineReport, Machines, ShareReport};
+use crate::plan::HeldLimits;
 use crate::refusal::Refusal;
+use crate::runtime::{RuntimeChoice, RuntimeId, RuntimeKind, Target};
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
 
@@ -36,19 +37,6 @@ const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
 
 /// An engine that comes and goes is looked for this often in this time.
 const ABSENCES: (u32, Duration) = (3, Duration::from_secs(10));
-
-/// Which runtime the user asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RuntimeChoice {
-    /// The first that works.
-    Auto,
-    /// This one, found in PATH.
-    Named(Target),
-    /// Each of these for a part of the sandboxes.
-    Several(Vec<Target>),
-    /// This program.
-    Program(PathBuf),
-}
 
 /// Gives root filesystems to runtimes that cannot fetch images.
 pub trait RootProvider: Send + Sync {
@@ -255,7 +243,9 @@ impl Detector {
         let machines = Arc::new(Machines::new(machines, cache_dir.clone()));
         let cache = Cache::new(cache_dir, key);
         let fleet = match &choice {
-            RuntimeChoice::Several(targets) => Some(Fleet::new(targets, &roots, &machines)),
+            RuntimeChoice::Named(targets) if targets.len() > 1 => {
+                Some(Fleet::new(targets, &roots, &machines))
+            }
             _ => None,
         };
         Self { choice, roots, cache, state: Mutex::default(), fleet, machines }
@@ -489,8 +479,7 @@ impl Detector {
             RuntimeChoice::Auto => {
                 RuntimeKind::ALL.into_iter().map(Target::from).map(Candidate::in_path).collect()
             }
-            RuntimeChoice::Named(target) => vec![Candidate::in_path(target.clone())],
-            RuntimeChoice::Several(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
+            RuntimeChoice::Named(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
             RuntimeChoice::Program(path) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 // A program of an unknown name is taken for what most of them are: an OCI runtime.

@@ -1,6 +1,6 @@
 //! What differs between the engines' command lines, as facts.
 
-use crate::driver::RuntimeKind;
+use crate::runtime::RuntimeKind;
 use crate::spec::SandboxSpec;
 
 use super::{EngineInfo, messages};

@@ -3,8 +3,8 @@
 use tokio::process::ChildStdout;
 
 use super::EngineDriver;
-use crate::driver::{AnyDriver, RuntimeKind};
 use crate::exec::{self, ExecError};
+use crate::runtime::RuntimeKind;
 use crate::spec::SandboxName;
 use crate::state::{Instance, Record};
 use crate::sweep::installed_engines;
@@ -76,7 +76,7 @@ impl Export {
         if status.is_err() {
             exec::terminate(&mut self.child, group, std::time::Duration::from_secs(1)).await;
         }
-        match AnyDriver::Engine(self.driver).reclaim(&self.name, &self.record).await {
+        match self.driver.reclaim(&self.name).await {
             Ok(()) => self.record.forget(&self.name),
             Err(error) => tracing::warn!(%error, "the container of an export was left behind"),
         }

@@ -15,18 +15,16 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::process::Child;
 
-use crate::driver::{
-    CgroupMode, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
-};
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::machine::find_stopped;
 use crate::memory::find_monitor;
 use crate::oci;
 use crate::owner::{INSTANCE_LABEL, Owner};
+use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
-use crate::sandbox::End;
+use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};

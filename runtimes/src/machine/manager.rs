@@ -12,11 +12,11 @@ use super::record::{Started, run_of};
 use super::share::Shares;
 use super::words::{self, Machine};
 use crate::detect::Verdict;
-use crate::driver::RuntimeKind;
 use crate::engine::EngineDriver;
 use crate::exec::{CommandLine, ExecError};
 use crate::owner::Owner;
 use crate::refusal::Refusal;
+use crate::runtime::RuntimeKind;
 
 /// A machine's image is downloaded and unpacked: gigabytes.
 const INIT_LIMIT: Duration = Duration::from_secs(1800);

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::words::{self, Machine};
-use crate::address::Address;
-use crate::driver::RuntimeKind;
 use crate::exec::{self, CommandLine, ExecError};
+use crate::runtime::{Address, RuntimeKind};
 
 /// Asking podman about machines takes it no engine.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(30);

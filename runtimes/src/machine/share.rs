@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::desktop::DockerService;
 use super::podman::Podman;
 use super::words::{self, Machine};
-use crate::driver::{RuntimeId, RuntimeKind};
 use crate::engine::EngineDriver;
 use crate::exec::{self, CommandLine};
+use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::state::{Instance, Record, read_json, write_json};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -320,7 +320,7 @@ fn mount(folder: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::CgroupMode;
+    use crate::runtime::CgroupMode;
 
     #[tokio::test]
     async fn a_shell_is_told_any_path() {

@@ -10,9 +10,9 @@ use rustix::fs::FlockOperation;
 use super::manager::{Lock, MachinePolicy, Machines, START_LIMIT, USE_LOCK};
 use super::podman::Podman;
 use super::record::{Started, plain, run_of};
-use crate::driver::{RuntimeId, RuntimeKind};
 use crate::exec;
 use crate::owner::OwnerState;
+use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::state::StateDir;
 
 /// Shutting a machine down takes a few seconds.

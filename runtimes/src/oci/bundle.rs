@@ -11,9 +11,9 @@ use oci_spec::runtime::{
 };
 
 use super::{IdMaps, cgroup};
-use crate::driver::CgroupMode;
 use crate::rlimits::Rlimits;
 use crate::root::ComposedRoot;
+use crate::runtime::CgroupMode;
 use crate::seccomp;
 use crate::spec::{SandboxSpec, Tmpfs};
 

@@ -11,15 +11,13 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use crate::driver::{
-    CgroupMode, HeldLimits, Mechanism, Plan, PlanError, ReclaimError, RuntimeId, RuntimeKind,
-};
 use crate::exec::{self, CommandLine};
+use crate::plan::{End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
-use crate::sandbox::End;
+use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
 

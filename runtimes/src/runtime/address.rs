@@ -1,68 +1,13 @@
 //! Which engine a client talks to: the user's name for it, and all that has to be said to reach the same one again.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::driver::RuntimeKind;
+use super::target::{RuntimeKind, Target};
 use crate::secrets;
-
-/// A runtime as the user names it: `crun`, `podman`, `podman:CONNECTION`, `docker:CONTEXT`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Target {
-    /// Which runtime.
-    pub kind: RuntimeKind,
-    /// A connection of podman or a context of docker; None = what the client takes by itself.
-    pub connection: Option<String>,
-}
-
-/// A name that stands for no runtime.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is none of podman, docker, crun, runc, podman:CONNECTION and docker:CONTEXT")]
-pub struct TargetError(String);
-
-impl From<RuntimeKind> for Target {
-    fn from(kind: RuntimeKind) -> Self {
-        Self { kind, connection: None }
-    }
-}
-
-impl TryFrom<String> for Target {
-    type Error = TargetError;
-
-    fn try_from(text: String) -> Result<Self, TargetError> {
-        let (name, connection) = match text.split_once(':') {
-            Some((name, connection)) => (name, Some(connection.to_string())),
-            None => (text.as_str(), None),
-        };
-        let kind = RuntimeKind::ALL.into_iter().find(|kind| kind.program_name() == name.to_lowercase());
-        let Some(kind) = kind else { return Err(TargetError(text)) };
-        let fits = connection.as_ref().is_none_or(|connection| {
-            matches!(kind, RuntimeKind::Podman | RuntimeKind::Docker)
-                && !connection.is_empty()
-                && !connection.starts_with('-')
-                && !connection.contains(|c: char| c.is_whitespace() || c.is_control())
-        });
-        if fits { Ok(Self { kind, connection }) } else { Err(TargetError(text)) }
-    }
-}
-
-impl From<Target> for String {
-    fn from(target: Target) -> Self {
-        target.to_string()
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.kind)?;
-        self.connection.as_ref().map_or(Ok(()), |connection| write!(f, ":{connection}"))
-    }
-}
 
 /// How one engine is reached, from this process and from others: a guardian, a bridge of tomorrow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -182,20 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_read_and_written_alike() {
-        for text in ["podman", "docker", "crun", "runc", "podman:big-box", "docker:a.b_c+d", "podman:a:b"] {
-            let target = Target::try_from(text.to_string()).unwrap();
-            assert_eq!(target.to_string(), text);
-        }
-        let bad = ["", "lxc", "crun:x", "podman:", "docker:-x", "docker:a b", "podman:a\nb", ":x"];
-        for text in bad {
-            assert!(Target::try_from(text.to_string()).is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn a_named_connection_hides_what_the_environment_says() {
-        let target = Target::try_from("podman:big".to_string()).unwrap();
+        let target = "podman:big".parse::<Target>().unwrap();
         let address = Address::of(&target);
         assert!(address.environment(RuntimeKind::Podman).all(|(_, value)| value.is_none()));
         assert!(address.environment(RuntimeKind::Podman).any(|(name, _)| name == "CONTAINER_HOST"));
@@ -211,7 +144,7 @@ mod tests {
                 Some((_, value)) => Some(value.to_string()),
                 None => (name == "HOME").then(|| home.path().display().to_string()),
             };
-            Address::with(&Target::try_from(target.to_string()).unwrap(), variable)
+            Address::with(&target.parse::<Target>().unwrap(), variable)
         };
         let name = |set: &[(&str, &str)]| address("docker", set).name().map(String::from);
         let pinned = |set: &[(&str, &str)]| address("docker", set).variables.get(DOCKER_CONTEXT).cloned();

@@ -1,0 +1,12 @@
+//! Which runtime, and where: the vocabulary that everything else here is written in.
+//!
+//! `target` is a runtime as its user names it, `address` is how one engine is reached, `id` is all that is needed to drive a
+//! runtime and to find its sandboxes again from another process.
+
+mod address;
+mod id;
+mod target;
+
+pub use address::Address;
+pub use id::{CgroupMode, RuntimeId};
+pub use target::{RuntimeChoice, RuntimeKind, Target, TargetError};

@@ -1,0 +1,200 @@
+//! A runtime as its user names it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The runtimes that there is a driver for, in the order in which they are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeKind {
+    /// <https://podman.io>, rootful or rootless.
+    Podman,
+    /// The docker CLI, with whatever engine answers it.
+    Docker,
+    /// <https://github.com/containers/crun>.
+    Crun,
+    /// <https://github.com/opencontainers/runc>.
+    Runc,
+}
+
+impl RuntimeKind {
+    /// Every kind, in the order of the automatic choice.
+    pub const ALL: [Self; 4] = [Self::Podman, Self::Docker, Self::Crun, Self::Runc];
+
+    /// The names of all kinds, in the same order.
+    pub const NAMES: [&str; 4] = [
+        Self::Podman.program_name(),
+        Self::Docker.program_name(),
+        Self::Crun.program_name(),
+        Self::Runc.program_name(),
+    ];
+
+    /// The program's usual name.
+    pub const fn program_name(self) -> &'static str {
+        match self {
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+            Self::Crun => "crun",
+            Self::Runc => "runc",
+        }
+    }
+
+    /// Which kind a program is, by its file name: `/opt/podman-5/bin/podman-remote` is a podman.
+    pub fn of_program(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name.starts_with(kind.program_name()))
+    }
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.program_name())
+    }
+}
+
+/// A runtime as the user names it: `crun`, `podman`, `podman:CONNECTION`, `docker:CONTEXT`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Target {
+    /// Which runtime.
+    pub kind: RuntimeKind,
+    /// A connection of podman or a context of docker; None = what the client takes by itself.
+    pub connection: Option<String>,
+}
+
+/// A text that names no runtime.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a runtime: expected podman, docker, crun, runc, podman:CONNECTION or docker:CONTEXT")]
+pub struct TargetError(pub String);
+
+impl From<RuntimeKind> for Target {
+    fn from(kind: RuntimeKind) -> Self {
+        Self { kind, connection: None }
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let text = text.trim();
+        let (name, connection) = match text.split_once(':') {
+            Some((name, connection)) => (name, Some(connection)),
+            None => (text, None),
+        };
+        let name = name.to_ascii_lowercase();
+        let kind = RuntimeKind::ALL.into_iter().find(|kind| kind.program_name() == name);
+        // It becomes an argument of a command line.
+        let fits = |kind| {
+            connection.is_none_or(|connection| {
+                matches!(kind, RuntimeKind::Podman | RuntimeKind::Docker)
+                    && !connection.is_empty()
+                    && !connection.starts_with('-')
+                    && !connection.contains(|c: char| c.is_whitespace() || c.is_control())
+            })
+        };
+        let kind = kind.filter(|kind| fits(*kind)).ok_or_else(|| TargetError(text.to_owned()))?;
+        Ok(Self { kind, connection: connection.map(str::to_owned) })
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = TargetError;
+
+    fn try_from(text: String) -> Result<Self, TargetError> {
+        text.parse()
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        target.to_string()
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        self.connection.as_ref().map_or(Ok(()), |connection| write!(f, ":{connection}"))
+    }
+}
+
+/// Which runtime the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RuntimeChoice {
+    /// The first one that runs a sandbox.
+    Auto,
+    /// These, found in `PATH`; new sandboxes are spread over several. Never empty, and none is named twice.
+    Named(Vec<Target>),
+    /// This executable.
+    Program(PathBuf),
+}
+
+impl FromStr for RuntimeChoice {
+    type Err = TargetError;
+
+    /// Reads `auto`, a path (it contains a slash), or targets separated by commas.
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let text = text.trim();
+        if text.contains('/') {
+            return Ok(Self::Program(text.into()));
+        }
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(Self::Auto);
+        }
+        let mut targets: Vec<Target> = Vec::new();
+        for target in text.split(',') {
+            let target = target.parse()?;
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        Ok(Self::Named(targets))
+    }
+}
+
+impl fmt::Display for RuntimeChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Named(targets) => {
+                let names: Vec<String> = targets.iter().map(ToString::to_string).collect();
+                f.write_str(&names.join(","))
+            }
+            Self::Program(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_printed_as_it_was_typed() {
+        for text in ["podman", "docker", "crun", "runc", "podman:big-box", "docker:a.b_c+d", "podman:a:b"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        assert_eq!(" Podman:Big ".parse::<Target>().unwrap().to_string(), "podman:Big");
+        for text in ["", "lxc", "crun:x", "podman:", "docker:-x", "docker:a b", "podman:a\nb", ":x"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_choice_is_automatic_a_list_of_targets_or_a_program() {
+        for (text, printed) in [
+            (" AUTO ", "auto"),
+            ("podman:Big, docker:x,crun,podman:Big", "podman:Big,docker:x,crun"),
+            ("/opt/crun", "/opt/crun"),
+        ] {
+            assert_eq!(text.parse::<RuntimeChoice>().unwrap().to_string(), printed);
+        }
+        let error = "podman,lxc:x,docker".parse::<RuntimeChoice>().unwrap_err();
+        assert_eq!(error, TargetError("lxc:x".into()));
+        assert!("auto,podman".parse::<RuntimeChoice>().is_err());
+        assert!("podman,,docker".parse::<RuntimeChoice>().is_err());
+    }
+}
