@@ -207,9 +207,15 @@ pub struct RegistryName {
     repository: String,
     tag: Option<String>,
     digest: Option<Digest>,
+    typed: String,
 }
 
 impl RegistryName {
+    /// Returns the reference as the user typed it: engines resolve short names by rules of their own.
+    pub fn as_typed(&self) -> &str {
+        &self.typed
+    }
+
     /// The registry's host, with a port if it was given: `docker.io`.
     pub fn registry(&self) -> &str {
         &self.registry
@@ -253,6 +259,7 @@ impl FromStr for RegistryName {
             repository: reference.repository().to_string(),
             tag: reference.tag().map(String::from),
             digest,
+            typed: text.to_string(),
         })
     }
 }
@@ -305,6 +312,10 @@ mod tests {
         for same in ["localhost/x:1", "localhost:5000/x:1", "127.0.0.1:5000/a/b:1", "quay.example/x/y:z"] {
             assert_eq!(full(same), same);
         }
+        let ImageName::Registry(name) = "docker://python:3".parse().unwrap() else {
+            panic!("not in a registry")
+        };
+        assert_eq!(name.as_typed(), "python:3", "an engine may know it by another full name");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl ImageResolver {
     /// # Errors
     /// The store cannot be written to.
     pub fn remember(&self, name: &ImageName, root: &Root) -> Result<(), ImageError> {
-        Ok(self.store.set_name(&name.to_string(), &root.id, None)?)
+        Ok(self.store.set_name(&name.to_string(), root.id(), None)?)
     }
 
     /// Where credentials for registries are looked for, for messages.

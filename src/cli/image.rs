@@ -15,7 +15,7 @@ use super::host::{print, write};
 use super::signals::Signals;
 use super::{Form, ImageCommand, complain};
 use crate::error::Exit;
-use crate::image_sources::{EngineImageError, ImageList, from_engine_now, image_resolver, pruned_text};
+use crate::image_sources::{ImageList, SourceError, image_resolver, import_from_engine, pruned_text};
 
 /// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,29 +23,27 @@ enum Trouble {
     #[error(transparent)]
     Name(#[from] NameError),
     #[error(transparent)]
-    Image(#[from] ImageError),
-    #[error(transparent)]
-    Engine(#[from] EngineImageError),
-    #[error("{engine} does not have '{reference}', or is not here")]
-    NotInEngine { engine: &'static str, reference: String },
+    Source(#[from] SourceError),
+}
+
+impl From<ImageError> for Trouble {
+    fn from(error: ImageError) -> Self {
+        Self::Source(error.into())
+    }
 }
 
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
-        Self::Image(error.into())
+        Self::Source(error.into())
     }
 }
 
 impl Trouble {
     fn complain(&self) -> ExitCode {
-        let (hint, exit) = match self {
-            Self::Name(_) => (None, Exit::Usage),
-            Self::Image(error) | Self::Engine(EngineImageError::Image(error)) => {
-                (error.hint(), Exit::NoImage)
-            }
-            Self::Engine(_) | Self::NotInEngine { .. } => (None, Exit::NoImage),
-        };
-        complain(self, hint.as_deref(), exit)
+        match self {
+            Self::Name(_) => complain(self, None, Exit::Usage),
+            Self::Source(error) => complain(self, error.hint().as_deref(), Exit::NoImage),
+        }
     }
 }
 
@@ -111,16 +109,14 @@ async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<St
     let root: Root = match &name {
         ImageName::Registry(name) => images.pull(name, &progress).await?,
         ImageName::Engine(engine, reference) => {
-            let root = from_engine_now(images, *engine, reference, &progress).await?;
-            let missing = || Trouble::NotInEngine { engine: engine.program(), reference: reference.clone() };
-            let root = root.ok_or_else(missing)?;
+            let root = import_from_engine(images, *engine, reference, &progress).await?;
             images.remember(&name, &root)?;
             root
         }
         local => images.open_local(local, &progress).await?,
     };
     bars.clear();
-    Ok(format!("{}\n", root.id))
+    Ok(format!("{}\n", root.id()))
 }
 
 /// Removes one after the other; what is gone is gone when a later one fails.

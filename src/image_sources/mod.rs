@@ -3,6 +3,8 @@
 
 pub mod build;
 mod engines;
+mod error;
+mod find;
 mod helper;
 mod report;
 mod watch;
@@ -12,7 +14,9 @@ use std::sync::Arc;
 
 use codebridge_images::{ImageResolver, Store};
 
-pub use engines::{EngineImageError, from_engine, from_engine_now};
+pub use engines::import_from_engine;
+pub use error::SourceError;
+pub use find::find_root;
 pub use report::{ImageList, pruned_text};
 pub use watch::{Watch, bytes_text};
 

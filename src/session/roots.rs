@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codebridge_images::{Compiling, ImageName, ImageResolver, RegistryName, Root};
+use codebridge_images::{Compiling, ImageName, ImageResolver, Root};
 use codebridge_runtimes::{Instance, KnownRoot, ProvidedRoot, Refusal, RootFs, RootProvider};
 use tokio::sync::mpsc;
 
 use super::Progress;
-use crate::image_sources::{Watch, from_engine, image_resolver};
+use crate::image_sources::{SourceError, Watch, find_root, image_resolver};
 
 /// The images, and those in use.
 #[derive(Debug)]
@@ -99,8 +99,8 @@ impl Roots {
     }
 
     fn keep(&self, root: Root) -> ProvidedRoot {
-        let env = root.run.env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
-        let directory = root.directory.clone();
+        let env = root.run().env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
+        let directory = root.directory().to_path_buf();
         self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.clone(), root);
         ProvidedRoot { directory, env }
     }
@@ -153,7 +153,7 @@ impl RootProvider for Provider {
 impl Provider {
     fn came_from_engine(&self, directory: &Path) -> bool {
         let root = self.roots.images.store().root_at(directory);
-        root.is_ok_and(|root| root.is_some_and(|root| root.manifest.is_none()))
+        root.is_ok_and(|root| root.is_some_and(|root| root.is_exported()))
     }
 
     fn watch(&self, reference: &str) -> Arc<dyn codebridge_images::Progress> {
@@ -165,50 +165,14 @@ impl Provider {
     }
 
     async fn find(&self, reference: &str) -> Result<Root, String> {
-        let watch = self.watch(reference);
-        let images = &self.roots.images;
         let name: ImageName =
             reference.parse().map_err(|error: codebridge_images::NameError| error.to_string())?;
-        match &name {
-            ImageName::Registry(wanted) => self.find_in_registry(reference, wanted, &watch).await,
-            ImageName::Engine(engine, wanted) => {
-                let root = from_engine(images, Some(*engine), wanted, &self.instance, &watch).await;
-                root.map_err(|error| error.to_string())?
-                    .ok_or_else(|| format!("{} does not have it, or is not here", engine.program()))
-            }
-            local => images.open_local(local, &watch).await.map_err(|error| explain(&error)),
-        }
-    }
-
-    /// The store first, then an engine that has it, then whoever else has it.
-    async fn find_in_registry(
-        &self,
-        reference: &str,
-        name: &RegistryName,
-        watch: &Arc<dyn codebridge_images::Progress>,
-    ) -> Result<Root, String> {
-        let images = &self.roots.images;
-        match images.stored(name, watch).await {
-            Ok(Some(root)) => return Ok(root),
-            Ok(None) => {}
-            // A pull fetches anew what is damaged here.
-            Err(error) => {
-                tracing::warn!(image = reference, %error, "what the store has of the image is of no use")
-            }
-        }
-        let local = from_engine(images, None, reference, &self.instance, watch).await;
-        match local {
-            Ok(Some(root)) => return Ok(root),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(image = reference, %error, "an engine has the image and does not give it")
-            }
-        }
-        images.pull(name, watch).await.map_err(|error| explain(&error))
+        let root = find_root(&self.roots.images, &name, &self.instance, &self.watch(reference)).await;
+        root.map_err(|error| explain(&error))
     }
 }
 
-fn explain(error: &codebridge_images::ImageError) -> String {
+fn explain(error: &SourceError) -> String {
     match error.hint() {
         Some(hint) => format!("{error} ({hint})"),
         None => error.to_string(),

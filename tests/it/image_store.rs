@@ -142,14 +142,15 @@ fn an_image_of_podman_runs_on_every_runtime(env: &TestEnv) {
 
 fn an_image_of_docker_runs_on_every_runtime(env: &TestEnv) {
     let Some(image) = &Machine::get().image else { ignore("this machine is not prepared, see tests/check") };
-    let image = format!("docker-daemon:{image}");
+    let source = format!("docker-daemon:{image}");
     if env.user().is_none() {
-        return runs_as_the_engine_has_it(env, &image, Kind::Docker);
+        return runs_as_the_engine_has_it(env, &source, Kind::Docker);
     }
     // The daemon is root's.
-    let output = run(env, &["--image", &image, "exec", "-c", "1"]);
+    let output = run(env, &["--image", &source, "exec", "-c", "1"]);
     assert_eq!(output.code(), Some(72), "{output}");
-    assert!(output.stderr.contains("docker does not have it, or is not here"), "{output}");
+    let expected = format!("docker has no image '{image}', or is not installed");
+    assert!(output.stderr.contains(&expected), "{output}");
 }
 
 fn runs_as_the_engine_has_it(env: &TestEnv, image: &str, engine: Kind) {

@@ -110,9 +110,9 @@ impl Place {
     /// What the image says it is.
     async fn what(&self, form: &str, path: &Path, tag: &str) -> Result<String, ImageError> {
         let root = self.root(&format!("{form}:{}{tag}", path.display())).await?;
-        assert_eq!(root.run.env, ["A=b"]);
-        assert!(!root.directory.join("usr/gone").exists());
-        Ok(fs::read_to_string(root.directory.join("usr/what")).unwrap())
+        assert_eq!(root.run().env, ["A=b"]);
+        assert!(!root.directory().join("usr/gone").exists());
+        Ok(fs::read_to_string(root.directory().join("usr/what")).unwrap())
     }
 
     async fn root(&self, name: &str) -> Result<Root, ImageError> {

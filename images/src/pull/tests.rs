@@ -63,7 +63,7 @@ impl Scene {
     async fn refused(&self, name: &str) -> Vec<Tried> {
         match self.pull(name).await {
             Err(ImageError::Pull(PullError::Refused { tried, .. })) => tried,
-            other => panic!("{:?}", other.map(|root| root.id)),
+            other => panic!("{:?}", other.map(|root| root.id().clone())),
         }
     }
 
@@ -116,7 +116,7 @@ fn layers() -> [Archive; 2] {
 }
 
 fn what(root: &Root) -> String {
-    fs::read_to_string(root.directory.join("usr/what")).unwrap()
+    fs::read_to_string(root.directory().join("usr/what")).unwrap()
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn an_image_is_fetched_verified_unpacked_and_named() {
     let scene = Scene::new().await;
     let (manifest, digests) = scene.registry.image("team/app", Some("v1"), &layers());
     let root = scene.pull("team/app:v1").await.unwrap();
-    assert_eq!((what(&root).as_str(), root.run.env.as_slice()), ("image", ["A=b".to_string()].as_slice()));
+    assert_eq!((what(&root).as_str(), root.run().env.as_slice()), ("image", ["A=b".to_string()].as_slice()));
     let listed = &scene.store.list().unwrap()[0];
     assert_eq!(listed.names, [format!("{}/team/app:v1", scene.registry.host)]);
     assert_eq!(listed.manifest.as_ref().unwrap().to_string(), manifest["digest"].as_str().unwrap());
@@ -313,7 +313,7 @@ async fn a_layer_whose_content_is_not_what_the_configuration_promises_is_refused
     let layer = scene.registry.blob("a", "application/vnd.oci.image.layer.v1.tar+zstd", &other);
     let manifest = json!({ "schemaVersion": 2, "config": config, "layers": [layer] });
     scene.registry.manifest("a", Some("1"), "application/vnd.oci.image.manifest.v1+json", &manifest);
-    let error = scene.pull("a:1").await.map(|root| root.id).unwrap_err().to_string();
+    let error = scene.pull("a:1").await.map(|root| root.id().clone()).unwrap_err().to_string();
     assert!(error.contains("a layer's content has digest"), "{error}");
     assert_eq!((scene.roots(), scene.store.list().unwrap().len()), (0, 0));
 }
@@ -446,7 +446,7 @@ async fn a_blocked_registry_is_not_asked() {
     let conf = conf.to_str().unwrap().to_string();
     let mut scene = scene;
     scene.puller = puller(&[("CONTAINERS_REGISTRIES_CONF", &conf)]);
-    let error = scene.pull("a:1").await.map(|root| root.id).unwrap_err();
+    let error = scene.pull("a:1").await.map(|root| root.id().clone()).unwrap_err();
     assert!(matches!(error, ImageError::Pull(PullError::Blocked(_))), "{error}");
     assert_eq!(scene.registry.asked().len(), 0);
 }
@@ -479,7 +479,7 @@ async fn nobody_there_is_known_soon() {
     let progress: Arc<dyn Progress> = Arc::new(());
     for name in ["127.0.0.1:1/x:1", "no-such-host.invalid/x:1"] {
         let error = scene.puller.pull(&scene.store, &name.parse().unwrap(), &progress).await;
-        let error = error.map(|root| root.id).unwrap_err();
+        let error = error.map(|root| root.id().clone()).unwrap_err();
         assert!(error.to_string().contains("cannot be pulled: http"), "{error}");
         assert!(error.hint().unwrap().contains("oci-archive"), "{error}");
     }

@@ -21,7 +21,7 @@ pub struct Compiling {
 impl Root {
     /// The right to add compiled modules; None when they are there, or another adds them.
     pub fn try_compile(&self) -> Result<Option<Compiling>, StoreError> {
-        let Some(place) = self.directory.parent() else { return Ok(None) };
+        let Some(place) = self.directory().parent() else { return Ok(None) };
         let path = place.join(MARK);
         let error = || StoreError::io("lock", &path);
         // Only looked at, it need not be locked.
@@ -37,7 +37,7 @@ impl Root {
 impl Compiling {
     /// Adds the modules of an archive; gives how many. Blocks. Unless it is cancelled, it is not tried again, whatever comes of it.
     pub fn add(mut self, archive: impl Read + Send, cancelled: &AtomicBool) -> Result<usize, StoreError> {
-        let added = add_compiled(&self.root.directory, archive, cancelled);
+        let added = add_compiled(self.root.directory(), archive, cancelled);
         let text = match &added {
             Ok(count) => format!("{count} modules\n"),
             // Nobody waits any more: the next one tries again.

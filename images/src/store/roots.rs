@@ -38,18 +38,39 @@ pub(crate) struct Record {
     fingerprint: Digest,
 }
 
-/// An unpacked image in use: as long as this lives nobody removes it.
+/// A lease on an unpacked image: nobody removes or replaces the image while the lease or a clone of it lives.
 #[derive(Debug, Clone)]
-pub struct Root {
-    /// The image's id.
-    pub id: ImageId,
-    /// The folder that holds the root filesystem.
-    pub directory: PathBuf,
-    /// The digest of its manifest; None for one that came out of an engine.
-    pub manifest: Option<Digest>,
-    /// How the image wants to be run.
-    pub run: RunConfig,
-    _lock: Arc<Lock>,
+pub struct Root(Arc<Lease>);
+
+#[derive(Debug)]
+struct Lease {
+    id: ImageId,
+    directory: PathBuf,
+    manifest: Option<Digest>,
+    run: RunConfig,
+    _lock: Lock,
+}
+
+impl Root {
+    /// Returns the image's id, by which [`Store::root`] leases the same image again.
+    pub fn id(&self) -> &ImageId {
+        &self.0.id
+    }
+
+    /// Returns the folder of the root filesystem.
+    pub fn directory(&self) -> &Path {
+        &self.0.directory
+    }
+
+    /// Returns the configuration that the image has for its containers.
+    pub fn run(&self) -> &RunConfig {
+        &self.0.run
+    }
+
+    /// Returns whether the image was exported from an engine: such an image has no manifest.
+    pub fn is_exported(&self) -> bool {
+        self.0.manifest.is_none()
+    }
 }
 
 /// What one gets who wants an image unpacked.
@@ -131,7 +152,7 @@ impl Store {
     fn in_use(&self, id: &ImageId, record: Record, lock: Lock) -> Root {
         let directory = self.folders.root(id).join("rootfs");
         let Record { manifest, run, .. } = record;
-        Root { id: id.clone(), directory, manifest, run, _lock: Arc::new(lock) }
+        Root(Arc::new(Lease { id: id.clone(), directory, manifest, run, _lock: lock }))
     }
 
     /// What is known of an unpacked image, when there is one.

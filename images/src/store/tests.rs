@@ -82,7 +82,7 @@ async fn many_who_want_an_image_unpack_it_once() {
         .map(|_| {
             let (store, layers) = (store.clone(), Arc::clone(&layers));
             tokio::spawn(async move {
-                ensure_root(&store, &image("ab12"), layers, &quiet()).await.unwrap().directory
+                ensure_root(&store, &image("ab12"), layers, &quiet()).await.unwrap().directory().to_path_buf()
             })
         })
         .collect();
@@ -91,8 +91,8 @@ async fn many_who_want_an_image_unpack_it_once() {
     }
     assert_eq!(layers.opened.load(Ordering::SeqCst), 1);
     let root = store.root(&"ab12".parse().unwrap()).unwrap().unwrap();
-    assert_eq!(root.run.env_pairs().collect::<Vec<_>>(), [("PATH", "/usr/bin")]);
-    assert_eq!(fs::read(root.directory.join("bin/python3")).unwrap(), b"#!");
+    assert_eq!(root.run().env_pairs().collect::<Vec<_>>(), [("PATH", "/usr/bin")]);
+    assert_eq!(fs::read(root.directory().join("bin/python3")).unwrap(), b"#!");
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn what_a_killed_one_left_is_removed_by_the_next() {
     }
     fs::create_dir_all(store.dir().join("roots/ab12")).unwrap();
     let root = unpacked(&store, "ab12").await;
-    assert!(root.directory.join("usr/bin/python3").exists());
+    assert!(root.directory().join("usr/bin/python3").exists());
     assert_eq!(roots(&store), [".new-ef56", "ab12", "cd34"]);
     store.prune(Prune::default()).unwrap();
     assert_eq!(roots(&store), ["ab12"], "unused and unnamed ones are gone, the one in use is not");
@@ -147,15 +147,15 @@ async fn what_a_killed_one_left_is_removed_by_the_next() {
 async fn a_root_that_somebody_changed_is_unpacked_anew() {
     let (_dir, store) = store();
     let root = unpacked(&store, "ab12").await;
-    fs::remove_file(root.directory.join("usr/bin/python3")).unwrap();
-    assert!(store.root(&root.id).unwrap().is_none());
+    fs::remove_file(root.directory().join("usr/bin/python3")).unwrap();
+    assert!(store.root(root.id()).unwrap().is_none());
     // Not under those who use it.
-    let error = store.claim(&root.id, &()).await.err().unwrap();
+    let error = store.claim(root.id(), &()).await.err().unwrap();
     assert!(matches!(error, StoreError::Damaged(_)), "{error}");
     drop(root);
     let root = unpacked(&store, "ab12").await;
-    assert!(root.directory.join("usr/bin/python3").exists());
-    assert!(store.root_at(&root.directory).unwrap().is_some());
+    assert!(root.directory().join("usr/bin/python3").exists());
+    assert!(store.root_at(root.directory()).unwrap().is_some());
     assert!(store.root_at(&store.dir().join("roots/ffff/rootfs")).unwrap().is_none());
     assert!(store.root_at(Path::new("/")).unwrap().is_none());
 }
@@ -165,7 +165,7 @@ async fn ids_of_sandboxes_pass_through_and_nobody_else_sees_a_list() {
     let (_dir, store) = store();
     let root = unpacked(&store, "ab12").await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&root.directory), 0o755);
+    assert_eq!(mode(root.directory()), 0o755);
     assert_eq!(mode(store.dir()), 0o711);
     assert_eq!(mode(&store.dir().join("roots")), 0o711);
     assert_eq!(mode(&store.dir().join("blobs/sha256")), 0o700);
@@ -202,7 +202,7 @@ async fn an_image_goes_with_its_last_name_and_not_while_it_is_used() {
     let (_dir, store) = store();
     let root = unpacked(&store, "aaaa1111").await;
     for name in ["one", "two"] {
-        store.set_name(name, &root.id, None).unwrap();
+        store.set_name(name, root.id(), None).unwrap();
     }
     assert!(store.list().unwrap()[0].in_use);
     assert_eq!(store.remove("one").unwrap().names, ["one"]);
@@ -210,7 +210,7 @@ async fn an_image_goes_with_its_last_name_and_not_while_it_is_used() {
     assert!(matches!(store.remove("aaaa"), Err(StoreError::InUse(_))));
     let all = Prune { all: true, ..Prune::default() };
     assert_eq!(store.prune(all).unwrap().in_use, ["aaaa1111"]);
-    assert!(root.directory.exists());
+    assert!(root.directory().exists());
     drop(root);
     assert_eq!(store.remove("aaaa").unwrap().images, ["aaaa1111"]);
     assert!(matches!(store.remove("two"), Err(StoreError::Unknown(_))));
@@ -276,7 +276,7 @@ async fn an_image_of_another_store_is_taken_once() {
     };
     let archive = std::io::Cursor::new(some_root().done());
     let root = wanted.unpack(RunConfig::default(), archive, &quiet()).await.unwrap();
-    assert!(root.directory.join("usr/bin").is_dir());
+    assert!(root.directory().join("usr/bin").is_dir());
     assert!(matches!(images.adopt(&id, &()).await.unwrap(), Adoption::Ready(_)));
 }
 
