@@ -19,7 +19,6 @@ mod drift;
 mod execution;
 mod fakes;
 mod guardian;
-mod house;
 mod image_store;
 mod images;
 mod in_container;
@@ -39,10 +38,12 @@ mod recipes;
 mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
+mod repository;
 mod rootless_docker;
 mod saved_tools;
 mod servers;
 mod sessions;
+mod structure;
 
 use std::process::ExitCode;
 
@@ -63,7 +64,6 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     guardian::register,
-    house::register,
     image_store::register,
     images::register,
     in_container::register,
@@ -83,10 +83,12 @@ const TOPICS: &[fn(&mut Suite)] = &[
     remote::register,
     remote_ssh::register,
     remote_ssh_refusals::register,
+    repository::register,
     rootless_docker::register,
     saved_tools::register,
     servers::register,
     sessions::register,
+    structure::register,
 ];
 /// Most of a test's time is waiting.
 const THREADS: usize = 4;

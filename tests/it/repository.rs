@@ -1,27 +1,14 @@
-//! The repository itself: layers that look one way, budgets, and the guest's own tests on each CPython that there is.
+//! The repository itself: the size of the lock file, and the guest's own tests on each CPython.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::harness::suite::ignore;
 use crate::harness::{Machine, Suite, TestEnv};
 use crate::tests;
 
-/// What a room of the root package may use of the others; rooms that are not named may use all.
-const LAYERS: &[(&str, &[&str])] = &[
-    ("settings", &[]),
-    ("guest", &[]),
-    ("error", &[]),
-    ("session", &["settings", "guest", "upstream", "image_sources", "error"]),
-    ("upstream", &["settings", "error", "mcp"]),
-    ("image_sources", &["settings", "error"]),
-    ("server", &["session", "upstream", "settings", "error", "mcp", "fake_sessions"]),
-    ("doctor", &["session", "settings", "error", "upstream", "image_sources", "housekeeping"]),
-    ("housekeeping", &["settings", "error"]),
-];
-
-/// Packages that the product may pull in, with those of its tests and benchmarks. Each one is code that somebody has to
-/// trust: who raises this number says in the commit what for.
+/// The most packages that the product, its tests and its benchmarks may depend on. Each one is code that somebody has to
+/// trust: a commit that raises this number says why.
 const MOST_PACKAGES: usize = 290;
 
 /// The guest's test modules; each one on each interpreter is a test of its own.
@@ -31,10 +18,7 @@ const GUEST_TESTS: &[&str] = &[
 ];
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.once(
-        "house",
-        tests![layers_look_one_way, the_crates_keep_to_their_layers, the_lock_file_stays_small,],
-    );
+    suite.once("repository", tests![the_lock_file_stays_small]);
     suite.once("guest_host", tests![async_, bridge, cells, interrupts, processes, servers, start]);
     suite.once(
         "guest_39",
@@ -52,64 +36,6 @@ fn repository() -> PathBuf {
 
 fn read(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap()
-}
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// The rooms that a file uses: the word after each `crate::`.
-fn rooms_used(text: &str) -> Vec<&str> {
-    let word = |rest: &'static str, text: &str| text.strip_prefix(rest).is_some();
-    let code = text.lines().filter(|line| !word("//", line.trim_start()));
-    code.flat_map(|line| line.split("crate::").skip(1))
-        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
-        .collect()
-}
-
-fn layers_look_one_way(_: &TestEnv) {
-    let src = repository().join("src");
-    let rooms: Vec<String> = fs::read_dir(&src)
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path().file_stem().unwrap().to_str().unwrap().to_string())
-        .collect();
-    let mut files = Vec::new();
-    sources(&src, &mut files);
-    let mut looked_at = 0;
-    for file in files {
-        let inside = file.strip_prefix(&src).unwrap().components().next().unwrap();
-        let room = Path::new(inside.as_os_str()).file_stem().unwrap().to_str().unwrap().to_string();
-        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == room) else { continue };
-        let text = fs::read_to_string(&file).unwrap();
-        for used in rooms_used(&text) {
-            looked_at += 1;
-            let is_room = rooms.iter().any(|name| name == used);
-            let fine = !is_room || used == room || allowed.contains(&used);
-            assert!(fine, "{}: {room} must not use {used}", file.display());
-        }
-    }
-    assert!(looked_at > 10, "only {looked_at} uses were found: the scan has gone blind");
-}
-
-fn the_crates_keep_to_their_layers(_: &TestEnv) {
-    for (manifest, forbidden) in [
-        ("runtimes/Cargo.toml", &["rmcp", "clap", "codebridge ="][..]),
-        ("images/Cargo.toml", &["rmcp", "clap", "codebridge-runtimes", "codebridge ="][..]),
-    ] {
-        let text = read(manifest);
-        for name in forbidden {
-            let used = text.lines().any(|line| line.trim_start().starts_with(name));
-            assert!(!used, "{manifest} depends on {name}");
-        }
-    }
 }
 
 fn the_lock_file_stays_small(_: &TestEnv) {
