@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rmcp::model::{ClientCapabilities, CustomNotification, CustomRequest, ServerNotification, ServerRequest};
+use rmcp::model::{CustomNotification, CustomRequest, ServerNotification, ServerRequest};
 use rmcp::service::{PeerRequestOptions, RequestHandle, ServiceError};
 use rmcp::{Peer, RoleServer};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::offers::{offers_of, supports};
 use super::rounds::Rounds;
 use crate::upstream::{Answering, Answers, Event, Offers, Question, Refusal};
 
@@ -79,39 +80,9 @@ impl Client {
         let _ = peer.send_notification(ServerNotification::CustomNotification(message)).await;
     }
 
-    fn capabilities(&self) -> Option<ClientCapabilities> {
-        Some(self.peer.get()?.peer_info()?.capabilities.clone())
+    fn peer_offers(&self) -> Option<Offers> {
+        Some(offers_of(&self.peer.get()?.peer_info()?.capabilities))
     }
-}
-
-/// What such a client can answer.
-pub(super) fn offers_of(capabilities: &ClientCapabilities) -> Offers {
-    // By their names in JSON: the types of some are deprecated in the library.
-    let capabilities = json!(capabilities);
-    let can = |what: &str| capabilities.get(what).is_some_and(|can| !can.is_null());
-    let kind = |kind: &str| capabilities["elicitation"].get(kind).is_some_and(|can| !can.is_null());
-    // Without a word on its kinds, forms are meant:
-    // <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
-    Offers {
-        elicitation: can("elicitation") && (kind("form") || !kind("url")),
-        elicitation_by_url: kind("url"),
-        sampling: can("sampling"),
-        roots: can("roots"),
-    }
-}
-
-/// Whether a client that offers this can answer that.
-pub(super) fn supports(offers: &Offers, question: &Question) -> Result<(), Refusal> {
-    let by_url = question.params.as_ref().is_some_and(|params| params["mode"] == "url");
-    let can = match question.method.as_str() {
-        "elicitation/create" if by_url => offers.elicitation_by_url,
-        "elicitation/create" => offers.elicitation,
-        "sampling/createMessage" => offers.sampling,
-        "roots/list" => offers.roots,
-        _ => false,
-    };
-    let what = if by_url { "elicitation/create by URL" } else { &question.method };
-    if can { Ok(()) } else { Err(Refusal::not_supported(what)) }
 }
 
 fn place_of(level: &str) -> Option<usize> {
@@ -120,7 +91,7 @@ fn place_of(level: &str) -> Option<usize> {
 
 impl Answers for Client {
     fn offers(&self) -> Offers {
-        self.capabilities().map_or_else(|| self.rounds.offers(), |capabilities| offers_of(&capabilities))
+        self.peer_offers().unwrap_or_else(|| self.rounds.offers())
     }
 
     fn answer(&self, question: Question) -> Answering<'_> {
@@ -131,10 +102,10 @@ impl Answers for Client {
             let request = CustomRequest::new(question.method, question.params);
             let request = ServerRequest::CustomRequest(request);
             let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
-            let mut asked = Asked(Some(sent.map_err(|error| failed(&error))?));
-            let Some(handle) = asked.0.as_mut() else { return Err(failed(&"nobody listens")) };
+            let mut pending = PendingQuestion(Some(sent.map_err(|error| failed(&error))?));
+            let Some(handle) = pending.0.as_mut() else { return Err(failed(&"nobody listens")) };
             let answer = (&mut handle.rx).await;
-            asked.0 = None;
+            pending.0 = None;
             match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
                 Ok(answer) => serde_json::to_value(answer).map_err(|error| failed(&error)),
                 Err(ServiceError::McpError(error)) => {
@@ -146,13 +117,13 @@ impl Answers for Client {
     }
 }
 
-/// A question that is taken back when nobody waits for its answer any more: a dialog should not stay.
-struct Asked(Option<RequestHandle<RoleServer>>);
+/// A question that is cancelled when nobody waits for its answer any more, so that no dialog stays open.
+struct PendingQuestion(Option<RequestHandle<RoleServer>>);
 
-impl Drop for Asked {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
         if let Some(handle) = self.0.take() {
-            tokio::spawn(handle.cancel(Some("nobody waits for it any more".into())));
+            tokio::spawn(handle.cancel(Some("the answer is no longer needed".into())));
         }
     }
 }

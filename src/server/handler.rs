@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Timeouts, parse_arguments};
-use super::client::{Client, offers_of};
+use super::client::Client;
+use super::offers::offers_of;
 use super::rounds::{Round, Step};
 use super::{Payload, progress, render, resources, tool};
 use crate::mcp::server::Turn;
@@ -32,14 +33,14 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
 
 /// The server of one connection.
 #[derive(Debug)]
-pub(super) struct Bridge<P> {
+pub(super) struct McpHandler<P> {
     sessions: Arc<P>,
     client: Arc<Client>,
     timeouts: Timeouts,
     output_mode: OutputMode,
 }
 
-impl<P: RunPython> Bridge<P> {
+impl<P: RunPython> McpHandler<P> {
     pub(super) fn new(sessions: Arc<P>, client: Arc<Client>, settings: &Settings) -> Self {
         let timeouts = Timeouts { default: *settings.timeout, max: *settings.max_timeout };
         Self { sessions, client, timeouts, output_mode: *settings.output_mode }
@@ -57,7 +58,9 @@ impl<P: RunPython> Bridge<P> {
             }
         };
         let outcome = match context.meta.get_progress_token() {
-            Some(token) => progress::reported(run, &mut events, &context.peer, token, &context.ct).await,
+            Some(token) => {
+                progress::forward_progress(run, &mut events, &context.peer, token, &context.ct).await
+            }
             None => {
                 drop(events);
                 run.await
@@ -81,12 +84,12 @@ impl<P: RunPython> Bridge<P> {
         })
     }
 
-    /// Goes on with such a call until it ends or somebody has to answer.
-    async fn go_on(&self, mut round: Round, context: RequestContext<RoleServer>) -> CallToolResponse {
+    /// Resumes such a call until it ends or the client has to answer a question.
+    async fn resume_round(&self, mut round: Round, context: RequestContext<RoleServer>) -> CallToolResponse {
         let step = round.running.step(&context.ct);
         let step = match context.meta.get_progress_token() {
             Some(token) => {
-                progress::reported(step, &mut round.events, &context.peer, token, &context.ct).await
+                progress::forward_progress(step, &mut round.events, &context.peer, token, &context.ct).await
             }
             None => {
                 round.events.close();
@@ -118,7 +121,7 @@ impl<P: RunPython> Bridge<P> {
     }
 }
 
-impl<P: RunPython> ServerHandler for Bridge<P> {
+impl<P: RunPython> ServerHandler for McpHandler<P> {
     #[expect(deprecated, reason = "clients of the versions before 2026-07-28 hear what servers log")]
     fn get_info(&self) -> ServerConfig {
         let capabilities =
@@ -172,7 +175,7 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
         if let Some(name) = &call.request_state {
             let round = self.client.rounds().resume(name, call.input_responses.unwrap_or_default());
             return Ok(match round {
-                Some(round) => self.go_on(round, context).await,
+                Some(round) => self.resume_round(round, context).await,
                 None => self.refusal("no call waits for these answers: make it anew".into()).into(),
             });
         }
@@ -181,7 +184,7 @@ impl<P: RunPython> ServerHandler for Bridge<P> {
             Err(message) => return Ok(self.refusal(message).into()),
         };
         Ok(match offers_by_result(&context) {
-            Some(offers) => self.go_on(self.begin(request, offers, &context), context).await,
+            Some(offers) => self.resume_round(self.begin(request, offers, &context), context).await,
             None => self.result(&self.run(request, context).await).into(),
         })
     }

@@ -7,6 +7,7 @@ mod arguments;
 mod client;
 mod guard;
 mod handler;
+mod offers;
 mod payload;
 mod progress;
 mod render;

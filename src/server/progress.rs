@@ -1,4 +1,4 @@
-//! Telling the client what a running call is at.
+//! Forwards the progress of a running call to its client.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -27,7 +27,7 @@ type Sending = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
 
 /// Waits for the run and reports what happens meanwhile. Nothing is reported after it has returned, as the
 /// protocol demands.
-pub(super) async fn reported<T>(
+pub(super) async fn forward_progress<T>(
     run: impl Future<Output = T>,
     events: &mut mpsc::Receiver<Progress>,
     peer: &Peer<RoleServer>,

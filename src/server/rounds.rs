@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::client::supports;
+use super::offers::supports;
 use crate::session::{Progress, RunOutcome, RunRequest};
 use crate::upstream::{Offers, Question, Refusal, alias};
 
@@ -25,10 +25,10 @@ type Reply = oneshot::Sender<Result<Value, Refusal>>;
 
 /// The calls whose clients can be asked in this way.
 #[derive(Debug, Default)]
-pub(super) struct Rounds(Mutex<State>);
+pub(super) struct Rounds(Mutex<RoundsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct RoundsState {
     open: Vec<Open>,
     paused: VecDeque<(String, Round)>,
     /// What the last client could answer: servers are told it when they start, also between calls.
@@ -40,7 +40,7 @@ struct State {
 struct Open {
     offers: Offers,
     servers: Vec<String>,
-    questions: mpsc::UnboundedSender<Asked>,
+    questions: mpsc::UnboundedSender<QuestionForClient>,
 }
 
 impl Open {
@@ -51,14 +51,14 @@ impl Open {
 
 /// A question, and where its answer goes.
 #[derive(Debug)]
-struct Asked {
+struct QuestionForClient {
     method: String,
     params: Option<Value>,
     reply: Reply,
 }
 
 impl Rounds {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RoundsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +98,7 @@ impl Rounds {
             };
             supports(&open.offers, &question)?;
             tracing::debug!(server = %question.server, method = question.method, "a server asks the client by the result of a call");
-            open.questions.send(Asked { method: question.method, params: question.params, reply })
+            open.questions.send(QuestionForClient { method: question.method, params: question.params, reply })
         };
         let lost = || Refusal::unanswered("the call ended before that");
         sent.map_err(|_| lost())?;
@@ -146,7 +146,7 @@ pub(super) struct Round {
 #[derive(Debug)]
 pub(super) struct Running {
     run: JoinHandle<RunOutcome>,
-    asked: mpsc::UnboundedReceiver<Asked>,
+    asked: mpsc::UnboundedReceiver<QuestionForClient>,
     replies: HashMap<String, Reply>,
     cancel: CancellationToken,
 }
@@ -178,10 +178,10 @@ impl Running {
     }
 
     /// This question and those that came with it, by the keys under which they are answered.
-    fn requests(&mut self, first: Asked) -> InputRequests {
+    fn requests(&mut self, first: QuestionForClient) -> InputRequests {
         let mut requests = InputRequests::new();
         let mut next = Some(first);
-        while let Some(Asked { method, params, reply }) = next {
+        while let Some(QuestionForClient { method, params, reply }) = next {
             match serde_json::from_value::<InputRequest>(json!({ "method": method, "params": params })) {
                 _ if reply.is_closed() => {}
                 Ok(request) => {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
 use super::guard::Guarded;
-use super::handler::Bridge;
+use super::handler::McpHandler;
 use crate::mcp::server::LineTransport;
 use crate::session::RunPython;
 use crate::settings::Settings;
@@ -57,7 +57,7 @@ where
     let stop = stop.child_token();
     let broken = CancellationToken::new();
     let transport = LineTransport::new(connection.input, connection.output, broken.clone());
-    let service = Guarded(Bridge::new(sessions.clone(), client, settings));
+    let service = Guarded(McpHandler::new(sessions.clone(), client, settings));
     let served = {
         let serving = serve_until_closed(service, transport, stop.clone());
         tokio::pin!(serving);
@@ -78,7 +78,7 @@ where
 }
 
 async fn serve_until_closed<P, R>(
-    service: Guarded<Bridge<P>>,
+    service: Guarded<McpHandler<P>>,
     transport: LineTransport<R>,
     stop: CancellationToken,
 ) -> Result<(), ServeError>
