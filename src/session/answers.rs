@@ -1,95 +1,92 @@
-//! What code in the sandbox may ask of the bridge. Every question is hostile input; every answer is a value or a sentence.
+//! Answers the questions of one guest, side by side, until nobody waits for an answer any more.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::OutputStream;
-use super::lending::Lending;
+use super::access::ServerAccess;
+use super::frames::ToGuest;
+use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, encode};
 use super::output::{Outputs, partial_character};
 use super::tools::SavedTools;
 
-/// Bytes of kept output in one answer, the guest asks for the next ones: JSON may need six for each, and the guest takes no frame above 64 MiB.
+/// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each, and the guest takes no
+/// frame above 64 MiB.
 const LONGEST_OUTPUT: u64 = 8 << 20;
 
-/// Bytes of one answer: what the guest takes.
-const LONGEST_ANSWER: usize = 136 << 20;
-
-/// A question. What it asks with is read once it is known what is asked: to keep it as a value meanwhile would take
-/// many times the bytes that came.
-#[derive(Debug, Deserialize)]
-struct Query<'a> {
-    method: String,
-    #[serde(borrow)]
-    params: &'a RawValue,
-}
-
-/// A part of the output of an earlier run.
-#[derive(Debug, Deserialize)]
-struct Output {
-    run_id: u32,
-    #[serde(default)]
-    stream: Option<String>,
-    #[serde(default)]
-    start: u64,
-    #[serde(default)]
-    length: Option<u64>,
-}
-
-/// Keep a function's source.
-#[derive(Debug, Deserialize)]
-struct SaveTool {
-    name: String,
-    source: String,
-}
-
-/// What the guest is told.
+/// What the guest sends apart from the frames of a run.
 #[derive(Debug)]
-pub(super) enum Answer {
-    /// A value of ours.
-    Value(Value),
-    /// JSON that is passed on as it came.
-    Raw(Box<RawValue>),
+pub(super) enum QuestionFromGuest {
+    /// A question as JSON, with its share of the bytes that may wait.
+    Asked { id: u32, json: Vec<u8>, share: OwnedSemaphorePermit },
+    /// Nobody waits for the answer to that question any more.
+    Withdrawn(u32),
 }
 
-/// Why there is no answer, in a sentence for code, and of a kind when code has to tell.
-#[derive(Debug)]
-pub(super) struct QueryError {
-    pub(super) kind: Option<&'static str>,
-    pub(super) text: String,
-}
-
-impl QueryError {
-    pub(super) fn plain(text: String) -> Self {
-        Self { kind: None, text }
+/// Answers questions until the guest is gone, then cancels those that are still being answered.
+pub(super) async fn answer_questions(
+    mut questions: mpsc::UnboundedReceiver<QuestionFromGuest>,
+    answerer: Arc<Answerer>,
+    access: Arc<ServerAccess>,
+    answers: mpsc::Sender<ToGuest>,
+) {
+    let gone = CancellationToken::new();
+    let _cancel_at_the_end = gone.clone().drop_guard();
+    let mut under_way: HashMap<u32, CancellationToken> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            question = questions.recv() => match question {
+                Some(QuestionFromGuest::Asked { id, json, share }) => {
+                    let cancel = gone.child_token();
+                    // A number that is used twice is the guest's own mistake.
+                    under_way.insert(id, cancel.clone());
+                    let (answerer, access) = (Arc::clone(&answerer), Arc::clone(&access));
+                    let answers = answers.clone();
+                    tasks.spawn(async move {
+                        let answer = answerer.answer(&access, json, &cancel).await;
+                        if !cancel.is_cancelled() {
+                            let _ = answers.send(ToGuest::Answer(id, answer)).await;
+                        }
+                        drop(share);
+                        id
+                    });
+                }
+                Some(QuestionFromGuest::Withdrawn(id)) => {
+                    if let Some(cancel) = under_way.remove(&id) {
+                        cancel.cancel();
+                    }
+                }
+                None => break,
+            },
+            Some(done) = tasks.join_next() => {
+                if let Ok(id) = done {
+                    under_way.remove(&id);
+                }
+            }
+        }
     }
-
-    pub(super) fn of_kind(kind: &'static str, text: String) -> Self {
-        Self { kind: Some(kind), text }
-    }
-
-    /// What was asked with.
-    pub(super) fn read<T: DeserializeOwned>(params: &str) -> Result<T, Self> {
-        serde_json::from_str(params).map_err(|error| Self::plain(not_understood(&error)))
-    }
+    // Servers are told that their calls are cancelled; nobody waits for that here.
+    gone.cancel();
+    tasks.detach_all();
 }
 
 /// Answers questions of all sessions.
 #[derive(Debug)]
-pub(super) struct Queries {
-    /// Held by whoever reads or writes files.
+pub(super) struct Answerer {
+    /// Held while a question is answered from files.
     files: tokio::sync::Mutex<()>,
     outputs: Arc<Mutex<Outputs>>,
     tools: SavedTools,
 }
 
-impl Queries {
+impl Answerer {
     pub(super) fn new(outputs: Arc<Mutex<Outputs>>, state_dir: PathBuf) -> Self {
         Self { files: tokio::sync::Mutex::default(), outputs, tools: SavedTools::at(state_dir) }
     }
@@ -98,57 +95,61 @@ impl Queries {
         &self.tools
     }
 
-    /// The answer to a question, as JSON: `{"ok": VALUE}` or `{"error": TEXT}`.
+    /// Returns the answer to a question as JSON.
     pub(super) async fn answer(
         self: &Arc<Self>,
-        lending: &Lending,
+        access: &ServerAccess,
         json: Vec<u8>,
         cancel: &CancellationToken,
     ) -> Vec<u8> {
-        let query = match serde_json::from_slice::<Query<'_>>(&json) {
-            Ok(query) => query,
-            Err(error) => return written(Err(QueryError::plain(not_understood(&error)))),
+        let question = GuestQuestion::parse(&json);
+        drop(json);
+        let value = match question {
+            Ok(GuestQuestion::Output(part)) => return self.from_files(move |it| it.output(&part)).await,
+            Ok(GuestQuestion::SaveTool(tool)) => return self.from_files(move |it| it.save_tool(&tool)).await,
+            Ok(GuestQuestion::ListSavedTools) => return self.from_files(Self::saved_tools).await,
+            Ok(GuestQuestion::Call(call)) => return encode(access.call(call, cancel).await),
+            Ok(GuestQuestion::Servers(filter)) => Ok(access.servers(&filter)),
+            Ok(GuestQuestion::Server(server)) => access.server(&server),
+            Ok(GuestQuestion::Describe(server)) => access.describe(&server, cancel).await,
+            Ok(GuestQuestion::Tool(tool)) => access.tool(&tool, cancel).await,
+            Ok(GuestQuestion::Tools(filter)) => access.tools(&filter, cancel).await,
+            Ok(GuestQuestion::Search(search)) => access.search(&search).await,
+            Err(error) => Err(error),
         };
-        if let Some(answer) = lending.answer(&query.method, query.params.get(), cancel).await {
-            return written(answer);
-        }
-        // Off the tasks that have to be quick: the answer may hold megabytes, and lie on a slow disk. One at a time, for
-        // the same reason.
+        encode(value.map(Answer::Value))
+    }
+
+    /// Answers from files, on a thread that may wait: the answer may hold megabytes, and the disk may be slow. One at a time,
+    /// for the same reason.
+    async fn from_files(
+        self: &Arc<Self>,
+        answer: impl FnOnce(&Self) -> Result<Value, QuestionError> + Send + 'static,
+    ) -> Vec<u8> {
         let _turn = self.files.lock().await;
-        let queries = Arc::clone(self);
-        let answered = spawn_blocking(move || written(queries.answer_of_files(&json)));
+        let answerer = Arc::clone(self);
+        let answered = spawn_blocking(move || encode(answer(&answerer).map(Answer::Value)));
         answered.await.unwrap_or_else(|_| br#"{"error":"the bridge failed to answer"}"#.to_vec())
     }
 
-    fn answer_of_files(&self, json: &[u8]) -> Result<Answer, QueryError> {
-        let query: Query<'_> =
-            serde_json::from_slice(json).map_err(|error| QueryError::plain(not_understood(&error)))?;
-        let params = query.params.get();
-        let value = match query.method.as_str() {
-            "output" => self.output(&QueryError::read(params)?),
-            "save_tool" => self.save_tool(&QueryError::read(params)?),
-            "list_saved_tools" => Ok(self.tools.load().into_iter().map(|(name, _)| name).collect()),
-            _ => Err("the bridge does not know this method".into()),
-        };
-        value.map(Answer::Value).map_err(QueryError::plain)
-    }
-
-    fn output(&self, asked: &Output) -> Result<Value, String> {
-        let stream = match asked.stream.as_deref() {
+    fn output(&self, part: &OutputPart) -> Result<Value, QuestionError> {
+        let stream = match part.stream.as_deref() {
             None | Some("stdout") => OutputStream::Stdout,
             Some("stderr") => OutputStream::Stderr,
             Some("traceback") => OutputStream::Traceback,
-            Some(_) => return Err("the stream is 'stdout', 'stderr' or 'traceback'".into()),
+            Some(_) => return Err(QuestionError::plain("the stream is 'stdout', 'stderr' or 'traceback'")),
         };
-        let Output { run_id, start, .. } = *asked;
+        let OutputPart { run_id, start, .. } = *part;
         let (kept, runs) = {
             let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
             (outputs.get(run_id, stream), outputs.runs())
         };
         let kept = kept.ok_or_else(|| {
-            format!("no output of run {run_id} is kept; only what was cut is, and of these the runs {runs:?}")
+            QuestionError::plain(format!(
+                "no output of run {run_id} is kept: only output that was cut is, now that of the runs {runs:?}"
+            ))
         })?;
-        let wanted = asked.length.unwrap_or(u64::MAX).min(kept.length().saturating_sub(start));
+        let wanted = part.length.unwrap_or(u64::MAX).min(kept.length().saturating_sub(start));
         let mut bytes = kept.read(start, wanted.min(LONGEST_OUTPUT));
         if wanted > LONGEST_OUTPUT {
             // The next piece begins with a whole character.
@@ -159,51 +160,34 @@ impl Queries {
         Ok(json!({ "text": String::from_utf8_lossy(&bytes), "end": end, "last": last }))
     }
 
-    /// Where it is kept is the host's affair.
-    fn save_tool(&self, tool: &SaveTool) -> Result<Value, String> {
+    /// Saves a function. The sandbox does not learn where on the host.
+    fn save_tool(&self, tool: &ToolSource) -> Result<Value, QuestionError> {
         let saved = self.tools.save(&tool.name, &tool.source);
-        saved.map(|_| Value::Null).map_err(|error| shortened(&error.to_string()))
+        saved.map(|_| Value::Null).map_err(|error| QuestionError::quoting(&error.to_string()))
     }
-}
 
-fn written(answer: Result<Answer, QueryError>) -> Vec<u8> {
-    let json = match answer {
-        Ok(Answer::Raw(json)) => [br#"{"ok":"#, json.get().as_bytes(), b"}"].concat(),
-        Ok(Answer::Value(value)) => json!({ "ok": value }).to_string().into_bytes(),
-        Err(QueryError { kind: None, text }) => json!({ "error": text }).to_string().into_bytes(),
-        Err(QueryError { kind, text }) => json!({ "error": text, "kind": kind }).to_string().into_bytes(),
-    };
-    if json.len() <= LONGEST_ANSWER {
-        return json;
-    }
-    let text = format!("the answer has {} MB, more than fits into the sandbox", json.len() >> 20);
-    json!({ "error": text }).to_string().into_bytes()
-}
-
-fn not_understood(error: &serde_json::Error) -> String {
-    format!("the bridge does not understand this: {}", shortened(&error.to_string()))
-}
-
-/// An error may quote what was asked with, which may be long.
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(300) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_string(),
+    fn saved_tools(&self) -> Result<Value, QuestionError> {
+        Ok(self.tools.load().into_iter().map(|(name, _)| name).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{RawSettings, Settings};
+    use crate::upstream::Upstream;
 
-    fn answer(json: &str) -> Value {
+    async fn answer(json: &str) -> Value {
         let dir = tempfile::tempdir().unwrap();
-        let queries = Queries::new(Arc::default(), dir.path().into());
-        serde_json::from_slice(&written(queries.answer_of_files(json.as_bytes()))).unwrap()
+        let answerer = Arc::new(Answerer::new(Arc::default(), dir.path().into()));
+        let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
+        let access = ServerAccess::new(Upstream::without_answers(&settings, [].into()));
+        let answer = answerer.answer(&access, json.into(), &CancellationToken::new()).await;
+        serde_json::from_slice(&answer).unwrap()
     }
 
-    #[test]
-    fn what_is_no_question_gets_a_short_sentence() {
+    #[tokio::test]
+    async fn a_malformed_question_gets_a_short_error() {
         let deep = "[".repeat(100_000);
         let long = "x".repeat(100_000);
         for json in [
@@ -216,16 +200,18 @@ mod tests {
             format!(r#"{{"method":"output","params":{deep}"#),
             format!(r#"{{"params":{deep}"#),
             format!(r#"{{"method":"save_tool","params":{{"name":"../{long}","source":""}}}}"#),
+            format!(r#"{{"method":"call","params":{{"server":"s","tool":"t","arguments":"{long}"}}}}"#),
+            format!(r#"{{"method":"tools","params":{{"server":"s","detail":["{long}"]}}}}"#),
         ] {
-            let answer = answer(&json);
+            let answer = answer(&json).await;
             let error = answer["error"].as_str().unwrap_or_default();
             assert!(!error.is_empty() && error.len() < 400, "{:.200} {:.1000}", json, error);
         }
     }
 
-    #[test]
-    fn a_saved_tool_is_confirmed_without_a_path_of_the_host() {
-        let answer = answer(r#"{"params":{"source":"def f(): pass","name":"f"},"method":"save_tool"}"#);
+    #[tokio::test]
+    async fn a_saved_tool_is_confirmed_without_a_path_of_the_host() {
+        let answer = answer(r#"{"params":{"source":"def f(): pass","name":"f"},"method":"save_tool"}"#).await;
         assert_eq!(answer, json!({ "ok": null }));
     }
 }

@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Progress;
-use super::asking::answer_questions;
+use super::access::ServerAccess;
+use super::answers::{Answerer, answer_questions};
 use super::frames::{FrameError, FromGuest, ToGuest};
-use super::lending::Lending;
+use super::loss::Loss;
 use super::pipes::{read_frames, widen, write_frames};
-use super::queries::Queries;
-use super::run::{Cell, Early, Event, Interrupt, Loss, RunEnd, RunReport, Running};
+use super::run::{Cell, Early, Event, Interrupt, RunEnd, RunReport, Running};
 
 /// The protocol version that this bridge speaks.
 const PROTOCOL: u32 = 1;
@@ -54,7 +54,7 @@ pub(super) struct Interpreter {
     early: Early,
     limits: HeldLimits,
     /// What the code may use of the world outside.
-    lending: Arc<Lending>,
+    access: Arc<ServerAccess>,
     /// What the guest offered before any user code ran.
     offered: Option<Vec<u8>>,
     /// How many processes were known to have been killed for want of memory.
@@ -69,8 +69,8 @@ impl Interpreter {
         mut sandbox: Sandbox,
         guest: Vec<u8>,
         tools: Vec<(String, String)>,
-        queries: Arc<Queries>,
-        lending: Arc<Lending>,
+        answerer: Arc<Answerer>,
+        access: Arc<ServerAccess>,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<Self, (Sandbox, StartError)> {
@@ -82,9 +82,9 @@ impl Interpreter {
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, events) = mpsc::channel(WAITING_FRAMES);
         let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
-        let (asked, questions) = mpsc::unbounded_channel();
-        tokio::spawn(answer_questions(questions, queries, Arc::clone(&lending), answers));
-        tokio::spawn(read_frames(stdout, sender, asked));
+        let (question, questions) = mpsc::unbounded_channel();
+        tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
+        tokio::spawn(read_frames(stdout, sender, question));
         for (name, source) in tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
@@ -96,7 +96,7 @@ impl Interpreter {
             events,
             early: Early::default(),
             limits,
-            lending,
+            access,
             offered: None,
             killed: 0,
         };
@@ -144,7 +144,7 @@ impl Interpreter {
     /// Looks at what came since the last run; why the interpreter is gone, if it is.
     pub(super) fn lost_while_idle(&mut self) -> Option<Loss> {
         let loss = self.loss_in_events()?;
-        Some(if self.was_short_of_memory() { loss.for_want_of_memory() } else { loss })
+        Some(if self.was_short_of_memory() { loss.out_of_memory() } else { loss })
     }
 
     fn loss_in_events(&mut self) -> Option<Loss> {
@@ -187,7 +187,7 @@ impl Interpreter {
         let started = Instant::now();
         let mut run = Running::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
-        self.lending.begin(grant, timeout, progress.clone());
+        self.access.begin(grant, timeout, progress.clone());
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupted = None;
         let mut waited_for = Vec::new();
@@ -220,7 +220,7 @@ impl Interpreter {
                 () = sleep_until(deadline) => {
                     if interrupted.is_none() {
                         interrupted = Some(Interrupt::Timeout);
-                        waited_for = self.lending.under_way();
+                        waited_for = self.access.under_way();
                     }
                     match interrupts {
                         0 => deadline = Instant::now() + SECOND_INTERRUPT,
@@ -232,11 +232,11 @@ impl Interpreter {
                 }
             }
         };
-        self.lending.end();
+        self.access.end();
         self.sandbox.set_busy(false);
         let end = match end {
             end if !self.was_short_of_memory() => end,
-            RunEnd::Lost(loss) => RunEnd::Lost(loss.for_want_of_memory()),
+            RunEnd::Lost(loss) => RunEnd::Lost(loss.out_of_memory()),
             end => {
                 run.notices.push("out of memory: the largest process of the sandbox was killed".into());
                 end

@@ -14,12 +14,12 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::access::ServerAccess;
+use super::answers::Answerer;
 use super::bytecode::Bytecode;
 use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
-use super::lending::Lending;
 use super::library;
-use super::queries::Queries;
 use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
 use crate::guest;
@@ -171,13 +171,13 @@ impl Launcher {
     /// Starts an interpreter with the first runtime that can. The notices are for the call that started it.
     pub(super) async fn start(
         &self,
-        queries: &Arc<Queries>,
-        lending: &Arc<Lending>,
+        answerer: &Arc<Answerer>,
+        access: &Arc<ServerAccess>,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
         let telling = Telling::new(progress.clone());
-        let start = self.start_quietly(queries, lending, &telling, cancel);
+        let start = self.start_quietly(answerer, access, &telling, cancel);
         tokio::pin!(start);
         let started = match tokio::time::timeout(SLOW_START, &mut start).await {
             Ok(started) => started,
@@ -196,8 +196,8 @@ impl Launcher {
 
     async fn start_quietly(
         &self,
-        queries: &Arc<Queries>,
-        lending: &Arc<Lending>,
+        answerer: &Arc<Answerer>,
+        access: &Arc<ServerAccess>,
         telling: &Arc<Telling>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
@@ -210,7 +210,7 @@ impl Launcher {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, home, queries, lending, telling, cancel).await {
+            let refusal = match self.start_with(&choice, home, answerer, access, telling, cancel).await {
                 Ok(interpreter) => {
                     home.guardian.ready().await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -235,8 +235,8 @@ impl Launcher {
         &self,
         choice: &Choice,
         home: &Home,
-        queries: &Arc<Queries>,
-        lending: &Arc<Lending>,
+        answerer: &Arc<Answerer>,
+        access: &Arc<ServerAccess>,
         telling: &Telling,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
@@ -260,10 +260,10 @@ impl Launcher {
             wants_compiled: self.bytecode.keeps(),
             compiled: self.bytecode.load(&choice.root),
         });
-        let tools = queries.tools().load();
-        let (queries, lending) = (Arc::clone(queries), Arc::clone(lending));
+        let tools = answerer.tools().load();
+        let (answerer, access) = (Arc::clone(answerer), Arc::clone(access));
         let give_up = cancel.child_token();
-        let start = Interpreter::start(sandbox, blob, tools, queries, lending, START_LIMIT, &give_up);
+        let start = Interpreter::start(sandbox, blob, tools, answerer, access, START_LIMIT, &give_up);
         tokio::pin!(start);
         let (started, stalled) = tokio::select! {
             started = &mut start => (started, None),

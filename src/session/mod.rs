@@ -6,19 +6,21 @@
 //! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ report
 //! ```
 
-mod asking;
+mod access;
+mod answers;
 mod bytecode;
 mod frames;
+mod grant;
 mod guardian;
+mod guest_questions;
 mod interpreter;
 mod keeper;
 mod launch;
-mod lending;
 mod library;
+mod loss;
 mod outcome;
 mod output;
 mod pipes;
-mod queries;
 mod report;
 mod roots;
 mod run;

@@ -6,7 +6,7 @@ use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::asking::Asked;
+use super::answers::QuestionFromGuest;
 use super::frames::{self, FromGuest, ToGuest};
 use super::run::Event;
 
@@ -53,7 +53,7 @@ pub(super) async fn write_frames(
 pub(super) async fn read_frames(
     stdout: ChildStdout,
     events: mpsc::Sender<Event>,
-    questions: mpsc::UnboundedSender<Asked>,
+    questions: mpsc::UnboundedSender<QuestionFromGuest>,
 ) {
     let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
@@ -64,11 +64,11 @@ pub(super) async fn read_frames(
                 // is: it takes no answer as long as it cannot get rid of its next question.
                 let cost = u32::try_from(json.len() + QUESTION).unwrap_or(u32::MAX);
                 let Ok(share) = Arc::clone(&room).acquire_many_owned(cost).await else { return };
-                let _ = questions.send(Asked::Question { id, json, share });
+                let _ = questions.send(QuestionFromGuest::Asked { id, json, share });
                 continue;
             }
             Ok(Some(FromGuest::Withdraw(id))) => {
-                let _ = questions.send(Asked::Withdrawn(id));
+                let _ = questions.send(QuestionFromGuest::Withdrawn(id));
                 continue;
             }
             Ok(Some(frame)) => Event::Frame(frame),

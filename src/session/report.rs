@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use codebridge_runtimes::{HeldLimits, Mechanism};
 
-use super::frames::{DoneStatus, InterpreterEnd};
+use super::frames::DoneStatus;
+use super::loss::Loss;
 use super::output::Kept;
-use super::run::{Interrupt, Loss, RunEnd, RunReport};
+use super::run::{Interrupt, RunEnd, RunReport};
 use super::{Failure, RunOutcome, Status, Stream};
-
-/// SIGKILL, which is also how the kernel ends a process for want of memory.
-pub(super) const SIGKILL: i32 = 9;
 
 /// For interpreters of which nothing is known any more.
 pub(super) const UNKNOWN_LIMITS: HeldLimits =
@@ -43,30 +41,6 @@ pub(super) fn failed_start(failure: Failure, text: String, cancelled: bool) -> R
 /// The outcome of a call that asks for what there is not.
 pub(super) fn refused(text: String) -> RunOutcome {
     RunOutcome { status: Status::Refused, ..failed_start(Failure::Request, text, false) }
-}
-
-/// Why a session is gone, in a few words.
-pub(super) fn describe_loss(loss: &Loss, limits: HeldLimits, memory: u64) -> String {
-    let megabytes = memory >> 20;
-    match loss {
-        Loss::Ended(InterpreterEnd { out_of_memory: true, .. }) => {
-            format!("out of memory: it needed more than its limit of {megabytes} MiB")
-        }
-        Loss::Ended(InterpreterEnd { signal: Some(SIGKILL), .. }) if limits.memory == Mechanism::Cgroup => {
-            format!(
-                "killed by SIGKILL, most likely for needing more than its memory limit of {megabytes} MiB"
-            )
-        }
-        Loss::Ended(InterpreterEnd { signal: Some(signal), .. }) => {
-            format!("the interpreter was ended by {}", signal_name(*signal))
-        }
-        Loss::Ended(InterpreterEnd { exit, .. }) => {
-            format!("the code ended its interpreter with exit status {}", exit.unwrap_or(0))
-        }
-        Loss::Vanished(text) => text.clone(),
-        Loss::Forged(text) => format!("{text}; such a sandbox is ended"),
-        Loss::Stubborn => "the code did not heed the interrupt".into(),
-    }
 }
 
 /// Puts a report into the caller's words.
@@ -144,27 +118,4 @@ pub(super) fn outcome_of(
 
 fn some_text(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
-}
-
-/// A signal as people know it: <https://man7.org/linux/man-pages/man7/signal.7.html>; these numbers are the same on every
-/// architecture that runs containers.
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        31 => "SIGSYS",
-        _ => return format!("signal {signal}"),
-    };
-    name.to_string()
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::frames::{DoneStatus, FrameError, FromGuest, InterpreterEnd};
-use super::lending::Grant;
+use super::frames::{DoneStatus, FrameError, FromGuest};
+use super::grant::Grant;
+use super::loss::Loss;
 use super::output::{Capture, KeptStream};
-use super::report::SIGKILL;
 use super::{OutputStream, Progress, Stream};
 
 /// Bytes of a traceback, which has a budget of its own so that chatter on standard error cannot push it out.
@@ -35,31 +35,6 @@ pub(super) struct Cell {
     pub(super) timeout: Duration,
     /// How much of its output is shown.
     pub(super) budgets: Budgets,
-}
-
-/// Why an interpreter is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Loss {
-    /// It ended by itself, by a signal, or for want of memory.
-    Ended(InterpreterEnd),
-    /// The sandbox went away under it.
-    Vanished(String),
-    /// It sent what no interpreter sends.
-    Forged(String),
-    /// It did not heed an interrupt.
-    Stubborn,
-}
-
-impl Loss {
-    /// The same, known to have come when a process was killed for want of memory.
-    pub(super) fn for_want_of_memory(self) -> Self {
-        match self {
-            Self::Ended(InterpreterEnd { signal: Some(SIGKILL), .. }) | Self::Vanished(_) => {
-                Self::Ended(InterpreterEnd { exit: None, signal: Some(SIGKILL), out_of_memory: true })
-            }
-            other => other,
-        }
-    }
 }
 
 /// How one run ended.

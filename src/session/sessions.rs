@@ -7,18 +7,20 @@ use std::time::{Duration, Instant};
 
 use codebridge_runtimes::ProbeReport;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::access::ServerAccess;
+use super::answers::Answerer;
+use super::grant::Grant;
 use super::interpreter::Interpreter;
 use super::launch::{Launcher, StartFailure};
-use super::lending::{Grant, Lending};
+use super::loss::Loss;
 use super::output::Outputs;
-use super::queries::Queries;
 use super::report::{Report, failed_start, outcome_of, refused};
-use super::run::{Budgets, Cell, Loss};
+use super::run::{Budgets, Cell};
 use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
 use crate::upstream::Upstream;
@@ -38,7 +40,7 @@ pub struct Sessions(Arc<Inner>);
 struct Inner {
     launcher: Launcher,
     upstream: Upstream,
-    queries: Arc<Queries>,
+    answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
     /// One permit for each interpreter alive.
@@ -84,7 +86,7 @@ impl Sessions {
         Self(Arc::new(Inner {
             launcher: Launcher::new(settings),
             upstream,
-            queries: Arc::new(Queries::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
+            answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
             slots: StdMutex::default(),
             room: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
@@ -120,9 +122,9 @@ impl RunPython for Sessions {
         cancel: CancellationToken,
     ) -> RunOutcome {
         let inner = &self.0;
-        let grant = match inner.grant(&request.servers).await {
+        let grant = match Grant::of(&request.servers, &inner.upstream).await {
             Ok(grant) => grant,
-            Err(text) => return refused(text),
+            Err(error) => return refused(error.to_string()),
         };
         let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
@@ -190,17 +192,6 @@ impl Inner {
         Arc::clone(lock(&self.slots).entry(name.to_string()).or_default())
     }
 
-    /// The servers that a call asks for; why they cannot be lent, when they cannot.
-    async fn grant(&self, names: &[String]) -> Result<Grant, String> {
-        if names.is_empty() {
-            return Ok(Grant::Nothing);
-        }
-        let (names, upstream) = (names.to_vec(), self.upstream.clone());
-        // Definitions are read from files.
-        let granted = spawn_blocking(move || Grant::of(&names, &upstream)).await;
-        granted.unwrap_or_else(|_| Err("the servers could not be looked up".into()))
-    }
-
     /// Runs code in a session whose lock is held.
     async fn run_in(
         self: &Arc<Self>,
@@ -250,9 +241,8 @@ impl Inner {
         let cell = Cell { id, code, grant, timeout, budgets: self.budgets };
         let report = live.interpreter.run(cell, progress, cancel).await;
         let limits = live.interpreter.limits();
-        let Report { mut outcome, loss, kept } = outcome_of(id, report, &session, |loss| {
-            super::report::describe_loss(loss, limits, self.launcher.memory_limit())
-        });
+        let Report { mut outcome, loss, kept } =
+            outcome_of(id, report, &session, |loss| loss.describe(limits, self.launcher.memory_limit()));
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
@@ -265,7 +255,7 @@ impl Inner {
     }
 
     fn describe(&self, loss: &Loss) -> String {
-        super::report::describe_loss(loss, super::report::UNKNOWN_LIMITS, self.launcher.memory_limit())
+        loss.describe(super::report::UNKNOWN_LIMITS, self.launcher.memory_limit())
     }
 
     /// Starts an interpreter. A caller that does not wait for it any more leaves nothing behind: the start goes on in a
@@ -280,8 +270,8 @@ impl Inner {
         let stop_unless_waited_for = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let lending = Arc::new(Lending::new(inner.upstream.clone()));
-            let started = inner.launcher.start(&inner.queries, &lending, &progress, &stop).await;
+            let access = Arc::new(ServerAccess::new(inner.upstream.clone()));
+            let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started = started.map(|(interpreter, notices)| (Live { interpreter, _room: room }, notices));
             if let Err(Ok((live, _))) = sender.send(started) {
                 inner.end(live);

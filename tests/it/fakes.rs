@@ -239,7 +239,7 @@ fn a_stubborn_runtime_and_what_it_leaves_running_are_ended(env: &TestEnv) {
     let fake = Fake::crun(env, &launch(&stubborn));
     let bridge = fake.bridge(env).start();
     let outcome = bridge.call(json!({ "code": "1", "timeout": 1 })).within(AT_ONCE).expect("timeout");
-    let _ = outcome.because("did not heed the interrupt");
+    let _ = outcome.because("ignored the interrupt");
     assert_all_gone(&fake);
     // Killed bridges leave it to their guardians.
     let call = bridge.start_call(json!({ "code": "1", "timeout": 100 }));

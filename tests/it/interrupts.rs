@@ -68,7 +68,7 @@ fn code_that_ignores_the_interrupt_loses_its_session(env: &TestEnv) {
     // Others do not notice.
     assert_eq!(bridge.run_in("bystander", "6 * 7").ok(), "42");
     for (session, call) in calls {
-        let outcome = call.outcome().within(ON_TIME).expect("timeout").because("did not heed the interrupt");
+        let outcome = call.outcome().within(ON_TIME).expect("timeout").because("ignored the interrupt");
         let _ = outcome.noting("has ended");
         let fresh = bridge.run_in(session, "'x' in globals()").noting("is new");
         assert_eq!(fresh.ok(), "False", "{session}");

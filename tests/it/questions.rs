@@ -225,7 +225,7 @@ fn a_server_that_is_slow_to_start_is_named_with_its_words(env: &TestEnv) {
     let bridge = env.bridge().start();
     let call = json!({ "code": "await mcp_mute.echo(a=1)", "servers": ["mute"], "timeout": 5 });
     let outcome = bridge.call(call).expect("timeout").because("the server 'mute', which is still starting");
-    let outcome = outcome.because("(it said: it needs an API key | [API_TOKEN])");
+    let outcome = outcome.because("(its output: it needs an API key | [API_TOKEN])");
     assert!(!outcome.error().contains(SECRET), "{outcome}");
     bridge.close();
 }

@@ -1,0 +1,114 @@
+//! Which of the user's MCP servers a run may call.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::json;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::upstream::discovery::{Server, Snapshot};
+use crate::upstream::{Upstream, UpstreamError};
+
+/// Stands for every server in the list of a call.
+const ANY: &str = "*";
+
+/// Which servers a run may call.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Grant {
+    /// None; no definition was read.
+    #[default]
+    Nothing,
+    Named(Vec<Arc<Server>>),
+    /// Every server, also one that is defined later; the snapshot has those of now.
+    Any(Arc<Snapshot>),
+}
+
+/// Why a call cannot have the servers that it names.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GrantError {
+    #[error(transparent)]
+    Server(#[from] UpstreamError),
+    #[error("failed to read the server definitions: {0}")]
+    Lookup(#[from] JoinError),
+}
+
+/// What the guest is told before a run.
+#[derive(Serialize)]
+struct Context<'a> {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    any: bool,
+    servers: Vec<ServerName<'a>>,
+}
+
+/// A server as code sees it.
+#[derive(Debug, Serialize)]
+pub(super) struct ServerName<'a> {
+    pub(super) name: &'a str,
+    pub(super) alias: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<&'a str>,
+}
+
+impl<'a> ServerName<'a> {
+    pub(super) fn of(server: &'a Server) -> Self {
+        Self { name: &server.name, alias: &server.alias, description: None }
+    }
+}
+
+impl Grant {
+    /// Returns the grant that a call asks for.
+    ///
+    /// # Errors
+    /// A named server does not exist, or its definition is not used.
+    pub(super) async fn of(names: &[String], upstream: &Upstream) -> Result<Self, GrantError> {
+        if names.is_empty() {
+            return Ok(Self::Nothing);
+        }
+        let (names, upstream) = (names.to_vec(), upstream.clone());
+        // Definitions are read from files.
+        spawn_blocking(move || Self::look_up(&names, &upstream)).await?
+    }
+
+    fn look_up(names: &[String], upstream: &Upstream) -> Result<Self, GrantError> {
+        if names.iter().any(|name| name == ANY) {
+            return Ok(Self::Any(upstream.snapshot()));
+        }
+        let mut servers: Vec<Arc<Server>> = Vec::with_capacity(names.len());
+        for name in names {
+            let server = upstream.server(name)?;
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        Ok(Self::Named(servers))
+    }
+
+    /// Returns what the guest is told before the run, as JSON.
+    pub(super) fn context(&self) -> Vec<u8> {
+        let (any, servers) = match self {
+            Self::Nothing => return b"{}".to_vec(),
+            Self::Named(servers) => (false, servers),
+            Self::Any(snapshot) => (true, &snapshot.servers),
+        };
+        let servers = servers.iter().map(|server| ServerName::of(server)).collect();
+        serde_json::to_vec(&Context { any, servers }).unwrap_or_else(|_| b"{}".to_vec())
+    }
+
+    pub(super) fn allows(&self, server: &Server) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Named(servers) => servers.iter().any(|named| named.name == server.name),
+            Self::Any(_) => true,
+        }
+    }
+}
+
+/// Returns the message for code that calls a server outside of its grant.
+pub(super) fn not_available(server: &Server) -> String {
+    let name = json!(server.name);
+    format!(
+        "Server '{}' is not available: this call of run_python may not use it. Name it in the call: servers=[{name}], \
+         or servers=[\"*\"] for any.",
+        server.name
+    )
+}
