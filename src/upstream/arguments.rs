@@ -4,7 +4,6 @@
 
 use serde_json::{Map, Value};
 
-use super::ToolDoc;
 use super::catalog::signature;
 use super::nearest::nearest;
 use super::pool::Tool;
@@ -45,11 +44,7 @@ pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<()
     if complaints.is_empty() {
         return Ok(());
     }
-    Err(format!(
-        "{}; it is called as {}",
-        complaints.join("; "),
-        signature(&tool.alias, &ToolDoc::from(tool))
-    ))
+    Err(format!("{}; it is called as {}", complaints.join("; "), signature(&tool.alias, &tool.doc())))
 }
 
 fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
+use super::catalog::{Detail, ServerDocs};
 use super::discovery::{Discovery, Server, Snapshot, Surroundings};
-use super::docs::{Keeper, Sweep};
+use super::docs::{Docs, DocsCache, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::{Event, ServerProgress};
 use super::nearest::nearest;
 use super::pool::{
-    Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, Tool, ToolList, Use,
+    Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, ServerUse, Tool, ToolList,
 };
 use super::questions::{Answers, NoAnswers};
 use crate::settings::{Environment, Settings};
@@ -26,9 +28,8 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
-    pool: Pool,
-    keeper: Arc<Keeper>,
-    sweep: Sweep,
+    pool: Arc<Pool>,
+    docs: Docs,
 }
 
 /// One definition, and what becomes of it.
@@ -61,22 +62,19 @@ impl Upstream {
         answers: Arc<dyn Answers>,
         guardian: Option<PathBuf>,
     ) -> Self {
-        let keeper = Arc::new(Keeper::new(&surroundings));
+        let cache = Arc::new(DocsCache::new(&surroundings));
         let mut context = Context::new(
             limits,
             surroundings.environment.clone(),
             surroundings.cwd.clone(),
             answers,
-            Arc::clone(&keeper) as Arc<dyn Listener>,
+            Arc::clone(&cache) as Arc<dyn Listener>,
             guardian,
         );
         context.allow_self = surroundings.allow_self;
-        Self(Arc::new(Inner {
-            discovery: Discovery::new(surroundings),
-            pool: Pool::new(context),
-            keeper,
-            sweep: Sweep::default(),
-        }))
+        let pool = Arc::new(Pool::new(context));
+        let docs = Docs::new(Arc::clone(&pool), cache);
+        Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
     }
 
     /// Without anybody who answers the questions of servers.
@@ -135,7 +133,7 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
         let server = self.server(server)?;
-        let wanted = use_of(&server, Purpose::Docs, cancel)?;
+        let wanted = ServerUse::new(&server, Purpose::Docs, cancel)?;
         let listing = self.0.pool.tools(wanted, Age::Current).await?;
         Ok(Arc::clone(&listing.tools))
     }
@@ -151,11 +149,12 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<Tool, UpstreamError> {
         let server = self.server(server)?;
-        let mut listing = self.0.pool.tools(use_of(&server, Purpose::Docs, cancel)?, Age::Current).await?;
+        let mut listing =
+            self.0.pool.tools(ServerUse::new(&server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
-            listing = self.0.pool.tools(use_of(&server, Purpose::Docs, cancel)?, Age::New).await?;
+            listing = self.0.pool.tools(ServerUse::new(&server, Purpose::Docs, cancel)?, Age::New).await?;
         }
-        self.0.keeper.keep(&listing).await;
+        self.0.docs.keep(&listing).await;
         listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &listing.tools))
     }
 
@@ -200,7 +199,7 @@ impl Upstream {
             None if tools.tools.is_empty() => tool,
             None => return Err(unknown_tool(server, tool, &tools)),
         };
-        self.0.pool.call(use_of(server, Purpose::Call, cancel)?, name, arguments, progress).await
+        self.0.pool.call(ServerUse::new(server, Purpose::Call, cancel)?, name, arguments, progress).await
     }
 
     /// The tools of a server that is about to be called; asked for anew when this one is not among them.
@@ -210,7 +209,7 @@ impl Upstream {
         tool: &str,
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
-        let listing = self.0.pool.tools(use_of(server, Purpose::Call, cancel)?, Age::Current).await;
+        let listing = self.0.pool.tools(ServerUse::new(server, Purpose::Call, cancel)?, Age::Current).await;
         let tools = match listing {
             Ok(listing) => Arc::clone(&listing.tools),
             // Servers that cannot list their tools may have some that can be called.
@@ -220,20 +219,57 @@ impl Upstream {
         if tools.tools.is_empty() || tools.get(tool).is_some() {
             return Ok(tools);
         }
-        let anew = self.0.pool.tools(use_of(server, Purpose::Call, cancel)?, Age::New).await?;
+        let anew = self.0.pool.tools(ServerUse::new(server, Purpose::Call, cancel)?, Age::New).await?;
         Ok(Arc::clone(&anew.tools))
     }
 
+    /// Returns the documentation of a server's tools, by the server's name or alias: from the catalogue, else from the
+    /// server itself, which is started for it.
+    ///
+    /// # Errors
+    /// There is no such server, or it was never asked and cannot be.
+    pub async fn docs_of(
+        &self,
+        server: &str,
+        cancel: &CancellationToken,
+    ) -> Result<(Arc<Server>, Arc<ServerDocs>), UpstreamError> {
+        let server = self.server(server)?;
+        let docs = self.0.docs.of(&server, cancel).await?;
+        Ok((server, docs))
+    }
+
+    /// Returns the documentation of a server as far as the catalogue has it. No server is started.
+    pub async fn known_docs(&self, server: &str) -> Option<Arc<ServerDocs>> {
+        self.0.docs.known(&self.server(server).ok()?).await
+    }
+
+    /// Returns what the catalogue has of every usable server, in the order of [`Self::snapshot`].
+    pub async fn all_known_docs(&self) -> Vec<(Arc<Server>, Option<Arc<ServerDocs>>)> {
+        self.0.docs.all_known(self.snapshot()).await
+    }
+
+    /// Returns the tools of all servers that fit a query best, best first.
+    ///
+    /// Servers that were never asked are asked in the background. They are awaited no longer than `patience`; later
+    /// searches find what they answer after that.
+    pub async fn search(&self, query: &str, limit: usize, detail: Detail, patience: Duration) -> Searched {
+        self.0.docs.search(self.snapshot(), query, limit, detail, patience).await
+    }
+
+    /// Asks servers again for their tools, a few at once: the named ones, or every usable one.
+    pub async fn refresh(&self, names: &[String], cancel: &CancellationToken) -> Vec<Refreshed> {
+        let all = || self.snapshot().servers.iter().map(|server| server.name.to_string()).collect();
+        let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
+        let servers = names.into_iter().map(|name| {
+            let server = self.server(&name);
+            (name, server)
+        });
+        self.0.docs.refresh(servers.collect(), cancel).await
+    }
+
+    #[cfg(test)]
     pub(super) fn pool(&self) -> &Pool {
         &self.0.pool
-    }
-
-    pub(super) fn keeper(&self) -> &Arc<Keeper> {
-        &self.0.keeper
-    }
-
-    pub(super) fn sweeping(&self) -> &Sweep {
-        &self.0.sweep
     }
 
     /// What servers say from now on.
@@ -251,7 +287,7 @@ impl Upstream {
     /// Ends every server. Calls under way fail; nothing is started after this.
     pub async fn shutdown(&self) {
         self.0.pool.shutdown().await;
-        self.0.keeper.finish().await;
+        self.0.docs.finish().await;
     }
 }
 
@@ -261,16 +297,5 @@ fn unknown_tool(server: &Server, tool: &str, tools: &ToolList) -> UpstreamError 
         server: Arc::clone(&server.name),
         tool: tool.to_owned(),
         nearest: nearest(tool, names).map(Into::into),
-    }
-}
-
-pub(super) fn use_of<'a>(
-    server: &'a Arc<Server>,
-    purpose: Purpose,
-    cancel: &'a CancellationToken,
-) -> Result<Use<'a>, UpstreamError> {
-    match &server.definition {
-        Ok(definition) => Ok(Use { server, definition, purpose, cancel }),
-        Err(why) => Err(UpstreamError::Skipped { server: Arc::clone(&server.name), why: why.clone() }),
     }
 }

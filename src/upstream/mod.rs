@@ -1,11 +1,16 @@
 //! The user's MCP servers: where they are defined, how they are kept running, what they offer.
 //!
-//! The room owns the children that it starts and the connections to servers elsewhere. It knows nothing of sandboxes.
+//! This folder owns the server processes that it starts and the connections to remote servers. It knows nothing of
+//! sandboxes. Its layers, each of which uses only those below it:
 //!
 //! ```text
-//! facade ─▶ discovery (files ─▶ definitions)
-//!        ─▶ pool (connections, calls, lists of tools) ─▶ arguments (checked before a call)
-//!        ─▶ docs ─▶ catalog (their tools' documentation, on disk) ─▶ search (which of them fit a question)
+//! facade                                          what the rest of the product calls
+//! docs, arguments                                 documentation of all servers; arguments checked before a call
+//! pool                                            connections, calls, lists of tools
+//! catalog                                         documentation of tools, on disk
+//! error, search                                   search: which tools fit a query
+//! discovery                                       files ─▶ definitions
+//! alias, events, nearest, questions, tool_doc
 //! ```
 
 mod alias;
@@ -30,4 +35,4 @@ pub use events::{Event, ServerProgress};
 pub use facade::{Listed, Upstream};
 pub use pool::{CallOutcome, GUARDIAN, Limits, ServerState, Tool, ToolList, guard};
 pub use questions::{Answering, Answers, NoAnswers, Offers, Question, Refusal};
-pub use tool_doc::ToolDoc;
+pub use tool_doc::{About, ToolDoc};

@@ -1,9 +1,7 @@
-//! What a server says of one of its tools.
+//! What a server says of its tools and of itself.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::pool::Tool;
 
 /// The documentation of a tool, as its server sent it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -25,17 +23,11 @@ pub struct ToolDoc {
     pub output_schema: Option<Value>,
 }
 
-impl From<&Tool> for ToolDoc {
-    fn from(tool: &Tool) -> Self {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        // Where it was before it had a place of its own.
-        let annotated = tool.raw.get("annotations").and_then(|annotations| annotations.get("title"));
-        Self {
-            name: tool.name.clone(),
-            title: text(tool.raw.get("title")).or_else(|| text(annotated)),
-            description: tool.description.clone(),
-            input_schema: tool.input_schema.clone(),
-            output_schema: tool.output_schema.clone(),
-        }
-    }
+/// What a server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// Its name for people.
+    pub title: Option<String>,
+    /// What it is for.
+    pub instructions: Option<String>,
 }

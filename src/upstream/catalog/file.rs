@@ -5,8 +5,9 @@
 
 use super::limits::{Cut, MOST_TOOLS};
 use super::packed::{Packed, compress, decompress};
-use super::server_docs::{About, ServerDocs, ToolSummary};
+use super::server_docs::{ServerDocs, ToolSummary};
 use crate::upstream::search::{Reader, Terms, Writer};
+use crate::upstream::tool_doc::About;
 
 /// Changes with the form, and with what is computed for search and lists.
 const MARK: &[u8; 8] = b"cbdocs\x00\x01";
@@ -72,7 +73,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::upstream::ToolDoc;
+    use crate::upstream::tool_doc::ToolDoc;
 
     fn docs() -> ServerDocs {
         let doc = |i| ToolDoc {

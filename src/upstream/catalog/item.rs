@@ -112,8 +112,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::upstream::ToolDoc;
-    use crate::upstream::catalog::About;
+    use crate::upstream::tool_doc::About;
+    use crate::upstream::tool_doc::ToolDoc;
 
     fn docs() -> ServerDocs {
         let doc = ToolDoc {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::upstream::ToolDoc;
+use crate::upstream::tool_doc::ToolDoc;
 
 /// Tools of one server.
 pub(super) const MOST_TOOLS: usize = 20_000;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::item::{Detail, ToolItem};
-use super::server_docs::{About, ServerDocs};
+use super::server_docs::ServerDocs;
 use super::store::{Stamp, Store};
-use crate::upstream::ToolDoc;
 use crate::upstream::search::{Index, IndexedServer, Weights};
+use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// Files of definitions that nobody seems to use any more.
 const MOST_FILES: usize = 1000;

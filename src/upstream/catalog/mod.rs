@@ -26,7 +26,7 @@ mod types;
 pub use item::{Detail, ToolItem};
 pub use limits::Cut;
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
-pub use server_docs::{About, ServerDocs, ToolSummary};
+pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;
 pub(super) use store::create_folder;
 pub use types::{Parameter, parameters};

@@ -1,7 +1,7 @@
 //! Whole documentation of many tools, compressed in blocks: most of it is never looked at.
 
-use crate::upstream::ToolDoc;
 use crate::upstream::search::{Reader, Writer};
+use crate::upstream::tool_doc::ToolDoc;
 
 /// Bytes of tools that are compressed together.
 const BLOCK: usize = 64 << 10;

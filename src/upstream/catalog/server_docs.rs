@@ -7,18 +7,10 @@ use super::limits::{Cut, limited};
 use super::packed::Packed;
 use super::signature::signature;
 use super::summary::summary;
+use crate::upstream::alias::aliases;
 use crate::upstream::nearest::nearest;
 use crate::upstream::search::{Refrains, Terms};
-use crate::upstream::{ToolDoc, aliases};
-
-/// What a server says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
-    /// Its name for people.
-    pub title: Option<String>,
-    /// What it is for.
-    pub instructions: Option<String>,
-}
+use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// Bytes of what a server says of itself.
 const LONGEST_ABOUT: usize = 4 << 10;

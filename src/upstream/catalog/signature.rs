@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::types::{ANY, Types};
-use crate::upstream::ToolDoc;
+use crate::upstream::tool_doc::ToolDoc;
 
 /// Bytes up to which arguments that can be left out are shown.
 const ROOM: usize = 95;

@@ -154,8 +154,8 @@ pub(in crate::upstream) fn create_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::ToolDoc;
-    use crate::upstream::catalog::About;
+    use crate::upstream::tool_doc::About;
+    use crate::upstream::tool_doc::ToolDoc;
 
     fn docs(name: &str) -> ServerDocs {
         ServerDocs::new(About::default(), vec![ToolDoc { name: name.into(), ..ToolDoc::default() }])

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::upstream::ToolDoc;
+use crate::upstream::tool_doc::{About, ToolDoc};
 
 fn tool(name: &str, description: &str) -> ToolDoc {
     ToolDoc {

@@ -16,10 +16,12 @@ mod forms;
 mod itself;
 mod snapshot;
 mod sources;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 
 pub(super) use itself::NAMES as OWN_NAMES;
 
 pub use definition::{Definition, Launch, Server, Skip, Source};
-pub use snapshot::{Discovery, Snapshot, Surroundings, Warning};
+pub use snapshot::{Discovery, Snapshot, Warning};
+pub use surroundings::Surroundings;

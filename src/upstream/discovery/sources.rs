@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::Surroundings;
+use super::surroundings::Surroundings;
 
 /// Where definitions stand in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

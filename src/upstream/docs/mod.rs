@@ -1,21 +1,22 @@
-//! What all of the user's servers offer, known or yet to be asked.
+//! The documentation of all servers' tools: from the catalogue, or from the servers themselves.
 //!
-//! It joins the rooms: definitions have keys, under which the catalogue keeps what the pool hears. Documentation is there
-//! for every definition that is used, whether its server runs or not; a server that was never asked is started for it,
-//! and soon stopped again. Disk and index are never touched on a thread that serves others.
+//! Every definition has a key, under which the catalogue keeps what its server lists. Documentation is available
+//! whether a server runs or not; one that was never asked is started for it and stopped again soon. Disk and index
+//! are never used on a thread that serves others.
 //!
 //! ```text
-//! service ─▶ sweep (servers that were never asked) ─▶ pool ─▶ keeper ─▶ keys, catalog, failures
+//! service ─▶ sweep (asks servers in the background)
+//!         ─▶ cache ─▶ keys (of definitions), failures (of servers), catalog
 //! ```
 
+mod cache;
 mod failures;
-mod keeper;
 mod keys;
 mod service;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub(super) use keeper::Keeper;
+pub(super) use cache::DocsCache;
+pub(super) use service::Docs;
 pub use service::{Refreshed, Searched, UnknownServer};
-pub(super) use sweep::Sweep;

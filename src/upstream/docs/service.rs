@@ -1,4 +1,4 @@
-//! Documentation and search, for the rest of the product.
+//! Documentation and search over all servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,144 +6,170 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
-use super::keeper::{Keyed, Unknown};
-use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT};
+use super::cache::{DocsCache, Keyed, Unknown};
+use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT, Sweep};
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
-use crate::upstream::discovery::Server;
+use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::facade::{Upstream, use_of};
-use crate::upstream::pool::{Age, Purpose};
+use crate::upstream::pool::{Age, Listing, Pool, Purpose, ServerUse};
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Searched {
     /// The tools that fit best, best first.
     pub tools: Vec<ToolItem>,
-    /// Servers that are defined, but what they offer is not known.
+    /// Servers whose tools are not known.
     pub unknown: Vec<UnknownServer>,
 }
 
-/// A server of which it is not known what it offers.
+/// A server whose tools are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownServer {
-    /// Its name.
     pub name: String,
-    /// Why it could not be asked; none while it is yet to answer.
+    /// Why it could not be asked; None while its answer is awaited.
     pub failure: Option<String>,
 }
 
-/// A server that was asked anew.
+/// A server that was asked again.
 #[derive(Debug, Clone)]
 pub struct Refreshed {
-    /// The name that it was asked by.
+    /// The name that the caller used.
     pub name: String,
-    /// What it offers.
     pub docs: Result<Arc<ServerDocs>, UpstreamError>,
 }
 
-impl Upstream {
-    /// The documentation of a server's tools, by its name or alias: from the catalogue when it is there, else from the
-    /// server itself, which is started for it.
-    ///
-    /// # Errors
-    /// There is no such server, or it was never asked and cannot be.
-    pub async fn docs_of(
+/// Documentation of servers: from the catalogue, else from the servers.
+#[derive(Debug, Clone)]
+pub(in crate::upstream) struct Docs(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: Arc<Pool>,
+    cache: Arc<DocsCache>,
+    sweep: Sweep,
+}
+
+impl Docs {
+    pub(in crate::upstream) fn new(pool: Arc<Pool>, cache: Arc<DocsCache>) -> Self {
+        Self(Arc::new(Inner { pool, cache, sweep: Sweep::default() }))
+    }
+
+    /// Returns the documentation of a server's tools, which is started if the catalogue has none.
+    pub(in crate::upstream) async fn of(
         &self,
-        server: &str,
+        server: &Arc<Server>,
         cancel: &CancellationToken,
-    ) -> Result<(Arc<Server>, Arc<ServerDocs>), UpstreamError> {
-        let server = self.server(server)?;
-        if let Some(docs) = self.keeper().known(&server).await {
-            return Ok((server, docs));
+    ) -> Result<Arc<ServerDocs>, UpstreamError> {
+        match self.0.cache.known(server).await {
+            Some(docs) => Ok(docs),
+            None => self.ask(server, Age::Current, cancel).await,
         }
-        let docs = self.ask(&server, Age::Current, cancel).await?;
-        Ok((server, docs))
     }
 
-    /// The same as far as it is known; no server is started.
-    pub async fn known_docs(&self, server: &str) -> Option<Arc<ServerDocs>> {
-        let server = self.server(server).ok()?;
-        self.keeper().known(&server).await
+    /// Returns what the catalogue has of a server. No server is started.
+    pub(in crate::upstream) async fn known(&self, server: &Arc<Server>) -> Option<Arc<ServerDocs>> {
+        self.0.cache.known(server).await
     }
 
-    /// What is known of all servers that are used, in the order of [`Self::snapshot`].
-    pub async fn all_known_docs(&self) -> Vec<(Arc<Server>, Option<Arc<ServerDocs>>)> {
-        let snapshot = self.snapshot();
-        let known = self.keeper().all_known(Arc::clone(&snapshot)).await;
+    /// Returns what the catalogue has of all servers, in the order of the snapshot.
+    pub(in crate::upstream) async fn all_known(
+        &self,
+        snapshot: Arc<Snapshot>,
+    ) -> Vec<(Arc<Server>, Option<Arc<ServerDocs>>)> {
+        let known = self.0.cache.all_known(Arc::clone(&snapshot)).await;
         snapshot.servers.iter().cloned().zip(known).collect()
     }
 
-    /// The tools of all servers that fit a query best, best first.
+    /// Returns the tools of all servers that fit a query best, best first.
     ///
-    /// Servers that were never asked are asked in the background; they are waited for no longer than `patience`, and
-    /// what they say later is found by later searches.
-    pub async fn search(&self, query: &str, limit: usize, detail: Detail, patience: Duration) -> Searched {
-        let mut found = self.keeper().find(self.snapshot(), query, limit, detail).await;
+    /// Servers that were never asked are asked in the background. They are awaited no longer than `patience`; later
+    /// searches find what they answer after that.
+    pub(in crate::upstream) async fn search(
+        &self,
+        snapshot: Arc<Snapshot>,
+        query: &str,
+        limit: usize,
+        detail: Detail,
+        patience: Duration,
+    ) -> Searched {
+        let mut found = self.0.cache.find(snapshot, query, limit, detail).await;
         let untried = found.unknown.iter().filter(|unknown| unknown.failure.is_none());
         let keys: Vec<_> = untried.map(|unknown| Arc::clone(&unknown.server.key)).collect();
         if !keys.is_empty() {
             self.sweep(&found.keyed, &keys);
-            self.sweeping().settled(&keys, patience).await;
-            found = self.keeper().find(found.keyed.snapshot, query, limit, detail).await;
+            self.0.sweep.settled(&keys, patience).await;
+            found = self.0.cache.find(found.keyed.snapshot, query, limit, detail).await;
         }
         let unknown =
             |unknown: Unknown| UnknownServer { name: unknown.server.name, failure: unknown.failure };
         Searched { unknown: found.unknown.into_iter().map(unknown).collect(), tools: found.tools }
     }
 
-    /// Asks servers anew what they offer, a few at once: those of the names, or all that are used.
-    pub async fn refresh(&self, names: &[String], cancel: &CancellationToken) -> Vec<Refreshed> {
-        let all = || self.snapshot().servers.iter().map(|server| server.name.to_string()).collect();
-        let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
-        let refresh = |name: String| async move {
-            let docs = match self.server(&name) {
+    /// Asks servers again for their tools, a few at once.
+    pub(in crate::upstream) async fn refresh(
+        &self,
+        servers: Vec<(String, Result<Arc<Server>, UpstreamError>)>,
+        cancel: &CancellationToken,
+    ) -> Vec<Refreshed> {
+        let refresh = |(name, server): (String, Result<Arc<Server>, UpstreamError>)| async move {
+            let docs = match server {
                 Ok(server) => {
                     let docs = self.ask(&server, Age::New, cancel).await;
-                    self.pool().dismiss(&server.name);
+                    self.0.pool.dismiss(&server.name);
                     docs
                 }
                 Err(error) => Err(error),
             };
             Refreshed { name, docs }
         };
-        stream::iter(names).map(refresh).buffered(AT_ONCE).collect().await
+        stream::iter(servers).map(refresh).buffered(AT_ONCE).collect().await
     }
 
-    /// Asks a server what it offers, and keeps that.
+    /// Keeps a list of tools in the catalogue.
+    pub(in crate::upstream) async fn keep(&self, listing: &Arc<Listing>) {
+        self.0.cache.keep(listing).await;
+    }
+
+    /// Waits until everything is kept.
+    pub(in crate::upstream) async fn finish(&self) {
+        self.0.cache.finish().await;
+    }
+
+    /// Asks a server for its tools, and keeps the answer.
     async fn ask(
         &self,
         server: &Arc<Server>,
         age: Age,
         cancel: &CancellationToken,
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
-        let wanted = use_of(server, Purpose::Docs, cancel)?;
-        let docs = match self.pool().tools(wanted, age).await {
-            Ok(listing) => Ok(self.keeper().keep(&listing).await),
+        let wanted = ServerUse::new(server, Purpose::Docs, cancel)?;
+        let docs = match self.0.pool.tools(wanted, age).await {
+            Ok(listing) => Ok(self.0.cache.keep(&listing).await),
             Err(error) => Err(error),
         };
-        if let Some(key) = self.keeper().note(server, docs.as_ref().err()).await {
-            self.sweeping().settle(&key);
+        if let Some(key) = self.0.cache.note(server, docs.as_ref().err()).await {
+            self.0.sweep.settle(&key);
         }
         docs
     }
 
-    /// Asks the servers of these keys in the background, unless that is being done.
+    /// Asks the servers of these keys in the background, unless a sweep is under way.
     fn sweep(&self, keyed: &Keyed, keys: &[Arc<str>]) {
-        if !self.sweeping().begin(keys) {
+        if !self.0.sweep.begin(keys) {
             return;
         }
-        let (upstream, keyed, keys) = (self.clone(), keyed.clone(), keys.to_vec());
-        self.keeper().tasks().spawn(async move {
+        let (docs, keyed, keys) = (self.clone(), keyed.clone(), keys.to_vec());
+        self.0.cache.tasks().spawn(async move {
             let ask = |key: Arc<str>| {
-                let (upstream, keyed) = (&upstream, &keyed);
-                async move { upstream.ask_once(keyed, &key).await }
+                let (docs, keyed) = (&docs, &keyed);
+                async move { docs.ask_once(keyed, &key).await }
             };
             let all = stream::iter(keys).for_each_concurrent(AT_ONCE, ask);
             if tokio::time::timeout(ALL_LIMIT, all).await.is_err() {
-                tracing::info!("not every server could be asked for its tools yet");
+                tracing::info!("some servers have not been asked for their tools yet");
             }
-            upstream.sweeping().end();
-            upstream.keeper().prune(keyed).await;
+            docs.0.sweep.end();
+            docs.0.cache.prune(keyed).await;
         });
     }
 
@@ -155,8 +181,8 @@ impl Upstream {
         let asked = tokio::time::timeout(ONE_LIMIT, self.ask(server, Age::Current, &cancel)).await;
         let failure = match asked {
             Ok(Ok(_)) => {
-                // Others are about to be started, and all of them together may be more than the machine has room for.
-                self.pool().dismiss(&server.name);
+                // Others start next, and the machine may not have the memory for all of them at once.
+                self.0.pool.dismiss(&server.name);
                 return;
             }
             Ok(Err(error)) => error,
@@ -168,9 +194,9 @@ impl Upstream {
             },
         };
         if matches!(failure, UpstreamError::TimedOut { .. }) {
-            self.keeper().note(server, Some(&failure)).await;
+            self.0.cache.note(server, Some(&failure)).await;
         }
-        self.sweeping().settle(key);
-        tracing::info!(server = %server.name, %failure, "what it offers is not known");
+        self.0.sweep.settle(key);
+        tracing::info!(server = %server.name, %failure, "the tools of the server are unknown");
     }
 }

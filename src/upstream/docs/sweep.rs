@@ -18,7 +18,7 @@ pub(super) const ALL_LIMIT: Duration = Duration::from_secs(300);
 
 /// Which servers are being asked.
 #[derive(Debug)]
-pub(in crate::upstream) struct Sweep {
+pub(super) struct Sweep {
     /// The keys of those that the sweep has yet to settle; none when nobody sweeps.
     pending: Mutex<Option<HashSet<Arc<str>>>>,
     /// Those of them that somebody has waited for in vain, and nobody waits for again.

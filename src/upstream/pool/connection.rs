@@ -16,17 +16,18 @@ use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, InUse, Patience, Purpose};
+use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
+use super::http;
 use super::inbox::{ProgressSink, is_malformed};
 use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Page, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
-use super::{Context, Limits, http};
-use crate::upstream::catalog::About;
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::ServerProgress;
+use crate::upstream::tool_doc::About;
 
 /// How long the end of a process is waited for, to say how it came.
 const END_REPORT: Duration = Duration::from_secs(2);

@@ -12,10 +12,10 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::{Patience, Purpose};
 use super::connection::{Calling, Connection, Lease};
+use super::context::{Context, Limits};
 use super::listing::{Age, Listing};
 use super::outcome::CallOutcome;
 use super::start::connect;
-use super::{Context, Limits};
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::ServerProgress;
@@ -67,15 +67,27 @@ struct State {
     last_failure: Option<UpstreamError>,
 }
 
-/// A use of a server that can be called off.
-pub(in crate::upstream) struct Use<'a> {
-    pub(in crate::upstream) server: &'a Server,
-    pub(in crate::upstream) definition: &'a Arc<Definition>,
-    pub(in crate::upstream) purpose: Purpose,
-    pub(in crate::upstream) cancel: &'a CancellationToken,
+/// The use of a server for one request, which the caller can cancel.
+pub(in crate::upstream) struct ServerUse<'a> {
+    server: &'a Server,
+    definition: &'a Arc<Definition>,
+    purpose: Purpose,
+    cancel: &'a CancellationToken,
 }
 
-impl Use<'_> {
+impl<'a> ServerUse<'a> {
+    /// Fails when the definition of the server is skipped.
+    pub(in crate::upstream) fn new(
+        server: &'a Server,
+        purpose: Purpose,
+        cancel: &'a CancellationToken,
+    ) -> Result<Self, UpstreamError> {
+        match &server.definition {
+            Ok(definition) => Ok(Self { server, definition, purpose, cancel }),
+            Err(why) => Err(UpstreamError::Skipped { server: Arc::clone(&server.name), why: why.clone() }),
+        }
+    }
+
     fn cancelled(&self, method: &str) -> UpstreamError {
         UpstreamError::Cancelled { server: Arc::clone(&self.server.name), method: method.to_owned() }
     }
@@ -102,7 +114,7 @@ impl Pool {
     /// Calls a tool of a server, which is started if need be.
     pub(in crate::upstream) async fn call(
         &self,
-        wanted: Use<'_>,
+        wanted: ServerUse<'_>,
         tool: &str,
         arguments: Map<String, Value>,
         progress: Option<mpsc::Sender<ServerProgress>>,
@@ -121,7 +133,7 @@ impl Pool {
     /// The tools of a server, which is started if need be.
     pub(in crate::upstream) async fn tools(
         &self,
-        wanted: Use<'_>,
+        wanted: ServerUse<'_>,
         age: Age,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let entry = self.entry(&wanted.server.name);
@@ -203,7 +215,7 @@ impl Pool {
     async fn connect(
         &self,
         entry: &Arc<Entry>,
-        wanted: &Use<'_>,
+        wanted: &ServerUse<'_>,
         method: &str,
     ) -> Result<Lease, UpstreamError> {
         let starts_before = entry.starts.load(Ordering::Acquire);
@@ -248,7 +260,7 @@ impl Pool {
     }
 
     /// Waits out a short rest, and refuses to wait for a long one.
-    async fn rest(&self, state: &State, wanted: &Use<'_>, method: &str) -> Result<(), UpstreamError> {
+    async fn rest(&self, state: &State, wanted: &ServerUse<'_>, method: &str) -> Result<(), UpstreamError> {
         let wait = state.retry_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         if wait.is_zero() {
             return Ok(());
@@ -276,7 +288,7 @@ impl Pool {
         &self,
         entry: Arc<Entry>,
         mut state: OwnedMutexGuard<State>,
-        wanted: &Use<'_>,
+        wanted: &ServerUse<'_>,
     ) -> Result<Lease, UpstreamError> {
         let (context, closing) = (Arc::clone(&self.context), self.closing.clone());
         let (server, definition) = (wanted.server.clone(), Arc::clone(wanted.definition));

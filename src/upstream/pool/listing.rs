@@ -7,8 +7,9 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::outcome::ToolList;
-use crate::upstream::catalog::{About, ServerDocs};
+use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Definition;
+use crate::upstream::tool_doc::About;
 
 /// The tools of a server, and by which definition it is one.
 #[derive(Debug)]

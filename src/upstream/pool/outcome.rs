@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::inbox::value_of;
 use super::secrets::Secrets;
 use crate::upstream::alias::aliases;
+use crate::upstream::tool_doc::ToolDoc;
 
 /// The result of a tool, as the server wrote it.
 #[derive(Debug, Clone)]
@@ -71,6 +72,22 @@ pub struct Tool {
     pub output_schema: Option<Value>,
     /// All that the server says of it.
     pub raw: Map<String, Value>,
+}
+
+impl Tool {
+    /// Returns the documentation of the tool, without the rest of what the server says.
+    pub fn doc(&self) -> ToolDoc {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        // Older versions of the protocol have the title among the annotations.
+        let annotated = self.raw.get("annotations").and_then(|annotations| annotations.get("title"));
+        ToolDoc {
+            name: self.name.clone(),
+            title: text(self.raw.get("title")).or_else(|| text(annotated)),
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+            output_schema: self.output_schema.clone(),
+        }
+    }
 }
 
 /// The tools of a server at one moment, in its order.

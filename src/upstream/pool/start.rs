@@ -12,8 +12,8 @@ use rmcp::transport::Transport;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::Context;
 use super::connection::{Connection, Made, how_it_ended};
+use super::context::Context;
 use super::environment::environment;
 use super::handler::{Calls, Handler};
 use super::http::{self, OlderTransport};

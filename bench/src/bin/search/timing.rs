@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use codebridge::upstream::catalog::{About, Catalog, Detail, ListedServer};
+use codebridge::upstream::About;
+use codebridge::upstream::catalog::{Catalog, Detail, ListedServer};
 
 use crate::data::{Query, Server};
 

@@ -9,10 +9,9 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Limits, Purpose};
+use super::{Limits, Purpose, ServerUse};
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::events::ServerProgress;
-use crate::upstream::facade::use_of;
 use crate::upstream::questions::{Answering, Answers, NoAnswers, Offers, Question};
 use crate::upstream::{CallOutcome, Event, ServerState, ToolList, Upstream, UpstreamError};
 
@@ -116,7 +115,7 @@ impl Bench {
         cancel: &CancellationToken,
     ) -> Result<CallOutcome, UpstreamError> {
         let server = self.upstream.server("fake")?;
-        let wanted = use_of(&server, Purpose::Call, cancel)?;
+        let wanted = ServerUse::new(&server, Purpose::Call, cancel)?;
         self.upstream.pool().call(wanted, tool, arguments, progress).await
     }
 

@@ -1,4 +1,4 @@
-//! The catalogue, for those who must not block.
+//! The catalogue for asynchronous callers: what blocks runs on threads for that.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,15 +6,14 @@ use tokio_util::task::TaskTracker;
 
 use super::failures::Failures;
 use super::keys::Keys;
-use crate::upstream::ToolDoc;
 use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::pool::{Listener, Listing};
+use crate::upstream::pool::{Listener, Listing, Tool};
 
-/// Keeps what servers say of their tools.
+/// The documentation that servers gave of their tools, kept on disk and in memory.
 #[derive(Debug)]
-pub(in crate::upstream) struct Keeper {
+pub(in crate::upstream) struct DocsCache {
     catalog: Catalog,
     keys: Keys,
     failures: Failures,
@@ -45,7 +44,7 @@ pub(super) struct Unknown {
     pub(super) failure: Option<String>,
 }
 
-impl Keeper {
+impl DocsCache {
     /// One for the surroundings.
     pub(in crate::upstream) fn new(surroundings: &Surroundings) -> Self {
         let Surroundings { home, cwd, state_dir, .. } = surroundings;
@@ -62,28 +61,28 @@ impl Keeper {
 
     /// What is known of a server's tools.
     pub(super) async fn known(self: &Arc<Self>, server: &Arc<Server>) -> Option<Arc<ServerDocs>> {
-        let (keeper, server) = (Arc::clone(self), Arc::clone(server));
-        blocking(move || keeper.catalog.docs(&keeper.key(&server)?)).await
+        let (cache, server) = (Arc::clone(self), Arc::clone(server));
+        blocking(move || cache.catalog.docs(&cache.key(&server)?)).await
     }
 
     /// What is known of the tools of all servers, in the order of the snapshot.
     pub(super) async fn all_known(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<Option<Arc<ServerDocs>>> {
-        let keeper = Arc::clone(self);
+        let cache = Arc::clone(self);
         let known = move || {
-            let keyed = keeper.keyed(snapshot);
-            keyed.servers.iter().map(|server| keeper.catalog.docs(&server.key)).collect()
+            let keyed = cache.keyed(snapshot);
+            keyed.servers.iter().map(|server| cache.catalog.docs(&server.key)).collect()
         };
         blocking(known).await
     }
 
     /// Keeps a list of tools, once.
-    pub(in crate::upstream) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
+    pub(super) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
         let keeping = || async {
-            let (keeper, listing) = (Arc::clone(self), Arc::clone(listing));
+            let (cache, listing) = (Arc::clone(self), Arc::clone(listing));
             blocking(move || {
-                let docs: Vec<_> = listing.tools.tools.iter().map(ToolDoc::from).collect();
-                let key = keeper.keys.of(&listing.source, &listing.definition);
-                keeper.catalog.keep(&key, listing.about.clone(), docs)
+                let docs: Vec<_> = listing.tools.tools.iter().map(Tool::doc).collect();
+                let key = cache.keys.of(&listing.source, &listing.definition);
+                cache.catalog.keep(&key, listing.about.clone(), docs)
             })
             .await
         };
@@ -98,14 +97,14 @@ impl Keeper {
         limit: usize,
         detail: Detail,
     ) -> Found {
-        let (keeper, query) = (Arc::clone(self), query.to_owned());
+        let (cache, query) = (Arc::clone(self), query.to_owned());
         let find = move || {
-            let keyed = keeper.keyed(snapshot);
-            let found = keeper.catalog.search(&keyed.servers, &query, limit);
+            let keyed = cache.keyed(snapshot);
+            let found = cache.catalog.search(&keyed.servers, &query, limit);
             let tools = found.tools.iter().filter_map(|tool| tool.item(&keyed.servers, detail)).collect();
             let unknown = found.unknown.iter().map(|at| &keyed.servers[*at]).map(|server| Unknown {
                 server: server.clone(),
-                failure: keeper.failures.recent(&server.key),
+                failure: cache.failures.recent(&server.key),
             });
             Found { tools, unknown: unknown.collect(), keyed }
         };
@@ -114,11 +113,11 @@ impl Keeper {
 
     /// Forgets what nobody defines any more, as far as it is old.
     pub(super) async fn prune(self: &Arc<Self>, keyed: Keyed) {
-        let keeper = Arc::clone(self);
+        let cache = Arc::clone(self);
         let prune = move || {
-            let pruned = keeper.catalog.prune(&keyed.servers);
-            if let Err(error) = pruned.and_then(|_| keeper.failures.tidy()) {
-                tracing::debug!(folder = %keeper.catalog.folder().display(), %error, "not tidied");
+            let pruned = cache.catalog.prune(&keyed.servers);
+            if let Err(error) = pruned.and_then(|_| cache.failures.tidy()) {
+                tracing::debug!(folder = %cache.catalog.folder().display(), %error, "not tidied");
             }
         };
         blocking(prune).await;
@@ -130,7 +129,7 @@ impl Keeper {
         server: &Arc<Server>,
         failure: Option<&UpstreamError>,
     ) -> Option<Arc<str>> {
-        let (keeper, server) = (Arc::clone(self), Arc::clone(server));
+        let (cache, server) = (Arc::clone(self), Arc::clone(server));
         let why = match failure {
             None => Some(None),
             // That is nothing about the server.
@@ -138,10 +137,10 @@ impl Keeper {
             Some(error) => Some(Some(error.to_string())),
         };
         let note = move || {
-            let key = keeper.key(&server)?;
+            let key = cache.key(&server)?;
             match why {
-                Some(Some(why)) => keeper.failures.note(&key, &why),
-                Some(None) => keeper.failures.forget(&key),
+                Some(Some(why)) => cache.failures.note(&key, &why),
+                Some(None) => cache.failures.forget(&key),
                 None => {}
             }
             Some(key)
@@ -155,7 +154,7 @@ impl Keeper {
     }
 
     /// Waits until everything is kept.
-    pub(in crate::upstream) async fn finish(&self) {
+    pub(super) async fn finish(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -183,10 +182,10 @@ impl Keeper {
     }
 }
 
-impl Listener for Keeper {
+impl Listener for DocsCache {
     fn listed(self: Arc<Self>, listing: Arc<Listing>) {
-        let keeper = Arc::clone(&self);
-        self.tasks.spawn(async move { keeper.keep(&listing).await });
+        let cache = Arc::clone(&self);
+        self.tasks.spawn(async move { cache.keep(&listing).await });
     }
 }
 

@@ -1,0 +1,76 @@
+//! What every connection needs, and the limits of all of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::guardian::Guardian;
+use super::listing::Listener;
+use super::starting::Starting;
+use crate::settings::Environment;
+use crate::upstream::events::Events;
+use crate::upstream::questions::Answers;
+
+/// How long things may take, and how many there may be.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// From the start of a server until it is ready.
+    pub startup: Duration,
+    /// One call.
+    pub call: Duration,
+    /// All pages of a list of tools.
+    pub listing: Duration,
+    /// Pages of a list of tools.
+    pub pages: usize,
+    /// Calls of one server under way at once; more of them wait.
+    pub calls_at_once: usize,
+    /// After which a server that nobody uses is stopped; None = never.
+    pub idle: Option<Duration>,
+    /// The same of a server that was started only to know its tools.
+    pub docs_idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            startup: Duration::from_secs(60),
+            call: Duration::from_secs(120),
+            listing: Duration::from_secs(60),
+            pages: 1_000,
+            calls_at_once: 64,
+            idle: Some(Duration::from_secs(300)),
+            docs_idle: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What every connection needs.
+#[derive(Debug)]
+pub(in crate::upstream) struct Context {
+    pub(in crate::upstream) limits: Limits,
+    pub(in crate::upstream) environment: Environment,
+    pub(in crate::upstream) cwd: PathBuf,
+    pub(in crate::upstream) events: Events,
+    pub(in crate::upstream) answers: Arc<dyn Answers>,
+    pub(in crate::upstream) listener: Arc<dyn Listener>,
+    pub(super) guardian: Arc<Guardian>,
+    pub(super) starting: Starting,
+    /// Whether a server may be this bridge itself.
+    pub(in crate::upstream) allow_self: bool,
+}
+
+impl Context {
+    pub(in crate::upstream) fn new(
+        limits: Limits,
+        environment: Environment,
+        cwd: PathBuf,
+        answers: Arc<dyn Answers>,
+        listener: Arc<dyn Listener>,
+        guardian: Option<PathBuf>,
+    ) -> Self {
+        let guardian = Arc::new(Guardian::new(guardian));
+        let events = Events::default();
+        let starting = Starting::default();
+        Self { limits, environment, cwd, events, answers, listener, guardian, starting, allow_self: false }
+    }
+}
