@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use codebridge_runtimes::{
-    AnyDriver, OwnerState, RuntimeId, SandboxName, StateDir, Swept, Target, engine_at, installed_engines,
-    sweep,
-};
+use codebridge_runtimes::{AnyDriver, OwnerState, RuntimeId, SandboxName, StateDir, Swept, Target, sweep};
 use serde::Serialize;
 
 use crate::settings::{RuntimeChoice, Settings};
@@ -101,11 +98,11 @@ pub async fn reap(settings: &Settings) -> Swept {
 }
 
 fn engines(settings: &Settings) -> Vec<RuntimeId> {
-    let mut engines = installed_engines();
+    let mut engines = RuntimeId::installed_engines();
     if let RuntimeChoice::Named(names) = &settings.runtime.value {
         let named = names.iter().filter(|name| name.connection.is_some());
         let targets = named.filter_map(|name| name.to_string().parse::<Target>().ok());
-        engines.extend(targets.filter_map(|target| engine_at(&target)));
+        engines.extend(targets.filter_map(|target| RuntimeId::installed(&target)));
     }
     engines
 }

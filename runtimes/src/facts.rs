@@ -12,8 +12,8 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::Serialize;
 
 use crate::exec;
-use crate::oci::user_name;
 use crate::refusal::Refusal;
+use crate::subids::{parse_subids, user_name};
 
 /// How much a fact helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -55,7 +55,7 @@ impl Fact {
 pub fn host_facts() -> Vec<Fact> {
     let uid = rustix::process::getuid().as_raw();
     // Neither cron nor `docker exec` sets $USER, and it may be somebody else's.
-    let user = user_name(uid).unwrap_or_default();
+    let user = user_name(uid);
     Host { root: PathBuf::from("/"), uid, user, filtered: filter_refuses_namespaces() }.facts()
 }
 
@@ -81,7 +81,7 @@ fn filter_refuses_namespaces() -> bool {
 struct Host {
     root: PathBuf,
     uid: u32,
-    user: String,
+    user: Option<String>,
     filtered: bool,
 }
 
@@ -190,8 +190,10 @@ impl Host {
         if self.uid == 0 {
             return None;
         }
-        let count =
-            |file: &str| parse_subordinate(&self.read(file).unwrap_or_default(), &self.user, self.uid);
+        let count = |file: &str| {
+            let text = self.read(file).unwrap_or_default();
+            parse_subids(&text, self.user.as_deref(), self.uid).map(|(_, size)| u64::from(size)).sum::<u64>()
+        };
         let (uids, gids) = (count("etc/subuid"), count("etc/subgid"));
         let helpers = ["newuidmap", "newgidmap"];
         let missing: Vec<&str> =
@@ -318,17 +320,6 @@ fn parse_covered(mountinfo: &str) -> usize {
     points.filter(|point| point.starts_with("/proc/") && *point != "/proc/sys/fs/binfmt_misc").count()
 }
 
-/// How many ids a user has in `/etc/subuid`: `NAME-OR-ID:START:COUNT` lines.
-fn parse_subordinate(text: &str, user: &str, uid: u32) -> u64 {
-    let ours = |line: &str| {
-        let mut fields = line.split(':');
-        let owner = fields.next()?;
-        (owner == uid.to_string() || (!user.is_empty() && owner == user))
-            .then(|| fields.nth(1)?.parse::<u64>().ok())?
-    };
-    text.lines().filter_map(ours).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,7 +332,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let root = dir.path().to_path_buf();
-        (dir, Host { root, uid, user: "ann".into(), filtered: false })
+        (dir, Host { root, uid, user: Some("ann".into()), filtered: false })
     }
 
     #[test]
@@ -400,13 +391,6 @@ mod tests {
         let binfmt = "1 0 0:1 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw\n";
         let (_dir, outside) = host(0, &[("proc/self/mountinfo", binfmt)]);
         assert_eq!(outside.container(), None);
-    }
-
-    #[test]
-    fn subordinate_ids_are_counted_by_name_and_by_number() {
-        let text = "ann:100000:65536\nbob:200000:65536\n1000:300000:10\nbroken\n";
-        assert_eq!(parse_subordinate(text, "ann", 1000), 65_546);
-        assert_eq!(parse_subordinate(text, "", 7), 0);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Drives OCI sandboxes through podman, docker, crun and runc, without any daemon API.
 //!
 //! ```text
-//! detect ─▶ { cli (podman, docker) | oci (crun, runc) } ─▶ exec ─▶ spec, refusal
+//! detect, sweep ─▶ machine, sandbox ─▶ driver ─▶ engine (podman, docker) | oci (crun, runc)
+//!    ─▶ plan ─▶ state ─▶ root, rlimits ─▶ runtime, spec, owner ─▶ exec
+//! engine, oci, machine ─▶ messages ─▶ refusal
 //! ```
 //! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
-//! anything; `launch` carries the plan out; `reclaim` removes what is left, as often as one likes.
-
+//! anything; [`Sandbox::launch`] carries the plan out; `reclaim` removes what is left, as often as one likes.
+mod cgroup;
 mod detect;
 mod driver;
 mod engine;
@@ -13,6 +15,7 @@ pub mod exec;
 mod facts;
 mod machine;
 mod memory;
+mod messages;
 mod mounts;
 mod oci;
 mod owner;
@@ -28,6 +31,7 @@ mod secrets;
 mod spec;
 mod state;
 mod stragglers;
+mod subids;
 mod sweep;
 
 pub use detect::{
@@ -37,14 +41,14 @@ pub use detect::{
 pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
-pub use machine::{MachinePolicy, MachineReport, Product, ShareReport, supervise_machine};
+pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
-pub use refusal::Refusal;
+pub use refusal::{Product, Refusal};
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use runtime::{Address, CgroupMode, RuntimeChoice, RuntimeId, RuntimeKind, Target, TargetError};
 pub use sandbox::Sandbox;
 pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
-pub use sweep::{Swept, engine_at, installed_engines, reclaim_instance, sweep};
+pub use sweep::{Swept, reclaim_instance, sweep};

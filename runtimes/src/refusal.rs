@@ -5,7 +5,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Product;
+/// What is missing when an engine does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Product {
+    /// Its name.
+    pub name: String,
+    /// The command that starts it.
+    pub start: String,
+}
 
 /// The reason why a runtime did not run a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

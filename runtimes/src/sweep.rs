@@ -11,7 +11,7 @@ use crate::exec::{self, ExecError};
 use crate::owner::OwnerState;
 use crate::plan::{End, ReclaimError};
 use crate::refusal::Refusal;
-use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind, Target};
+use crate::runtime::RuntimeId;
 use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
 use crate::stragglers;
@@ -39,14 +39,6 @@ impl Swept {
     }
 }
 
-/// The engines on this machine that keep containers by label.
-pub fn installed_engines() -> Vec<RuntimeId> {
-    [RuntimeKind::Podman, RuntimeKind::Docker]
-        .into_iter()
-        .filter_map(|kind| engine_at(&kind.into()))
-        .collect()
-}
-
 /// The runtime that made a sandbox; when its program was moved or replaced since, the one of its kind that there is.
 fn remover(maker: &RuntimeId) -> AnyDriver {
     let mut runtime = maker.clone();
@@ -56,12 +48,6 @@ fn remover(maker: &RuntimeId) -> AnyDriver {
         runtime.program = program;
     }
     AnyDriver::new(runtime)
-}
-
-/// An engine by the user's name for it, as far as its client is here.
-pub fn engine_at(target: &Target) -> Option<RuntimeId> {
-    let program = exec::find_program(Path::new(target.kind.program_name()))?;
-    Some(RuntimeId::at(target, program, CgroupMode::Direct))
 }
 
 /// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its guardian.

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::Choice;
+use super::choice::Choice;
 use crate::exec;
 use crate::refusal::Refusal;
 use crate::runtime::{Address, RuntimeKind, Target};

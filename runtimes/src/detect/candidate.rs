@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{Choice, Probe, RootProvider};
+use super::choice::{Choice, Probe};
+use super::provider::RootProvider;
 use crate::driver::AnyDriver;
 use crate::engine::{EngineDriver, EngineInfo, own_store};
 use crate::exec::{self, CommandLine, ExecError};

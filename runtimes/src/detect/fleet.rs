@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::candidate::{Candidate, Trial, ask_engine};
-use super::{Choice, NothingWorks, Probe, RootProvider};
+use super::choice::{Choice, NothingWorks, Probe};
+use super::provider::RootProvider;
 use crate::driver::AnyDriver;
 use crate::engine::EngineInfo;
 use crate::machine::Machines;
@@ -47,11 +48,11 @@ struct Place {
     target: Target,
     /// Held while it is asked, so that it is asked once.
     asking: Mutex<()>,
-    state: StdMutex<State>,
+    state: StdMutex<PlaceState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PlaceState {
     choice: Option<Choice>,
     load: Load,
     asked: Option<Instant>,
@@ -188,7 +189,8 @@ impl Fleet {
         let mut states: Vec<_> = self.places.iter().map(|place| place.lock()).collect();
         let working = states.iter_mut().filter(|state| state.choice.is_some());
         // The wanted image goes before a free processor.
-        let key = |state: &State| (state.choice.as_ref().is_some_and(|it| it.fallback), state.load.density());
+        let key =
+            |state: &PlaceState| (state.choice.as_ref().is_some_and(|it| it.fallback), state.load.density());
         let least =
             working.min_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal))?;
         least.load.sent += 1;
@@ -217,7 +219,7 @@ struct Look<P> {
 }
 
 impl Place {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PlaceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,11 +240,11 @@ impl Place {
         let pause = state.pause.unwrap_or(FIRST_PAUSE);
         tracing::warn!(engine = %self.target, %refusal, ?pause, "set aside");
         let until = Instant::now() + pause;
-        *state = State {
+        *state = PlaceState {
             aside: Some(Aside { refusal, root, until }),
             pause: Some((pause * 2).min(LONGEST_PAUSE)),
             asked: Some(Instant::now()),
-            ..State::default()
+            ..PlaceState::default()
         };
     }
 
@@ -283,11 +285,11 @@ impl Place {
                     let again = if was_aside { "is back" } else { "takes sandboxes" };
                     tracing::info!(root = %choice.asked, "{} {again}", self.target);
                     let info = candidate.engine.as_ref().and_then(|info| info.as_ref().ok());
-                    *self.lock() = State {
+                    *self.lock() = PlaceState {
                         choice: Some(Choice { fallback: rank > 0, ..choice }),
                         load: info.map(Load::from).unwrap_or_default(),
                         asked: Some(Instant::now()),
-                        ..State::default()
+                        ..PlaceState::default()
                     };
                     return;
                 }

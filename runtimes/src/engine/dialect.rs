@@ -3,7 +3,7 @@
 use crate::runtime::RuntimeKind;
 use crate::spec::SandboxSpec;
 
-use super::{EngineInfo, messages};
+use super::info::{EngineInfo, parse_docker_info, parse_podman_info};
 
 /// Variables that may hold credentials of a proxy.
 const PROXIES: &[&str] = &[
@@ -75,7 +75,7 @@ static PODMAN: Dialect = Dialect {
     bind_options: ",nosuid,nodev,rbind",
     mounts_in_etc: &[],
     remove: &["rm", "--force", "--ignore", "--time=0", "--volumes"],
-    parse_info: messages::parse_podman_info,
+    parse_info: parse_podman_info,
 };
 
 static DOCKER: Dialect = Dialect {
@@ -99,7 +99,7 @@ static DOCKER: Dialect = Dialect {
     bind_options: "",
     mounts_in_etc: &["hosts", "hostname", "resolv.conf"],
     remove: &["rm", "--force", "--volumes"],
-    parse_info: messages::parse_docker_info,
+    parse_info: parse_docker_info,
 };
 
 impl Dialect {

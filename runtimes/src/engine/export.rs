@@ -2,12 +2,12 @@
 
 use tokio::process::ChildStdout;
 
-use super::EngineDriver;
 use crate::exec::{self, ExecError};
-use crate::runtime::RuntimeKind;
+use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::spec::SandboxName;
 use crate::state::{Instance, Record};
-use crate::sweep::installed_engines;
+
+use super::driver::{COMMAND_LIMIT, EngineDriver};
 
 /// An image in the store of podman or docker.
 #[derive(Debug, Clone)]
@@ -38,7 +38,9 @@ pub struct Export {
 
 /// Looks for an image in the stores of the engines that are installed here, or of one of them; nothing is pulled.
 pub async fn find_local_image(reference: &str, engine: Option<RuntimeKind>) -> Option<LocalImage> {
-    for id in installed_engines().into_iter().filter(|id| engine.is_none_or(|engine| engine == id.kind)) {
+    for id in
+        RuntimeId::installed_engines().into_iter().filter(|id| engine.is_none_or(|engine| engine == id.kind))
+    {
         let driver = EngineDriver::new(id);
         let Ok(Some(reference)) = driver.resolve_local(reference).await else { continue };
         if let Ok(Some((id, env))) = driver.inspect_image(&reference).await {
@@ -72,7 +74,7 @@ impl Export {
     pub async fn finish(mut self) -> bool {
         drop(self.archive.take());
         let group = exec::group_of(&self.child);
-        let status = tokio::time::timeout(super::COMMAND_LIMIT, self.child.wait()).await;
+        let status = tokio::time::timeout(COMMAND_LIMIT, self.child.wait()).await;
         if status.is_err() {
             exec::terminate(&mut self.child, group, std::time::Duration::from_secs(1)).await;
         }

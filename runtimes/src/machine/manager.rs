@@ -1,32 +1,27 @@
 //! Starts the machine that podman needs, and makes one when there is none: once, whoever asks, within bounds.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use super::podman::{ASK_LIMIT, Podman};
-use super::record::{Started, run_of};
+use super::folder::{MachineFolder, MachineLock, Started, run_of};
+use super::podman::{ASK_LIMIT, Podman, START_LIMIT, may_be_in_a_machine};
 use super::share::Shares;
-use super::words::{self, Machine};
-use crate::detect::Verdict;
 use crate::engine::EngineDriver;
-use crate::exec::{CommandLine, ExecError};
+use crate::exec::{self, CommandLine, ExecError};
+use crate::messages;
+use crate::messages::machine::Machine;
 use crate::owner::Owner;
 use crate::refusal::Refusal;
-use crate::runtime::RuntimeKind;
+use crate::runtime::{RuntimeId, RuntimeKind};
 
 /// A machine's image is downloaded and unpacked: gigabytes.
 const INIT_LIMIT: Duration = Duration::from_secs(1800);
-/// Booting, and waiting until its ssh answers.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
+/// Starting a supervisor takes two starts of a program.
+const BEGIN_LIMIT: Duration = Duration::from_secs(20);
 /// How long a machine that runs may take until its engine answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// Held by those who try engines, and by whoever stops a machine, never by both. It was last changed when an engine was last
-/// about to be used.
-pub(super) const USE_LOCK: &str = "machine-use.lock";
 /// Between two looks at what others do.
 const PACE: Duration = Duration::from_millis(200);
 
@@ -65,15 +60,15 @@ pub struct MachineReport {
 /// Looks after machines.
 #[derive(Debug)]
 pub(crate) struct Machines {
-    pub(super) policy: MachinePolicy,
-    pub(super) dir: Option<PathBuf>,
+    policy: MachinePolicy,
+    folder: MachineFolder,
     pub(crate) shares: Shares,
 }
 
 impl Machines {
     pub(crate) fn new(policy: MachinePolicy, dir: Option<PathBuf>) -> Self {
         let shares = Shares::new(policy.share.clone(), dir.clone());
-        Self { policy, dir, shares }
+        Self { policy, folder: MachineFolder::at(dir), shares }
     }
 
     /// Podman did not reach its engine. Brings the machine up that it needs, if it needs one that we may bring up; None
@@ -90,7 +85,7 @@ impl Machines {
             _ => return None,
         };
         // Who names an engine by a variable means that one.
-        if words::parse_unreachable(said).is_none() || !id.address.variables.is_empty() {
+        if messages::engine::parse_unreachable(said).is_none() || !id.address.variables.is_empty() {
             return None;
         }
         let podman = Podman { program: &id.program };
@@ -198,11 +193,11 @@ impl Machines {
         announce(&text);
         // Written down, and somebody there to stop it, before there is anything to stop.
         let started = Started { by: Owner::this_process(String::new()), run: None, idle: self.policy.idle };
-        self.write_started(name, &started);
+        self.folder.write_started(name, &started);
         self.start_supervisor(podman.program, name).await;
         let result = match podman.start(name, START_LIMIT).await {
             Err(ExecError::Failed(failed))
-                if words::parse_already_starting(&failed.stderr_tail).is_some() =>
+                if messages::machine::parse_already_starting(&failed.stderr_tail).is_some() =>
             {
                 Ok(None)
             }
@@ -213,22 +208,22 @@ impl Machines {
             }
         };
         match &result {
-            Ok(Some(run)) => self.write_started(name, &Started { run: Some(run.clone()), ..started }),
-            Ok(None) | Err(_) => self.forget_started(name),
+            Ok(Some(run)) => self.folder.write_started(name, &Started { run: Some(run.clone()), ..started }),
+            Ok(None) | Err(_) => self.folder.forget_started(name),
         }
         result.map(drop)
     }
 
     /// The lock on machines, as soon as nobody else has it; None when the engine answers before that.
-    pub(super) async fn lock(
+    async fn lock(
         &self,
         announce: &(dyn Fn(&str) + Sync),
         driver: &EngineDriver,
-    ) -> Result<Option<Lock>, Refusal> {
+    ) -> Result<Option<MachineLock>, Refusal> {
         let mut said = false;
         let deadline = Instant::now() + INIT_LIMIT + START_LIMIT;
         loop {
-            match self.try_lock() {
+            match self.folder.try_lock() {
                 Some(lock) => return Ok(Some(lock)),
                 None if answers(driver).await => return Ok(None),
                 None if Instant::now() > deadline => {
@@ -244,46 +239,6 @@ impl Machines {
         }
     }
 
-    /// The lock, if nobody has it. Without a folder for it there is none, and no harm beyond work done twice.
-    pub(super) fn try_lock(&self) -> Option<Lock> {
-        self.flock("machine.lock", FlockOperation::NonBlockingLockExclusive)
-    }
-
-    /// To be held while an engine is tried: an image may be on its way that no list of containers shows, and the machine
-    /// must not be stopped under it.
-    pub(crate) async fn use_engines(&self) -> Lock {
-        loop {
-            match self.flock(USE_LOCK, FlockOperation::NonBlockingLockShared) {
-                Some(lock) => {
-                    let _ = lock.0.as_ref().map(|file| file.set_modified(SystemTime::now()));
-                    return lock;
-                }
-                // Somebody stops the machine at this moment.
-                None => tokio::time::sleep(PACE).await,
-            }
-        }
-    }
-
-    /// The right to stop a machine, unless somebody tries its engine.
-    pub(super) fn try_stop(&self) -> Option<Lock> {
-        self.flock(USE_LOCK, FlockOperation::NonBlockingLockExclusive)
-    }
-
-    pub(super) fn flock(&self, name: &str, operation: FlockOperation) -> Option<Lock> {
-        let Some(dir) = &self.dir else { return Some(Lock(None)) };
-        let open = || {
-            fs::create_dir_all(dir)?;
-            File::options().create(true).truncate(false).write(true).open(dir.join(name))
-        };
-        match open() {
-            Ok(file) => flock(&file, operation).ok().map(|()| Lock(Some(file))),
-            Err(error) => {
-                tracing::debug!(%error, "no lock on machines");
-                Some(Lock(None))
-            }
-        }
-    }
-
     /// Whether the user allows it.
     pub(crate) fn may_make_one(&self) -> bool {
         self.policy.init
@@ -292,24 +247,57 @@ impl Machines {
     /// The same without the right to make a machine.
     pub(crate) fn without_making_any(&self) -> Self {
         let policy = MachinePolicy { init: false, ..self.policy.clone() };
-        Self::new(policy, self.dir.clone())
+        self.again(policy)
     }
 
-    /// The machine that podman's default connection means, for diagnosis; None where podman needs none.
-    pub(crate) async fn report(&self, program: &Path, verdict: &Verdict) -> Option<MachineReport> {
-        let may_be = match verdict {
-            Verdict::Works(choice) => choice.runtime.remote && choice.runtime.address.variables.is_empty(),
-            Verdict::Refused(refusal) => {
-                matches!(refusal, Refusal::MachineMissing { .. } | Refusal::MachineFailed { .. })
-            }
-        };
-        if !may_be {
-            return None;
-        }
+    fn again(&self, policy: MachinePolicy) -> Self {
+        Self::new(policy, self.folder.path().map(Path::to_path_buf))
+    }
+
+    /// The machine that the default connection of podman means, for diagnosis.
+    pub(crate) async fn report(&self, program: &Path) -> Option<MachineReport> {
         let podman = Podman { program };
         let machine = podman.choose(&podman.list().await?, None).await?;
-        let started_by_bridge = self.is_ours(&machine);
+        let started_by_bridge = self.folder.is_ours(&machine);
         Some(MachineReport { name: machine.name, running: machine.running, started_by_bridge })
+    }
+
+    /// See [`MachineFolder::use_engines`].
+    pub(crate) async fn use_engines(&self) -> MachineLock {
+        self.folder.use_engines().await
+    }
+
+    /// An engine that is there may be in a machine that an earlier bridge started and whose supervisor is gone.
+    pub(crate) fn adopt(&self, id: &RuntimeId) {
+        let to_be_stopped =
+            |name: &String| self.folder.started(name).is_some_and(|started| started.idle.is_some());
+        let names = if may_be_in_a_machine(id) { self.folder.started_names() } else { Vec::new() };
+        for name in names.into_iter().filter(to_be_stopped) {
+            let machines = self.again(self.policy.clone());
+            let program = id.program.clone();
+            tokio::spawn(async move { machines.start_supervisor(&program, &name).await });
+        }
+    }
+
+    /// Starts the supervisor of a machine; one that finds another there ends at once.
+    async fn start_supervisor(&self, podman: &Path, name: &str) {
+        let (Some(supervisor), Some(dir), Some(_)) =
+            (&self.policy.supervisor, self.folder.path(), self.policy.idle)
+        else {
+            return;
+        };
+        let command = supervisor.clone().arg(dir).arg(podman).arg(name);
+        if let Err(error) = exec::run(command, BEGIN_LIMIT).await.and_then(exec::Finished::success) {
+            tracing::warn!(%error, machine = name, "nobody will stop the podman machine when it is idle");
+        }
+    }
+
+    /// To be called before a sandbox is started in an engine that was chosen earlier: its machine is not stopped from now
+    /// on until the sandbox is written down.
+    pub(crate) async fn about_to_use(&self, id: &RuntimeId) {
+        if may_be_in_a_machine(id) {
+            drop(self.use_engines().await);
+        }
     }
 }
 
@@ -319,29 +307,10 @@ async fn answers(driver: &EngineDriver) -> bool {
     info.is_ok_and(|done| done.status.success() && driver.parse_info(&done.stdout).is_some())
 }
 
-/// Held as long as machines are looked after.
-#[derive(Debug)]
-pub(crate) struct Lock(Option<File>);
-
 /// Podman's own words, when it said any.
 fn words_of(error: ExecError) -> String {
     match error {
         ExecError::Failed(failed) if !failed.stderr_tail.is_empty() => failed.stderr_tail,
         other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_held_by_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let machines = || Machines::new(MachinePolicy::default(), Some(dir.path().into()));
-        let lock = machines().try_lock();
-        assert!(lock.is_some() && machines().try_lock().is_none());
-        drop(lock);
-        assert!(machines().try_lock().is_some());
     }
 }

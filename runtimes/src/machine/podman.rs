@@ -3,12 +3,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::words::{self, Machine};
 use crate::exec::{self, CommandLine, ExecError};
-use crate::runtime::{Address, RuntimeKind};
+use crate::messages::machine::{self as messages, Machine};
+use crate::runtime::{Address, RuntimeId, RuntimeKind};
 
 /// Asking podman about machines takes it no engine.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(30);
+
+/// Booting, and waiting until its ssh answers.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
+
+/// Whether an engine may be in a machine of podman: whoever names an engine by a variable means another one.
+pub(super) fn may_be_in_a_machine(id: &RuntimeId) -> bool {
+    id.kind == RuntimeKind::Podman && id.remote && id.address.variables.is_empty()
+}
 
 /// The client; it is told no connection.
 pub(super) struct Podman<'a> {
@@ -44,13 +52,13 @@ impl Podman<'_> {
     pub(super) async fn list(&self) -> Option<Vec<Machine>> {
         let listed = self.run(&["machine", "list", "--format", "json"], ASK_LIMIT).await;
         match listed {
-            Ok(done) => match words::parse_list(&done.stdout) {
+            Ok(done) => match messages::parse_list(&done.stdout) {
                 Some(machines) => Some(machines),
                 // A version that took "json" for a template.
                 None => {
-                    let words = ["machine", "list", "--noheading", "--format", words::LIST_TEMPLATE];
+                    let words = ["machine", "list", "--noheading", "--format", messages::LIST_TEMPLATE];
                     let done = self.run(&words, ASK_LIMIT).await.ok()?;
-                    Some(words::parse_plain_list(&done.stdout))
+                    Some(messages::parse_plain_list(&done.stdout))
                 }
             },
             Err(error) => {
@@ -71,7 +79,7 @@ impl Podman<'_> {
         // A machine that is rootful by default is not marked, and the default may be another engine altogether.
         let words = ["system", "connection", "list", "--format", "json"];
         let listed = self.run(&words, ASK_LIMIT).await.ok();
-        match listed.and_then(|done| words::parse_default_connection(&done.stdout)) {
+        match listed.and_then(|done| messages::parse_default_connection(&done.stdout)) {
             Some(default) => machine_of(machines, &default),
             None => likeliest(machines),
         }
@@ -81,11 +89,11 @@ impl Podman<'_> {
     /// whoever lacks an engine shows it by the flags it has.
     pub(super) async fn is_of_another_system(&self) -> bool {
         let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
-        if let Some(system) = info.ok().and_then(|done| words::parse_client_system(&done.stdout)) {
+        if let Some(system) = info.ok().and_then(|done| messages::parse_client_system(&done.stdout)) {
             return system != "linux";
         }
         let help = self.run(&["--help"], ASK_LIMIT).await;
-        help.ok().and_then(|done| words::parse_has_own_engine(&done.stdout)) == Some(false)
+        help.ok().and_then(|done| messages::parse_has_own_engine(&done.stdout)) == Some(false)
     }
 
     /// Whether a connection has containers that run; None when it does not say.

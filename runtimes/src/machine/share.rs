@@ -10,11 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::desktop::DockerService;
 use super::podman::Podman;
-use super::words::{self, Machine};
-use crate::engine::EngineDriver;
+use crate::engine::{DockerService, EngineDriver};
 use crate::exec::{self, CommandLine};
+use crate::messages::machine::{self as messages, Machine};
 use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::state::{Instance, Record, read_json, write_json};
 
@@ -126,7 +125,7 @@ impl Shares {
                 let _ = write_json(cache, &kept);
             }
             Err(exec::ExecError::Failed(failed))
-                if words::parse_unknown_flag(&failed.stderr_tail).is_some() => {}
+                if messages::parse_unknown_flag(&failed.stderr_tail).is_some() => {}
             Err(error) => tracing::warn!(%error, "the podman machine does not take another folder"),
         }
     }

@@ -10,12 +10,14 @@ use oci_spec::runtime::{
     ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
-use super::{IdMaps, cgroup};
+use crate::cgroup;
 use crate::rlimits::Rlimits;
 use crate::root::ComposedRoot;
 use crate::runtime::CgroupMode;
 use crate::seccomp;
 use crate::spec::{SandboxSpec, Tmpfs};
+
+use super::idmap::IdMaps;
 
 /// Microseconds of the cpu quota's period, the kernel's default.
 const CPU_PERIOD: u64 = 100_000;

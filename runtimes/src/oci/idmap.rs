@@ -6,6 +6,7 @@ use oci_spec::OciSpecError;
 use oci_spec::runtime::{LinuxIdMapping, LinuxIdMappingBuilder};
 
 use crate::spec::User;
+use crate::subids::{parse_subids, user_name};
 
 /// As root: a range above those that systemd, distributions and `useradd` hand out
 /// (<https://systemd.io/UIDS-GIDS/>), so that no file and no process of the host has such an owner.
@@ -40,8 +41,8 @@ impl IdMaps {
         let name = user_name(uid.as_raw());
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let helpers = ["newuidmap", "newgidmap"].iter().all(|name| which::which(name).is_ok());
-        let subuids = parse_subids(&read("/etc/subuid"), name.as_deref(), uid.as_raw());
-        let subgids = parse_subids(&read("/etc/subgid"), name.as_deref(), uid.as_raw());
+        let subuids = parse_subids(&read("/etc/subuid"), name.as_deref(), uid.as_raw()).next();
+        let subgids = parse_subids(&read("/etc/subgid"), name.as_deref(), uid.as_raw()).next();
         match (subuids, subgids) {
             (Some(subuids), Some(subgids)) if helpers => {
                 Self::with_subids(user, (uid.as_raw(), subuids), (gid.as_raw(), subgids))
@@ -102,40 +103,11 @@ impl IdMaps {
     }
 }
 
-/// The name of a user in `/etc/passwd`; subordinate ids may be listed by name or number.
-pub(crate) fn user_name(uid: u32) -> Option<String> {
-    let passwd = fs::read_to_string("/etc/passwd").ok()?;
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
-    })
-}
-
-/// The first range of a user in the text of `/etc/subuid`: start and size
-/// (<https://man7.org/linux/man-pages/man5/subuid.5.html>: `name-or-uid:start:count`).
-fn parse_subids(text: &str, name: Option<&str>, uid: u32) -> Option<(u32, u32)> {
-    text.lines().find_map(|line| {
-        let mut fields = line.trim().split(':');
-        let who = fields.next()?;
-        let (start, size) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        (size > 0 && (Some(who) == name || who.parse() == Ok(uid))).then_some((start, size))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const NOBODY: User = User { uid: 65534, gid: 65534 };
-
-    #[test]
-    fn subordinate_ids_are_found_by_name_and_by_number() {
-        let text = "# comment\nother:1:2\nann:100000:65536\n1001:300000:1000\nbad:x:y\n";
-        assert_eq!(parse_subids(text, Some("ann"), 1000), Some((100_000, 65_536)));
-        assert_eq!(parse_subids(text, None, 1001), Some((300_000, 1000)));
-        assert_eq!(parse_subids(text, Some("bob"), 1002), None);
-    }
 
     #[test]
     fn the_process_never_gets_our_own_id_where_there_are_others() {

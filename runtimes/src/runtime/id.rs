@@ -1,9 +1,11 @@
 //! All that has to be known of a runtime to drive it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::exec;
 
 use super::address::Address;
 use super::target::{RuntimeKind, Target};
@@ -63,6 +65,18 @@ impl RuntimeId {
             shared: None,
             ids: None,
         }
+    }
+
+    /// A runtime whose program is in `PATH`.
+    pub fn installed(target: &Target) -> Option<Self> {
+        let program = exec::find_program(Path::new(target.kind.program_name()))?;
+        Some(Self::at(target, program, CgroupMode::Direct))
+    }
+
+    /// The engines whose clients are in `PATH`, each as the client is set up.
+    pub fn installed_engines() -> Vec<Self> {
+        let engines = [RuntimeKind::Podman, RuntimeKind::Docker];
+        engines.into_iter().filter_map(|kind| Self::installed(&kind.into())).collect()
     }
 
     /// Where its sandboxes are, when it is not simply here.

@@ -14,7 +14,7 @@ use super::env::TestEnv;
 use super::matrix::{Machine, which};
 
 const PROGRAM: &str = include_str!("fake_docker.py");
-const FIXTURES: &str = include_str!("../../../runtimes/src/machine/desktops.txt");
+const FIXTURES: &str = include_str!("../../../runtimes/src/engine/desktops.txt");
 
 /// The laptop.
 pub(crate) struct FakeDocker<'a> {
@@ -53,7 +53,7 @@ impl<'a> FakeDocker<'a> {
 
     /// One whose products have the engine behind this socket.
     pub(crate) fn with(env: &'a TestEnv, engine: PathBuf) -> Self {
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/runtimes/src/machine/desktops.txt");
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/runtimes/src/engine/desktops.txt");
         let log = env.write("docker.log", "");
         let state = env.write("docker.json", json!({ "client": null }).to_string());
         let text = PROGRAM

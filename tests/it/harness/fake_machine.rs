@@ -32,7 +32,7 @@ impl<'a> FakeMachine<'a> {
     /// The same with an engine that is there already.
     pub(crate) fn with(env: &'a TestEnv, service: PodmanService<'a>, version: &str, changes: &Value) -> Self {
         let state = env.write("machine.json", "{}");
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/runtimes/src/machine/fixtures.txt");
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/runtimes/src/messages/podman.txt");
         let text = PROGRAM
             .replace("PYTHON", which("python3").unwrap().to_str().unwrap())
             .replace("STATE", state.to_str().unwrap())

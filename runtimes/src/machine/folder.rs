@@ -1,15 +1,32 @@
-//! What is written down of a machine that a bridge started, so that bridges may stop it again.
+//! What bridges share about machines: locks, and records of the machines that a bridge started, so that bridges may stop
+//! them again.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::manager::Machines;
-use super::words::Machine;
+use crate::messages::machine::Machine;
 use crate::owner::Owner;
 use crate::state::{read_json, write_json};
+
+/// Held by those who try engines, and by whoever stops a machine, never by both. It was last changed when an engine was last
+/// about to be used.
+const USE_LOCK: &str = "machine-use.lock";
+/// The time between two attempts to take a lock.
+const PACE: Duration = Duration::from_millis(200);
+
+/// The folder that all bridges of this user share. Without one there are no locks, and nothing is written down.
+#[derive(Debug)]
+pub(super) struct MachineFolder {
+    dir: Option<PathBuf>,
+}
+
+/// Held as long as a machine or an engine is worked with.
+#[derive(Debug)]
+pub(crate) struct MachineLock(Option<File>);
 
 /// A start of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +49,60 @@ pub(super) fn run_of(machine: &Machine) -> Option<Run> {
     (machine.running && !run.0.is_empty()).then_some(run)
 }
 
-impl Machines {
+impl MachineFolder {
+    pub(super) fn at(dir: Option<PathBuf>) -> Self {
+        Self { dir }
+    }
+
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
+    /// The lock, if nobody has it. Without a folder for it there is none, and no harm beyond work done twice.
+    pub(super) fn try_lock(&self) -> Option<MachineLock> {
+        self.flock("machine.lock", FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// To be held while an engine is tried: an image may be on its way that no list of containers shows, and the machine
+    /// must not be stopped under it.
+    pub(super) async fn use_engines(&self) -> MachineLock {
+        loop {
+            match self.flock(USE_LOCK, FlockOperation::NonBlockingLockShared) {
+                Some(lock) => {
+                    let _ = lock.0.as_ref().map(|file| file.set_modified(SystemTime::now()));
+                    return lock;
+                }
+                // Somebody stops the machine at this moment.
+                None => tokio::time::sleep(PACE).await,
+            }
+        }
+    }
+
+    /// The right to stop a machine, unless somebody tries its engine.
+    pub(super) fn try_stop(&self) -> Option<MachineLock> {
+        self.flock(USE_LOCK, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    pub(super) fn flock(&self, name: &str, operation: FlockOperation) -> Option<MachineLock> {
+        let Some(dir) = &self.dir else { return Some(MachineLock(None)) };
+        let open = || {
+            fs::create_dir_all(dir)?;
+            File::options().create(true).truncate(false).write(true).open(dir.join(name))
+        };
+        match open() {
+            Ok(file) => flock(&file, operation).ok().map(|()| MachineLock(Some(file))),
+            Err(error) => {
+                tracing::debug!(%error, "no lock on machines");
+                Some(MachineLock(None))
+            }
+        }
+    }
+
+    /// When an engine was last about to be used.
+    pub(super) fn last_use(&self) -> Option<SystemTime> {
+        fs::metadata(self.dir.as_ref()?.join(USE_LOCK)).ok()?.modified().ok()
+    }
+
     fn record_path(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.as_ref()?.join(format!("machine-{}.json", plain(name))))
     }
@@ -90,13 +160,12 @@ pub(super) fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::MachinePolicy;
     use super::*;
 
     #[test]
     fn a_run_is_ours_until_somebody_else_starts_the_machine() {
         let dir = tempfile::tempdir().unwrap();
-        let machines = Machines::new(MachinePolicy::default(), Some(dir.path().into()));
+        let machines = MachineFolder::at(Some(dir.path().into()));
         let up = "2026-01-01T00:00:00Z".to_string();
         let ours = Machine {
             name: "m".into(),
@@ -127,10 +196,20 @@ mod tests {
         assert!(!machines.is_ours(&ours));
         machines.write_started("m", &started);
         assert!(machines.is_ours(&ours));
-        let file = fs::File::open(dir.path().join("machine-m.json")).unwrap();
+        let file = File::open(dir.path().join("machine-m.json")).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert!(!machines.is_ours(&ours));
         machines.forget_started("m");
         assert_eq!(machines.started("m"), None);
+    }
+
+    #[test]
+    fn the_lock_is_held_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let machines = || MachineFolder::at(Some(dir.path().into()));
+        let lock = machines().try_lock();
+        assert!(lock.is_some() && machines().try_lock().is_none());
+        drop(lock);
+        assert!(machines().try_lock().is_some());
     }
 }

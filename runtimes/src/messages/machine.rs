@@ -5,43 +5,19 @@ use serde::Deserialize;
 
 /// A machine in podman's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Machine {
-    pub(super) name: String,
-    pub(super) is_default: bool,
-    pub(super) running: bool,
-    pub(super) starting: bool,
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    pub(crate) is_default: bool,
+    pub(crate) running: bool,
+    pub(crate) starting: bool,
     /// When it was last up, as podman writes it; changes with every run of the machine.
-    pub(super) last_up: String,
-    pub(super) created: String,
-}
-
-/// Podman's word that it does not reach its engine, which is what it says without a machine, or with one that is stopped:
-///
-/// - 3.2.3 (podman issue 11306): ``Error: cannot connect to the Podman socket, please verify that Podman REST API service is
-///   running: Get "http://d/v3.2.3/libpod/_ping": …``
-/// - 3.3.1 (podman issue 11706): ``Error: failed to create sshClient: Connection to bastion host (ssh://…) failed.: dial tcp: …``
-/// - 4.1.0 (microshift-plus issue 2): ``Error: unable to connect to Podman. failed to create sshClient: connection to bastion
-///   host (ssh://core@localhost:56102/run/user/1000/podman/podman.sock) failed: dial tcp 127.0.0.1:56102: connect: connection
-///   refused`` after ``Cannot connect to Podman. Please verify your connection to the Linux system using …``
-/// - 4.3.1, captured: ``Error: unable to connect to Podman socket: Get "http://d/v4.3.1/libpod/_ping": dial unix …: connect:
-///   no such file or directory`` after the same; over ssh ``Error: failed to connect: dial tcp 127.0.0.1:1: connect: connection
-///   refused`` alone, which 4.5.0 says too (podman issue 18786)
-/// - 5.8.6, captured: ``Error: unable to connect to Podman socket: failed to connect: dial tcp 127.0.0.1:1: connect: connection
-///   refused: ssh://core@127.0.0.1:1/run/podman.sock``
-pub(crate) fn parse_unreachable(text: &str) -> Option<()> {
-    let words = [
-        "Cannot connect to Podman",
-        "cannot connect to the Podman socket",
-        "unable to connect to Podman",
-        "failed to create sshClient",
-        "Error: failed to connect: ",
-    ];
-    words.iter().any(|words| text.contains(words)).then_some(())
+    pub(crate) last_up: String,
+    pub(crate) created: String,
 }
 
 /// `machine list --format json`. Numbers are texts in it, and a version that knows more says more; the oldest ones take
 /// `json` for a template.
-pub(super) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
+pub(crate) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Listed {
@@ -71,10 +47,10 @@ pub(super) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
 
 /// The template for versions whose list knows no JSON, and how its lines are read. The default machine's name ends in `*`,
 /// and one that runs was last up `Currently running`.
-pub(super) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.LastUp}}";
+pub(crate) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.LastUp}}";
 
 /// Reads the lines of [`LIST_TEMPLATE`].
-pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
+pub(crate) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
     let text = String::from_utf8_lossy(stdout);
     let machine = |line: &str| {
         let mut cells = line.split('\t');
@@ -95,7 +71,7 @@ pub(super) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
 }
 
 /// The default of `system connection list --format json` (4.3.1 and 5.8.6, captured).
-pub(super) fn parse_default_connection(stdout: &[u8]) -> Option<String> {
+pub(crate) fn parse_default_connection(stdout: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Connection {
@@ -108,7 +84,7 @@ pub(super) fn parse_default_connection(stdout: &[u8]) -> Option<String> {
 }
 
 /// The system that this podman was made for: `Host.OS` of `machine info --format json`, 4.2 and newer.
-pub(super) fn parse_client_system(stdout: &[u8]) -> Option<String> {
+pub(crate) fn parse_client_system(stdout: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Info {
@@ -124,7 +100,7 @@ pub(super) fn parse_client_system(stdout: &[u8]) -> Option<String> {
 }
 
 /// A version without this flag: ``Error: unknown flag: --volume`` (4.3.1 and 5.8.6, captured).
-pub(super) fn parse_unknown_flag(stderr: &str) -> Option<()> {
+pub(crate) fn parse_unknown_flag(stderr: &str) -> Option<()> {
     stderr.contains("unknown flag").then_some(())
 }
 
@@ -133,7 +109,7 @@ pub(super) fn parse_unknown_flag(stderr: &str) -> Option<()> {
 /// - 4.2 (podman issue 12751): ``Error: machine "podman-machine-default" is already in the process of being started``
 /// - 4.3.1 (its source): ``cannot start VM podman-machine-default: VM already running or starting``
 /// - 5.x (its source and tests): ``Error: unable to start "podman-machine-default": already running``
-pub(super) fn parse_already_starting(stderr: &str) -> Option<()> {
+pub(crate) fn parse_already_starting(stderr: &str) -> Option<()> {
     let words = [
         "VM already running or starting",
         "is already in the process of being started",
@@ -144,7 +120,7 @@ pub(super) fn parse_already_starting(stderr: &str) -> Option<()> {
 
 /// Whether this podman can run containers by itself, by the flags in its `--help`: one that is a client alone, as every one
 /// for macOS and Windows, has none for a storage of its own (the source from 3.4 on; 4.3.1, captured).
-pub(super) fn parse_has_own_engine(stdout: &[u8]) -> Option<bool> {
+pub(crate) fn parse_has_own_engine(stdout: &[u8]) -> Option<bool> {
     let text = String::from_utf8_lossy(stdout);
     let has = |flag: &str| text.lines().any(|line| line.trim_start().starts_with(flag));
     has("--log-level ").then(|| has("--root "))
@@ -153,34 +129,7 @@ pub(super) fn parse_has_own_engine(stdout: &[u8]) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const FIXTURES: &str = include_str!("fixtures.txt");
-
-    /// The texts under `== NAME` headings; the lines after them that begin with `#` say where each is from.
-    fn fixture(name: &str) -> String {
-        let start = FIXTURES.find(&format!("== {name}\n")).unwrap_or_else(|| panic!("no fixture {name}"));
-        let body = FIXTURES[start..].split_once('\n').unwrap().1;
-        let body = body.split("\n== ").next().unwrap();
-        body.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
-    }
-
-    #[test]
-    fn every_version_is_understood_when_it_does_not_reach_its_engine() {
-        for name in [
-            "unreachable 3.2", "unreachable 3.3", "unreachable 3.4", "unreachable 3.4 agent",
-            "unreachable 4.1", "unreachable 4.3", "unreachable 4.3 ssh", "unreachable 4.9",
-            "unreachable 5.2", "unreachable 5.4", "unreachable 5.8",
-        ] {
-            assert_eq!(parse_unreachable(&fixture(name)), Some(()), "{name}");
-        }
-        for text in [
-            "Error: no such container",
-            "Error: unknown flag: --volume",
-            "OCI runtime error: connection refused",
-        ] {
-            assert_eq!(parse_unreachable(text), None, "{text}");
-        }
-    }
+    use crate::messages::tests::podman_text as fixture;
 
     #[test]
     fn lists_of_every_version_are_read() {

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::EngineInfo;
 use crate::exec;
-use crate::machine::parse_unreachable;
-use crate::oci;
+use crate::owner::Owner;
+use crate::plan::OwnedSandbox;
 use crate::refusal::Refusal;
+use crate::spec::SandboxName;
+
+use super::oci;
 
 /// Understands why an engine did not start a container:
 ///
@@ -31,7 +33,7 @@ use crate::refusal::Refusal;
 /// - podman 4.3.1 and 5.8.6: ``value of CONTAINER_HOST is not a valid url: ssh://…: parse "ssh://…": invalid port …``
 /// - docker 20.10: ``parse "ssh://…": invalid port …``, ``ssh host connection is not valid: no host specified``; 28.2 the same
 ///   after ``Failed to initialize: ``
-pub(super) fn parse_refusal(text: &str) -> Option<Refusal> {
+pub(crate) fn parse_refusal(text: &str) -> Option<Refusal> {
     let has = |needle: &str| text.contains(needle);
     let message = || exec::tail(text.as_bytes());
     if let Some(refusal) = parse_ssh_refusal(text) {
@@ -104,141 +106,14 @@ fn parse_missing_image(text: &str) -> Option<String> {
 }
 
 /// Nothing to remove: ``Error: No such container: x`` (docker), ``no such container`` (podman).
-pub(super) fn parse_missing_container(stderr: &[u8]) -> Option<()> {
+pub(crate) fn parse_missing_container(stderr: &[u8]) -> Option<()> {
     let text = String::from_utf8_lossy(stderr).to_lowercase();
     text.contains("no such container").then_some(())
 }
 
-/// `podman info --format '{{json .}}'`. Rootless podman on cgroup v1 ignores limits:
-/// <https://github.com/containers/podman/blob/main/rootless.md>.
-pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
-    #[derive(Deserialize)]
-    struct Info {
-        host: Host,
-        #[serde(default)]
-        store: Store,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Host {
-        cgroup_version: String,
-        #[serde(default)]
-        cgroup_controllers: Option<Vec<String>>,
-        #[serde(default)]
-        service_is_remote: bool,
-        security: Security,
-        #[serde(default)]
-        cpus: u32,
-        #[serde(default)]
-        hostname: String,
-        #[serde(default)]
-        kernel: String,
-        #[serde(default)]
-        distribution: Distribution,
-        #[serde(rename = "idMappings", default)]
-        ids: Ids,
-    }
-    /// Both null for root.
-    #[derive(Deserialize, Default)]
-    struct Ids {
-        #[serde(default)]
-        uidmap: Option<Vec<IdRange>>,
-        #[serde(default)]
-        gidmap: Option<Vec<IdRange>>,
-    }
-    #[derive(Deserialize, Default)]
-    struct Distribution {
-        #[serde(default)]
-        distribution: String,
-        #[serde(default)]
-        version: String,
-    }
-    #[derive(Deserialize, Default)]
-    struct Store {
-        #[serde(rename = "containerStore", default)]
-        containers: Containers,
-    }
-    #[derive(Deserialize, Default)]
-    struct Containers {
-        #[serde(default)]
-        running: u32,
-    }
-    #[derive(Deserialize)]
-    struct Security {
-        rootless: bool,
-    }
-    let Info { host, store } = serde_json::from_slice(stdout).ok()?;
-    let controllers = host.cgroup_controllers.unwrap_or_default();
-    let delegated = ["memory", "pids"].iter().all(|name| controllers.iter().any(|c| c == name));
-    let limits = delegated && !(host.security.rootless && host.cgroup_version == "v1");
-    Some(EngineInfo {
-        limits,
-        remote: host.service_is_remote,
-        cpus: host.cpus,
-        running: store.containers.running,
-        host: (host.hostname, host.kernel),
-        system: format!("{} {}", host.distribution.distribution, host.distribution.version),
-        ids: host.ids.uidmap.map(count_ids).zip(host.ids.gidmap.map(count_ids)),
-    })
-}
-
-/// A line of a `uid_map`: <https://man7.org/linux/man-pages/man7/user_namespaces.7.html>.
-#[derive(Deserialize)]
-struct IdRange {
-    #[serde(rename = "container_id")]
-    first: u32,
-    size: u32,
-}
-
-/// How many ids there are without a gap, from 0 on.
-fn count_ids(mut ranges: Vec<IdRange>) -> u32 {
-    ranges.sort_unstable_by_key(|range| range.first);
-    let next =
-        |end: u32, range: IdRange| if range.first == end { end.saturating_add(range.size) } else { end };
-    ranges.into_iter().fold(0, next)
-}
-
-/// `docker info --format '{{json .}}'`: <https://docs.docker.com/reference/api/engine/> (`SystemInfo`). The client ends
-/// with status 0 and `ServerErrors` when there is no daemon.
-pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Info {
-        #[serde(rename = "ID")]
-        id: String,
-        memory_limit: bool,
-        pids_limit: bool,
-        #[serde(rename = "NCPU", default)]
-        cpus: u32,
-        #[serde(default)]
-        containers_running: u32,
-        #[serde(default)]
-        name: String,
-        #[serde(default)]
-        kernel_version: String,
-        #[serde(default)]
-        operating_system: String,
-        #[serde(default)]
-        server_errors: Option<Vec<String>>,
-    }
-    let info: Info = serde_json::from_slice(stdout).ok()?;
-    if info.id.is_empty() || info.server_errors.is_some_and(|errors| !errors.is_empty()) {
-        return None;
-    }
-    Some(EngineInfo {
-        limits: info.memory_limit && info.pids_limit,
-        remote: false,
-        cpus: info.cpus,
-        running: info.containers_running,
-        host: (info.name, info.kernel_version),
-        system: info.operating_system,
-        ids: None,
-    })
-}
-
 /// What docker's client could not do, out of `info` in JSON: until 23 it ends with status 0 without a daemon, and this is
 /// all that it says: ``{"ServerErrors":["Cannot connect …``
-pub(super) fn parse_server_errors(text: &str) -> Option<String> {
+pub(crate) fn parse_server_errors(text: &str) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Info {
@@ -251,7 +126,7 @@ pub(super) fn parse_server_errors(text: &str) -> Option<String> {
 }
 
 /// `image inspect`: the id and the environment of the first image.
-pub(super) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
+pub(crate) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Image {
@@ -273,14 +148,73 @@ pub(super) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
 
 /// Reads the `Config.Volumes` of an image: an object whose keys are folders, or null
 /// (<https://github.com/opencontainers/image-spec/blob/main/config.md#properties>).
-pub(super) fn parse_volumes(stdout: &[u8]) -> Vec<String> {
+pub(crate) fn parse_volumes(stdout: &[u8]) -> Vec<String> {
     let volumes: Option<BTreeMap<String, IgnoredAny>> = serde_json::from_slice(stdout).unwrap_or_default();
     volumes.unwrap_or_default().into_keys().collect()
+}
+
+/// Podman's word that it does not reach its engine, which is what it says without a machine, or with one that is stopped:
+///
+/// - 3.2.3 (podman issue 11306): ``Error: cannot connect to the Podman socket, please verify that Podman REST API service is
+///   running: Get "http://d/v3.2.3/libpod/_ping": …``
+/// - 3.3.1 (podman issue 11706): ``Error: failed to create sshClient: Connection to bastion host (ssh://…) failed.: dial tcp: …``
+/// - 4.1.0 (microshift-plus issue 2): ``Error: unable to connect to Podman. failed to create sshClient: connection to bastion
+///   host (ssh://core@localhost:56102/run/user/1000/podman/podman.sock) failed: dial tcp 127.0.0.1:56102: connect: connection
+///   refused`` after ``Cannot connect to Podman. Please verify your connection to the Linux system using …``
+/// - 4.3.1, captured: ``Error: unable to connect to Podman socket: Get "http://d/v4.3.1/libpod/_ping": dial unix …: connect:
+///   no such file or directory`` after the same; over ssh ``Error: failed to connect: dial tcp 127.0.0.1:1: connect: connection
+///   refused`` alone, which 4.5.0 says too (podman issue 18786)
+/// - 5.8.6, captured: ``Error: unable to connect to Podman socket: failed to connect: dial tcp 127.0.0.1:1: connect: connection
+///   refused: ssh://core@127.0.0.1:1/run/podman.sock``
+pub(crate) fn parse_unreachable(text: &str) -> Option<()> {
+    let words = [
+        "Cannot connect to Podman",
+        "cannot connect to the Podman socket",
+        "unable to connect to Podman",
+        "failed to create sshClient",
+        "Error: failed to connect: ",
+    ];
+    words.iter().any(|words| text.contains(words)).then_some(())
+}
+
+/// Reads `container inspect` of either engine; what is not ours or malformed is passed over.
+pub(crate) fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Container {
+        name: String,
+        config: Config,
+        state: Status,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Config {
+        #[serde(default)]
+        labels: Option<BTreeMap<String, String>>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Status {
+        status: String,
+    }
+    let containers: Vec<Container> = serde_json::from_slice(stdout).unwrap_or_default();
+    containers
+        .into_iter()
+        .filter_map(|container| {
+            Some(OwnedSandbox {
+                // docker writes names with a leading slash.
+                name: SandboxName::try_from(container.name.trim_start_matches('/').to_string()).ok()?,
+                owner: Owner::from_labels(&container.config.labels?)?,
+                state: container.state.status,
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::tests::podman_text as fixture;
 
     #[test]
     fn volumes_are_keys() {
@@ -351,45 +285,35 @@ mod tests {
     }
 
     #[test]
-    fn rootless_on_cgroup_v1_holds_no_limits() {
-        let info = |version: &str, rootless: bool, controllers: &str| {
-            let text = format!(
-                r#"{{"host":{{"cgroupVersion":"{version}","cgroupControllers":{controllers},"serviceIsRemote":false,"security":{{"rootless":{rootless}}}}}}}"#
-            );
-            parse_podman_info(text.as_bytes()).unwrap().limits
-        };
-        assert!(info("v1", false, r#"["memory","pids"]"#));
-        assert!(!info("v1", true, r#"["memory","pids"]"#));
-        assert!(info("v2", true, r#"["memory","pids"]"#));
-        assert!(!info("v2", true, r#"["cpu"]"#));
-        assert!(!info("v2", true, "null"));
+    fn every_version_is_understood_when_it_does_not_reach_its_engine() {
+        for name in [
+            "unreachable 3.2", "unreachable 3.3", "unreachable 3.4", "unreachable 3.4 agent",
+            "unreachable 4.1", "unreachable 4.3", "unreachable 4.3 ssh", "unreachable 4.9",
+            "unreachable 5.2", "unreachable 5.4", "unreachable 5.8",
+        ] {
+            assert_eq!(parse_unreachable(&fixture(name)), Some(()), "{name}");
+        }
+        for text in [
+            "Error: no such container",
+            "Error: unknown flag: --volume",
+            "OCI runtime error: connection refused",
+        ] {
+            assert_eq!(parse_unreachable(text), None, "{text}");
+        }
     }
 
     #[test]
-    fn ids_are_counted_up_to_the_first_gap() {
-        let info = |ids: &str| {
-            let text = format!(
-                r#"{{"host":{{"cgroupVersion":"v1","security":{{"rootless":true}},"idMappings":{ids}}}}}"#
-            );
-            parse_podman_info(text.as_bytes()).unwrap().ids
-        };
-        let own = r#"{"container_id":0,"host_id":1000,"size":1}"#;
-        let more = r#"{"container_id":1,"host_id":100000,"size":65536}"#;
-        let away = r#"{"container_id":70000,"host_id":200000,"size":10}"#;
-        assert_eq!(
-            info(&format!(r#"{{"uidmap":[{more},{own}],"gidmap":[{own},{away}]}}"#)),
-            Some((65537, 1))
+    fn containers_of_others_are_passed_over() {
+        let owner = Owner::this_process("a1".into());
+        let labels = serde_json::to_string(&owner.labels()).unwrap();
+        let text = format!(
+            r#"[{{"Name":"/codebridge-a1-1","Config":{{"Labels":{labels}}},"State":{{"Status":"running"}}}},
+                {{"Name":"web","Config":{{"Labels":null}},"State":{{"Status":"running"}}}},
+                {{"Name":"codebridge-x","Config":{{"Labels":{{"codebridge.instance":"x"}}}},"State":{{"Status":"exited"}}}}]"#
         );
-        assert_eq!(info(r#"{"uidmap":null,"gidmap":null}"#), None);
-    }
-
-    #[test]
-    fn a_docker_client_without_a_daemon_is_no_engine() {
-        let dead = br#"{"ID":"","MemoryLimit":false,"PidsLimit":false,"ServerErrors":["Cannot connect"]}"#;
-        assert_eq!(parse_docker_info(dead), None);
-        let live =
-            br#"{"ID":"X","MemoryLimit":true,"PidsLimit":true,"NCPU":2,"ContainersRunning":3,"Name":"box"}"#;
-        let info = parse_docker_info(live).unwrap();
-        assert_eq!((info.limits, info.cpus, info.running, info.host.0.as_str()), (true, 2, 3, "box"));
+        let found = parse_containers(text.as_bytes());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].name.as_str(), &found[0].owner), ("codebridge-a1-1", &owner));
+        assert!(parse_containers(b"not json").is_empty());
     }
 }

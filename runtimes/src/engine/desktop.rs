@@ -4,22 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use crate::exec;
-
-/// What is missing when an engine does not answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Product {
-    /// Its name.
-    pub name: String,
-    /// The command that starts it.
-    pub start: String,
-}
+use crate::refusal::Product;
 
 /// Who keeps an engine running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DockerService {
+pub(crate) enum DockerService {
     /// <https://docs.docker.com/desktop/>; on Linux its socket is in another folder.
     DockerDesktop { linux: bool },
     /// <https://github.com/abiosoft/colima/blob/main/docs/FAQ.md>: a machine for each profile.
@@ -75,7 +65,7 @@ impl DockerService {
     }
 
     /// By all that is known of an engine that answers.
-    pub(super) fn of(endpoint: &str, system: &str, name: &str) -> Option<Self> {
+    pub(crate) fn of(endpoint: &str, system: &str, name: &str) -> Option<Self> {
         Self::of_socket(endpoint).or_else(|| Self::of_engine(system, name))
     }
 
@@ -125,7 +115,7 @@ impl DockerService {
     }
 
     /// How it is told to share a folder, which is quoted for a shell; None where nothing is to be told.
-    pub(super) fn sharing(&self, folder: &str) -> Option<String> {
+    pub(crate) fn sharing(&self, folder: &str) -> Option<String> {
         Some(match self {
             Self::DockerDesktop { .. } => {
                 format!("add {folder} in Docker Desktop: Settings, Resources, File sharing")
@@ -178,7 +168,7 @@ fn parse_dead_socket(text: &str) -> Option<String> {
 }
 
 /// What would have to be started, by the words of a client that got no answer.
-pub(crate) fn find_stopped(text: &str) -> Option<Product> {
+pub(super) fn find_stopped(text: &str) -> Option<Product> {
     let socket = parse_dead_socket(text)?;
     let home = std::env::var_os("HOME").unwrap_or_default();
     let has_daemon = exec::find_program(Path::new("dockerd")).is_some();

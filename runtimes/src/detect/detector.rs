@@ -1,0 +1,353 @@
+//! Chooses the runtime: the first one that ran a probe sandbox, or one of a fleet.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::AnyDriver;
+use crate::exec;
+use crate::machine::{MachinePolicy, Machines};
+use crate::refusal::Refusal;
+use crate::runtime::{RuntimeChoice, RuntimeKind, Target};
+use crate::spec::RootFs;
+use crate::state::Instance;
+
+use super::cache::{Cache, Setback};
+use super::candidate::{Candidate, Trial, with_path};
+use super::choice::{Choice, NothingWorks, Probe, ProbeReport, Verdict};
+use super::fleet::Fleet;
+use super::provider::{KnownRoot, RootProvider};
+
+/// A good choice is believed this long, one that had to make do with another root not quite so long.
+const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
+
+/// An engine that comes and goes is looked for this often in this time.
+const ABSENCES: (u32, Duration) = (3, Duration::from_secs(10));
+
+/// Finds the runtime to use, once, and again when it fails.
+#[derive(Debug)]
+pub struct Detector {
+    choice: RuntimeChoice,
+    roots: Vec<RootFs>,
+    cache: Cache,
+    state: Mutex<Remembered>,
+    fleet: Option<Fleet>,
+    machines: Arc<Machines>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    chosen: Option<Choice>,
+    /// How often lately what had been chosen was gone at a launch, and since when this is counted.
+    absences: (u32, Option<Instant>),
+    /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
+    from_cache: bool,
+    /// What failed to launch in this process although its probe had run.
+    set_aside: HashMap<Target, Refusal>,
+}
+
+impl Remembered {
+    fn may_look_again(&mut self) -> bool {
+        let (count, since) = &mut self.absences;
+        if since.is_none_or(|since| since.elapsed() > ABSENCES.1) {
+            (*count, *since) = (0, Some(Instant::now()));
+        }
+        *count += 1;
+        *count <= ABSENCES.0
+    }
+}
+
+/// A remembered choice with the image as it is now: its name may stand for another one since, or for none.
+async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -> Option<Choice> {
+    if let (RootFs::Image(name) | RootFs::Source(name), RootFs::Directory(remembered)) =
+        (&choice.asked, &choice.root)
+    {
+        match provider.known_root(name, remembered).await {
+            KnownRoot::Here(provided) => {
+                choice.root = RootFs::Directory(provided.directory);
+                choice.env = with_path(provided.env);
+            }
+            KnownRoot::Unsure => {}
+            KnownRoot::Gone => return None,
+        }
+    }
+    Some(choice)
+}
+
+impl Detector {
+    /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
+    pub fn new(
+        choice: RuntimeChoice,
+        roots: Vec<RootFs>,
+        machines: MachinePolicy,
+        cache_dir: Option<PathBuf>,
+    ) -> Self {
+        let key = serde_json::to_string(&(&choice, &roots, &machines.share)).unwrap_or_default();
+        let machines = Arc::new(Machines::new(machines, cache_dir.clone()));
+        let cache = Cache::new(cache_dir, key);
+        let fleet = match &choice {
+            RuntimeChoice::Named(targets) if targets.len() > 1 => {
+                Some(Fleet::new(targets, &roots, &machines))
+            }
+            _ => None,
+        };
+        Self { choice, roots, cache, state: Mutex::default(), fleet, machines }
+    }
+
+    /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    ///
+    /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
+    pub async fn choose<P: RootProvider + Clone + 'static>(
+        &self,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+        stop: &CancellationToken,
+    ) -> Result<Choice, NothingWorks> {
+        if let Some(fleet) = &self.fleet {
+            let choice = fleet.choose(probe, provider, instance, stop).await?;
+            self.machines.about_to_use(&choice.runtime).await;
+            return Ok(choice);
+        }
+        let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
+        let mut state = self.state.lock().await;
+        // Who tells docker's client to use another context means what is started from then on.
+        if let Some(choice) = state.chosen.as_ref().filter(|choice| choice.runtime.is_current()) {
+            self.machines.about_to_use(&choice.runtime).await;
+            return Ok(choice.clone());
+        }
+        if state.set_aside.is_empty()
+            && let Some(choice) = self.cache.read()
+        {
+            let of_today = tokio::select! {
+                of_today = with_root_of_today(choice.clone(), provider) => of_today,
+                () = stop.cancelled() => Some(choice),
+            };
+            if let Some(choice) = of_today {
+                self.machines.about_to_use(&choice.runtime).await;
+                self.machines.adopt(&choice.runtime);
+                state.chosen = Some(choice.clone());
+                state.from_cache = true;
+                return Ok(choice);
+            }
+        }
+        let in_use = self.machines.use_engines().await;
+        let found = self.search(&trial, &state.set_aside).await;
+        drop(in_use);
+        if found.is_err() {
+            state.set_aside.clear();
+        }
+        let choice = found?;
+        self.cache.write(&choice, if choice.fallback { FALLBACK_CACHE_AGE } else { CACHE_AGE });
+        self.machines.adopt(&choice.runtime);
+        state.chosen = Some(choice.clone());
+        Ok(choice)
+    }
+
+    /// The choice did not launch: forget it. True when choosing again is worth it: it was only remembered from an earlier
+    /// run, or other runtimes may be tried.
+    pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
+        if let Some(fleet) = &self.fleet {
+            return fleet.reject(choice, &refusal);
+        }
+        let mut state = self.state.lock().await;
+        if state.chosen.as_ref() != Some(choice) {
+            // Another call has said so already; what is chosen since then may do.
+            return true;
+        }
+        state.chosen = None;
+        if choice.runtime.shared.is_some() {
+            self.machines.shares.forget(&choice.runtime);
+        }
+        self.cache.drop_choice(choice, &refusal);
+        // An engine that was there a while ago, or its machine, can be brought up again, or be named as what is missing.
+        if refusal.is_absence(choice.runtime.remote) && state.may_look_again() {
+            state.from_cache = false;
+            tracing::info!(runtime = %choice.runtime, %refusal, "what worked a while ago is gone; looking again");
+            return true;
+        }
+        if std::mem::take(&mut state.from_cache) {
+            tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
+            return true;
+        }
+        let first_time = state.set_aside.insert(choice.runtime.target(), refusal.clone()).is_none();
+        let another = first_time && self.choice == RuntimeChoice::Auto;
+        if another {
+            tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
+        } else {
+            // Nothing else to try now; the next call may find a mended host.
+            state.set_aside.clear();
+        }
+        another
+    }
+
+    /// Why a launch of this choice that takes long is not worth waiting for: its engine is one of several and does not
+    /// answer. Never ends otherwise.
+    pub async fn stalls(&self, choice: &Choice) -> Refusal {
+        match &self.fleet {
+            Some(fleet) => fleet.stalls(choice).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for what goes on behind choices that were made. It ends soon once the tokens of those are cancelled.
+    pub async fn close(&self) {
+        if let Some(fleet) = &self.fleet {
+            fleet.close().await;
+        }
+    }
+
+    /// What failed to launch lately although its probe had run, for diagnosis.
+    pub fn setback(&self) -> Option<Setback> {
+        self.cache.setback()
+    }
+
+    async fn search<P: RootProvider>(
+        &self,
+        trial: &Trial<'_, P>,
+        set_aside: &HashMap<Target, Refusal>,
+    ) -> Result<Choice, NothingWorks> {
+        // A machine is made only when nothing else works: it downloads gigabytes.
+        let careful = self.machines.without_making_any();
+        let found = self.search_with(&Trial { machines: &careful, ..*trial }, set_aside).await;
+        match found {
+            Err(nothing)
+                if nothing.lacks_machine() && self.machines.may_make_one() && !trial.stop.is_cancelled() =>
+            {
+                self.search_with(trial, set_aside).await
+            }
+            found => found,
+        }
+    }
+
+    async fn search_with<P: RootProvider>(
+        &self,
+        trial: &Trial<'_, P>,
+        set_aside: &HashMap<Target, Refusal>,
+    ) -> Result<Choice, NothingWorks> {
+        let mut tried = Vec::new();
+        let mut candidates = self.candidates();
+        for (rank, root) in self.roots.iter().enumerate() {
+            for candidate in &mut candidates {
+                let verdict = match set_aside.get(&candidate.target) {
+                    Some(refusal) => Err(refusal.clone()),
+                    None => candidate.probe(root, trial).await,
+                };
+                match verdict {
+                    Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
+                    Err(refusal) => {
+                        tracing::debug!(runtime = %candidate.target, %root, %refusal, "refused");
+                        if trial.stop.is_cancelled() {
+                            return Err(NothingWorks { tried });
+                        }
+                        tried.push((candidate.target.clone(), root.clone(), refusal));
+                    }
+                }
+            }
+        }
+        Err(NothingWorks { tried })
+    }
+
+    /// Tries every runtime with the roots in order, for diagnosis; nothing is remembered.
+    pub async fn examine<P: RootProvider>(
+        &self,
+        probe: &Probe,
+        provider: &P,
+        instance: &Arc<Instance>,
+        stop: &CancellationToken,
+    ) -> Vec<ProbeReport> {
+        // A question is no reason to download a machine.
+        let machines = self.machines.without_making_any();
+        let _in_use = machines.use_engines().await;
+        let trial = Trial { machines: &machines, probe, provider, instance, stop };
+        let mut reports = Vec::new();
+        for mut candidate in self.candidates() {
+            let mut first = None;
+            let mut works = None;
+            for (rank, root) in self.roots.iter().enumerate() {
+                match candidate.probe(root, &trial).await {
+                    Ok(choice) => {
+                        works = Some(Choice { fallback: rank > 0, ..choice });
+                        break;
+                    }
+                    Err(refusal) => {
+                        first.get_or_insert((root.clone(), refusal));
+                    }
+                }
+            }
+            let version = candidate.version().await;
+            let (root, verdict) = match (works, first) {
+                (Some(choice), _) => (choice.asked.clone(), Verdict::Works(Box::new(choice))),
+                (None, Some((root, refusal))) => (root, Verdict::Refused(refusal)),
+                (None, None) => continue,
+            };
+            let machine = match (&candidate.program, &candidate.target) {
+                (Some(program), Target { kind: RuntimeKind::Podman, connection: None }) => {
+                    if may_be_in_a_machine(&verdict) {
+                        machines.report(program).await
+                    } else {
+                        None
+                    }
+                }
+                _ => None,
+            };
+            let (mut share, mut own_profile) = (None, None);
+            if let Verdict::Works(choice) = &verdict {
+                let driver = AnyDriver::new(choice.runtime.clone());
+                own_profile = Some(driver.has_own_profile());
+                if let (AnyDriver::Engine(driver), RootFs::Image(image), true) =
+                    (&driver, &choice.root, choice.runtime.remote)
+                {
+                    share = machines.shares.report(driver, image, instance).await;
+                }
+            }
+            let hint = match &verdict {
+                Verdict::Works(_) => None,
+                Verdict::Refused(refusal) => Some(refusal.hint().into_owned()),
+            };
+            reports.push(ProbeReport {
+                machine,
+                share,
+                own_profile,
+                hint,
+                kind: candidate.target.kind,
+                connection: candidate.target.connection.clone(),
+                program: candidate.program.clone(),
+                version,
+                root,
+                verdict,
+            });
+        }
+        reports
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        match &self.choice {
+            RuntimeChoice::Auto => {
+                RuntimeKind::ALL.into_iter().map(Target::from).map(Candidate::in_path).collect()
+            }
+            RuntimeChoice::Named(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
+            RuntimeChoice::Program(path) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                // A program of an unknown name is taken for what most of them are: an OCI runtime.
+                let kind = RuntimeKind::of_program(&name).unwrap_or(RuntimeKind::Runc);
+                vec![Candidate { target: kind.into(), program: exec::find_program(path), engine: None }]
+            }
+        }
+    }
+}
+
+/// Whether the engine of a podman may be in a machine, or should be.
+fn may_be_in_a_machine(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Works(choice) => choice.runtime.remote && choice.runtime.address.variables.is_empty(),
+        Verdict::Refused(refusal) => {
+            matches!(refusal, Refusal::MachineMissing { .. } | Refusal::MachineFailed { .. })
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Drives podman and docker by their command lines.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::process::Child;
+
+use crate::cgroup;
+use crate::exec::{self, CommandLine, ExecError, Finished};
+use crate::memory::find_monitor;
+use crate::messages::engine as messages;
+use crate::owner::{INSTANCE_LABEL, Owner};
+use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::refusal::Refusal;
+use crate::rlimits::{self, OwnLimits};
+use crate::root::ComposedRoot;
+use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
+use crate::seccomp;
+use crate::spec::{SandboxName, SandboxSpec, User};
+use crate::state::{Instance, Record};
+
+use super::desktop::find_stopped;
+use super::dialect::Dialect;
+use super::info::EngineInfo;
+use super::skeleton;
+
+/// Short commands: inspect, list, remove.
+pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
+/// A pull may take long; the engine reports its own failures much earlier.
+const PULL_LIMIT: Duration = Duration::from_secs(900);
+/// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
+const SHM_SIZE: &str = "64m";
+
+/// Drives podman or docker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineDriver {
+    id: RuntimeId,
+}
+
+impl EngineDriver {
+    pub(crate) fn new(id: RuntimeId) -> Self {
+        Self { id }
+    }
+
+    pub(crate) fn id(&self) -> &RuntimeId {
+        &self.id
+    }
+
+    fn dialect(&self) -> &'static Dialect {
+        Dialect::of(self.id.kind)
+    }
+
+    /// The program, and which engine it means.
+    fn engine_itself(&self) -> CommandLine {
+        CommandLine::new(&self.id.program).env(self.id.address.environment(self.id.kind))
+    }
+
+    /// The program with its global options.
+    pub(crate) fn engine(&self) -> CommandLine {
+        let command = self.engine_itself();
+        let command = match &self.id.address.connection {
+            Some(connection) => command.arg(self.dialect().selects_engine).arg(connection),
+            None => command,
+        };
+        match &self.id.oci_runtime {
+            Some(path) => command.arg("--runtime").arg(path),
+            None => command,
+        }
+    }
+
+    async fn run<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Finished, ExecError> {
+        exec::run(self.engine().args(args), COMMAND_LIMIT).await
+    }
+
+    pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
+        let dialect = self.dialect();
+        let mut root = ComposedRoot::of(spec)?;
+        if let Some(root) = &mut root {
+            root.ensure_files("/etc", dialect.mounts_in_etc)?;
+        }
+        // An engine elsewhere reads it where both of us can.
+        let profile = match &self.id.shared {
+            Some(folder) => folder.join(".codebridge/seccomp.json"),
+            None => instance.file("seccomp.json"),
+        };
+        let text =
+            serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
+        let mut args: Vec<String> =
+            ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
+        args.extend(dialect.flags(self.id.remote).map(String::from));
+        args.extend(self.constraints(spec, &profile));
+        args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
+        args.extend(
+            dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
+        );
+        if let Some(bind) = root.iter().flat_map(|root| &root.binds).find(|bind| !is_plain(&bind.source)) {
+            tracing::debug!(path = %bind.source.display(), "cannot be a volume");
+            return Err(PlanError::UnsupportedRoot {
+                runtime: self.id.kind,
+                root: spec.root.clone(),
+                hint: "a path with a colon or a line end cannot be told to it; move the folder",
+            });
+        }
+        let mut image = None;
+        let reference = match &root {
+            None => spec.root.to_string(),
+            Some(root) => {
+                args.extend(root.binds.iter().map(|bind| {
+                    format!("--volume={}:{}:ro{}", bind.source.display(), bind.target, dialect.bind_options)
+                }));
+                let skeleton = instance.skeleton_path(root);
+                if dialect.starts_folders {
+                    args.push("--rootfs".into());
+                    skeleton.display().to_string()
+                } else {
+                    image = Some(skeleton::image_name(&skeleton));
+                    skeleton::image_name(&skeleton)
+                }
+            }
+        };
+        let (program, rest) = spec.argv.split_first().ok_or(crate::spec::SpecError::Command)?;
+        if root.is_some() && dialect.starts_folders {
+            // With --rootfs there is no image whose entry point could be in the way.
+            args.extend([reference, program.clone()]);
+        } else {
+            args.extend([format!("--entrypoint={program}"), "--pull=never".into(), reference]);
+        }
+        args.extend(rest.iter().cloned());
+        Ok(Plan {
+            name: spec.name.clone(),
+            command: self.engine().args(args),
+            files: vec![(profile, text)],
+            root,
+            image,
+            record: Record::now(spec, &self.id),
+            held: self.held(spec),
+            memory: spec.limits.memory,
+            own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
+        })
+    }
+
+    /// Every constraint of the specification, as flags that both engines spell alike.
+    fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        let rlimits = rlimits::of(spec, unmanaged);
+
+        let mut args = vec![
+            "--network=none".to_string(),
+            "--read-only".into(),
+            "--cap-drop=ALL".into(),
+            "--security-opt=no-new-privileges".into(),
+            format!("--user={}:{}", spec.user.uid, spec.user.gid),
+            format!("--workdir={}", spec.cwd),
+            format!("--hostname={}", spec.hostname),
+            "--ipc=private".into(),
+            "--cgroupns=private".into(),
+            format!("--shm-size={SHM_SIZE}"),
+            format!("--ulimit=nofile={0}:{0}", rlimits.descriptors),
+            "--ulimit=core=0:0".into(),
+            // Both engines mount /dev/mqueue, where anybody may make files.
+            "--ulimit=msgqueue=0:0".into(),
+        ];
+        args.extend(rlimits.processes.map(|count| format!("--ulimit=nproc={count}:{count}")));
+        if self.profile_arrives() {
+            args.push(format!("--security-opt=seccomp={}", profile.display()));
+        }
+        args.extend(spec.tmpfs.iter().map(|tmpfs| {
+            let mut option =
+                format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size);
+            if self.dialect().owns_tmpfs {
+                // Where the image lacks the folder, runc gives the tmpfs the mode that docker made it with, 0755.
+                let User { uid, gid } = spec.user;
+                option.push_str(&format!(",uid={uid},gid={gid},nr_inodes={}", tmpfs.files()));
+            }
+            option
+        }));
+        let is_tmpfs =
+            |path: &String| spec.tmpfs.iter().any(|tmpfs| tmpfs.target == path.trim_end_matches('/'));
+        args.extend(spec.volumes.iter().filter(|path| !is_tmpfs(path)).map(|path| {
+            // An anonymous volume cannot be read-only, one with a name would stay behind: what the image has there is hidden.
+            format!("--tmpfs={path}:ro,noexec,nosuid,nodev,size=4096")
+        }));
+        if self.dialect().asks_for_shm {
+            args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
+        }
+        if self.dialect().masks_paths && (self.id.remote || cgroup::is_v1()) {
+            // crun mounts the controllers on a tmpfs that anybody may write to. Elsewhere they may be of that kind as well.
+            args.push("--security-opt=mask=/sys/fs/cgroup".into());
+        }
+        if unmanaged {
+            // Neither engine has a flag for the address space: the sandboxed program has to lower that by itself.
+            args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
+            // The same ids, so that the image's files need no other owners; but a namespace of its own.
+            let User { uid, gid } = spec.user;
+            let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
+            args.extend(uids.map(|count| format!("--uidmap=0:0:{count}")));
+            args.extend(gids.map(|count| format!("--gidmap=0:0:{count}")));
+        } else {
+            let memory = spec.limits.memory;
+            // Memory and swap together: equal values leave no swap at all.
+            args.extend([format!("--memory={memory}b"), format!("--memory-swap={memory}b")]);
+            args.push(format!("--pids-limit={}", spec.limits.pids));
+            args.extend(spec.limits.cpus.map(|cpus| format!("--cpus={cpus}")));
+        }
+        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
+        args
+    }
+
+    /// Whether the sandbox gets our own seccomp profile; else it has the engine's.
+    pub(crate) fn profile_arrives(&self) -> bool {
+        !self.id.remote || self.dialect().sends_profile || self.id.shared.is_some()
+    }
+
+    fn held(&self, spec: &SandboxSpec) -> HeldLimits {
+        match (self.id.cgroups, spec.limits.cpus) {
+            (CgroupMode::Unmanaged, cpus) => HeldLimits {
+                // The processes of an engine elsewhere are not to be seen.
+                memory: if self.id.remote { Mechanism::Rlimit } else { Mechanism::Watch },
+                pids: Mechanism::Rlimit,
+                cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
+            },
+            _ => HeldLimits { memory: Mechanism::Cgroup, pids: Mechanism::Cgroup, cpus: Mechanism::Cgroup },
+        }
+    }
+
+    /// Makes the skeleton image that a plan needs.
+    pub(crate) async fn prepare(&self, plan: &Plan) -> Result<(), ExecError> {
+        let (Some(image), Some(root)) = (&plan.image, &plan.root) else { return Ok(()) };
+        if self.has_image(image).await? {
+            return Ok(());
+        }
+        let command = self.engine().args(["import", "-", image]);
+        exec::run_with_input(command, skeleton::archive(root), COMMAND_LIMIT).await?.success()?;
+        Ok(())
+    }
+
+    /// Whether the engine has the image already.
+    pub(crate) async fn has_image(&self, reference: &str) -> Result<bool, ExecError> {
+        let done = self.run(["image", "inspect", "--format", "{{.Id}}", reference]).await?;
+        Ok(done.status.success())
+    }
+
+    /// The name under which the engine has an image already, if it has it.
+    pub(crate) async fn resolve_local(&self, reference: &str) -> Result<Option<String>, ExecError> {
+        for name in [reference.to_string(), qualified(reference)] {
+            if self.has_image(&name).await? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The volumes of an image that have to be replaced; none where the engine leaves them out.
+    pub(crate) async fn volumes(&self, image: &str) -> Result<Vec<String>, ExecError> {
+        if !self.dialect().makes_volumes {
+            return Ok(Vec::new());
+        }
+        let done =
+            self.run(["image", "inspect", "--format", "{{json .Config.Volumes}}", image]).await?.success()?;
+        Ok(messages::parse_volumes(&done.stdout))
+    }
+
+    /// Pulls an image; the engine's own words when it cannot be had.
+    ///
+    /// Returns the name to start it by.
+    pub(crate) async fn pull(&self, reference: &str) -> Result<String, ExecError> {
+        let reference = &qualified(reference);
+        exec::run(self.engine().args(["pull", "--quiet", reference]), PULL_LIMIT).await?.success()?;
+        Ok(reference.clone())
+    }
+
+    /// The image's id and its environment, when the engine has it.
+    pub(crate) async fn inspect_image(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(String, Vec<String>)>, ExecError> {
+        let done = self.run(["image", "inspect", reference]).await?;
+        if !done.status.success() {
+            return Ok(None);
+        }
+        Ok(messages::parse_image(&done.stdout))
+    }
+
+    /// Starts writing the image's flattened root filesystem as a tar archive to the child's standard output. The
+    /// container that it goes through is never started; `name` is removed by [`EngineDriver::reclaim`].
+    pub(crate) async fn export(
+        &self,
+        reference: &str,
+        name: &SandboxName,
+        owner: &Owner,
+    ) -> Result<Child, ExecError> {
+        let labels = owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}"));
+        let create = self
+            .engine()
+            .args(["create", "--name", name.as_str(), "--network=none"])
+            .args(labels)
+            .args(["--entrypoint=/bin/true", reference]);
+        exec::run(create, COMMAND_LIMIT).await?.success()?;
+        exec::spawn_piped(&self.engine().args(["export", name.as_str()]))
+    }
+
+    /// What the engine says of itself; the answer to "does it work at all".
+    pub(crate) async fn info(&self, limit: Duration) -> Result<Finished, ExecError> {
+        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit.min(COMMAND_LIMIT)).await
+    }
+
+    pub(crate) fn parse_info(&self, stdout: &[u8]) -> Option<EngineInfo> {
+        (self.dialect().parse_info)(stdout)
+    }
+
+    /// Where the engine listens, for a client that knows several: a URL.
+    pub(crate) async fn endpoint(&self) -> Option<String> {
+        let command = self.engine_itself().args(self.dialect().tells_endpoint?);
+        let command = command.args(self.id.address.connection.as_deref());
+        let done = exec::run(command, COMMAND_LIMIT).await.ok()?.success().ok()?;
+        Some(String::from_utf8_lossy(&done.stdout).trim().to_string()).filter(|url| !url.is_empty())
+    }
+
+    /// Whether no folder of this machine is one of the engine's.
+    pub(crate) async fn is_remote(&self, info: &EngineInfo) -> bool {
+        if info.remote || self.dialect().tells_endpoint.is_none() {
+            return info.remote;
+        }
+        // A socket of this machine may be the end of a tunnel, or belong to an engine in a virtual machine or outside of
+        // the container that we are in.
+        let local = self.endpoint().await.is_none_or(|url| url.starts_with("unix:"));
+        let here = rustix::system::uname();
+        let same_host = info.host.0.as_bytes() == here.nodename().to_bytes()
+            && info.host.1.as_bytes() == here.release().to_bytes();
+        !(local && same_host)
+    }
+
+    pub(crate) async fn reclaim(&self, name: &SandboxName) -> Result<(), ReclaimError> {
+        let error = |source| ReclaimError::Command { name: name.clone(), source };
+        let remove = self.engine().args(self.dialect().remove).arg(name.as_str());
+        let done = exec::run(remove, COMMAND_LIMIT).await.map_err(error)?;
+        if !done.status.success() && messages::parse_missing_container(&done.stderr).is_none() {
+            // Both engines also fail when `--rm` is about to remove the container at this moment; what counts is the end.
+            tracing::debug!(sandbox = %name, stderr = done.stderr_text(), "removal was refused");
+        }
+        let deadline = tokio::time::Instant::now() + COMMAND_LIMIT / 4;
+        loop {
+            if self.is_gone(name).await.map_err(error)? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                return Err(ReclaimError::StillThere {
+                    name: name.clone(),
+                    what: format!("{} lists it", self.id.kind),
+                });
+            }
+            // Paced by the engine's own answer time; an event stream would need a process of its own.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn is_gone(&self, name: &SandboxName) -> Result<bool, ExecError> {
+        let filter = format!("name=^{name}$");
+        let done = self.run(["ps", "--all", "--quiet", "--filter", &filter]).await?.success()?;
+        Ok(done.stdout.trim_ascii().is_empty())
+    }
+
+    /// The engine's process that keeps a sandbox, as this machine counts it.
+    pub(crate) async fn monitor(&self, name: &SandboxName) -> Option<u32> {
+        let words = ["container", "inspect", "--format", "{{.Id}} {{.State.Pid}}", name.as_str()];
+        let done = self.run(words).await.ok()?.success().ok()?;
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let (id, first) = text.trim().split_once(' ')?;
+        find_monitor(id, first.parse().ok()?)
+    }
+
+    pub(crate) async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
+        let filter = format!("label={INSTANCE_LABEL}");
+        let done =
+            self.run(["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]).await?.success()?;
+        let ids: Vec<String> =
+            String::from_utf8_lossy(&done.stdout).split_whitespace().map(String::from).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        // One that vanishes meanwhile makes the command fail, and the others are on its standard output all the same.
+        let done =
+            self.run(["container", "inspect"].into_iter().chain(ids.iter().map(String::as_str))).await?;
+        Ok(messages::parse_containers(&done.stdout))
+    }
+
+    pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
+        let errors = messages::parse_server_errors(text);
+        let text = errors.as_deref().unwrap_or(text);
+        let mut refusal = messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
+            message: match (text, end) {
+                ("", End::Exited(code)) => {
+                    format!("{} ended with status {code}, without a word", self.id.kind)
+                }
+                ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
+                _ => exec::tail(text.as_bytes()),
+            },
+        });
+        if let Refusal::DaemonUnreachable { product, .. } = &mut refusal
+            && self.id.kind == RuntimeKind::Docker
+        {
+            *product = find_stopped(text);
+        }
+        refusal
+    }
+}
+
+/// Whether a path can stand in a `--volume`, whose parts are separated by colons.
+fn is_plain(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| !path.contains([':', '\n']))
+}
+
+/// A short name in full, as docker understands it: podman has no default registry on many hosts and must not ask.
+fn qualified(reference: &str) -> String {
+    match reference.split_once('/') {
+        Some((first, _)) if first == "localhost" || first.contains(['.', ':']) => reference.to_string(),
+        Some(_) => format!("docker.io/{reference}"),
+        None => format!("docker.io/library/{reference}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_mean_what_they_mean_to_docker() {
+        assert_eq!(qualified("python:3.14-slim"), "docker.io/library/python:3.14-slim");
+        assert_eq!(qualified("ann/tools"), "docker.io/ann/tools");
+        for full in ["localhost/x", "quay.example/x/y", "127.0.0.1:5000/x"] {
+            assert_eq!(qualified(full), full);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What an engine says of itself: the output of its `info`.
+
+use serde::Deserialize;
+
+/// What an engine says of itself, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EngineInfo {
+    /// Whether it can keep memory and pids limits in control groups.
+    pub(crate) limits: bool,
+    /// Whether it says of itself that it runs on another machine.
+    pub(crate) remote: bool,
+    /// Its machine's processors.
+    pub(crate) cpus: u32,
+    /// Containers that run there, whoever's they are.
+    pub(crate) running: u32,
+    /// Its machine's name and kernel.
+    pub(crate) host: (String, String),
+    /// The system that it runs in, in its own words.
+    pub(crate) system: String,
+    /// How many user and group ids it has, from 0 on, when it is in a user namespace that all its containers share.
+    pub(crate) ids: Option<(u32, u32)>,
+}
+
+/// `podman info --format '{{json .}}'`. Rootless podman on cgroup v1 ignores limits:
+/// <https://github.com/containers/podman/blob/main/rootless.md>.
+pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
+    #[derive(Deserialize)]
+    struct Info {
+        host: Host,
+        #[serde(default)]
+        store: Store,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Host {
+        cgroup_version: String,
+        #[serde(default)]
+        cgroup_controllers: Option<Vec<String>>,
+        #[serde(default)]
+        service_is_remote: bool,
+        security: Security,
+        #[serde(default)]
+        cpus: u32,
+        #[serde(default)]
+        hostname: String,
+        #[serde(default)]
+        kernel: String,
+        #[serde(default)]
+        distribution: Distribution,
+        #[serde(rename = "idMappings", default)]
+        ids: Ids,
+    }
+    /// Both null for root.
+    #[derive(Deserialize, Default)]
+    struct Ids {
+        #[serde(default)]
+        uidmap: Option<Vec<IdRange>>,
+        #[serde(default)]
+        gidmap: Option<Vec<IdRange>>,
+    }
+    #[derive(Deserialize, Default)]
+    struct Distribution {
+        #[serde(default)]
+        distribution: String,
+        #[serde(default)]
+        version: String,
+    }
+    #[derive(Deserialize, Default)]
+    struct Store {
+        #[serde(rename = "containerStore", default)]
+        containers: Containers,
+    }
+    #[derive(Deserialize, Default)]
+    struct Containers {
+        #[serde(default)]
+        running: u32,
+    }
+    #[derive(Deserialize)]
+    struct Security {
+        rootless: bool,
+    }
+    let Info { host, store } = serde_json::from_slice(stdout).ok()?;
+    let controllers = host.cgroup_controllers.unwrap_or_default();
+    let delegated = ["memory", "pids"].iter().all(|name| controllers.iter().any(|c| c == name));
+    let limits = delegated && !(host.security.rootless && host.cgroup_version == "v1");
+    Some(EngineInfo {
+        limits,
+        remote: host.service_is_remote,
+        cpus: host.cpus,
+        running: store.containers.running,
+        host: (host.hostname, host.kernel),
+        system: format!("{} {}", host.distribution.distribution, host.distribution.version),
+        ids: host.ids.uidmap.map(count_ids).zip(host.ids.gidmap.map(count_ids)),
+    })
+}
+
+/// A line of a `uid_map`: <https://man7.org/linux/man-pages/man7/user_namespaces.7.html>.
+#[derive(Deserialize)]
+struct IdRange {
+    #[serde(rename = "container_id")]
+    first: u32,
+    size: u32,
+}
+
+/// How many ids there are without a gap, from 0 on.
+fn count_ids(mut ranges: Vec<IdRange>) -> u32 {
+    ranges.sort_unstable_by_key(|range| range.first);
+    let next =
+        |end: u32, range: IdRange| if range.first == end { end.saturating_add(range.size) } else { end };
+    ranges.into_iter().fold(0, next)
+}
+
+/// `docker info --format '{{json .}}'`: <https://docs.docker.com/reference/api/engine/> (`SystemInfo`). The client ends
+/// with status 0 and `ServerErrors` when there is no daemon.
+pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Info {
+        #[serde(rename = "ID")]
+        id: String,
+        memory_limit: bool,
+        pids_limit: bool,
+        #[serde(rename = "NCPU", default)]
+        cpus: u32,
+        #[serde(default)]
+        containers_running: u32,
+        #[serde(default)]
+        name: String,
+        #[serde(default)]
+        kernel_version: String,
+        #[serde(default)]
+        operating_system: String,
+        #[serde(default)]
+        server_errors: Option<Vec<String>>,
+    }
+    let info: Info = serde_json::from_slice(stdout).ok()?;
+    if info.id.is_empty() || info.server_errors.is_some_and(|errors| !errors.is_empty()) {
+        return None;
+    }
+    Some(EngineInfo {
+        limits: info.memory_limit && info.pids_limit,
+        remote: false,
+        cpus: info.cpus,
+        running: info.containers_running,
+        host: (info.name, info.kernel_version),
+        system: info.operating_system,
+        ids: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rootless_on_cgroup_v1_holds_no_limits() {
+        let info = |version: &str, rootless: bool, controllers: &str| {
+            let text = format!(
+                r#"{{"host":{{"cgroupVersion":"{version}","cgroupControllers":{controllers},"serviceIsRemote":false,"security":{{"rootless":{rootless}}}}}}}"#
+            );
+            parse_podman_info(text.as_bytes()).unwrap().limits
+        };
+        assert!(info("v1", false, r#"["memory","pids"]"#));
+        assert!(!info("v1", true, r#"["memory","pids"]"#));
+        assert!(info("v2", true, r#"["memory","pids"]"#));
+        assert!(!info("v2", true, r#"["cpu"]"#));
+        assert!(!info("v2", true, "null"));
+    }
+
+    #[test]
+    fn ids_are_counted_up_to_the_first_gap() {
+        let info = |ids: &str| {
+            let text = format!(
+                r#"{{"host":{{"cgroupVersion":"v1","security":{{"rootless":true}},"idMappings":{ids}}}}}"#
+            );
+            parse_podman_info(text.as_bytes()).unwrap().ids
+        };
+        let own = r#"{"container_id":0,"host_id":1000,"size":1}"#;
+        let more = r#"{"container_id":1,"host_id":100000,"size":65536}"#;
+        let away = r#"{"container_id":70000,"host_id":200000,"size":10}"#;
+        assert_eq!(
+            info(&format!(r#"{{"uidmap":[{more},{own}],"gidmap":[{own},{away}]}}"#)),
+            Some((65537, 1))
+        );
+        assert_eq!(info(r#"{"uidmap":null,"gidmap":null}"#), None);
+    }
+
+    #[test]
+    fn a_docker_client_without_a_daemon_is_no_engine() {
+        let dead = br#"{"ID":"","MemoryLimit":false,"PidsLimit":false,"ServerErrors":["Cannot connect"]}"#;
+        assert_eq!(parse_docker_info(dead), None);
+        let live =
+            br#"{"ID":"X","MemoryLimit":true,"PidsLimit":true,"NCPU":2,"ContainersRunning":3,"Name":"box"}"#;
+        let info = parse_docker_info(live).unwrap();
+        assert_eq!((info.limits, info.cpus, info.running, info.host.0.as_str()), (true, 2, 3, "box"));
+    }
+}

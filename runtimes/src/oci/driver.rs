@@ -1,0 +1,194 @@
+//! Drives crun and runc by their `run`, `delete` and state folder.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use crate::cgroup;
+use crate::exec::{self, CommandLine};
+use crate::messages;
+use crate::plan::{End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError};
+use crate::process::Process;
+use crate::refusal::Refusal;
+use crate::rlimits::{self, OwnLimits};
+use crate::root::ComposedRoot;
+use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
+use crate::spec::{SandboxName, SandboxSpec};
+use crate::state::{Instance, Record};
+
+use super::bundle;
+use super::idmap::IdMaps;
+
+/// A removal that takes longer is stuck.
+const DELETE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What differs between the two runtimes.
+#[derive(Debug, Clone, Copy)]
+struct Dialect {
+    /// How it is told to leave control groups alone; crun has a switch, runc does so by itself as an ordinary user
+    /// (<https://github.com/containers/crun/blob/main/crun.1.md>, `--cgroup-manager`).
+    unmanaged_cgroups: Option<&'static str>,
+    /// How it is told to ask systemd for a scope.
+    systemd_cgroups: &'static str,
+    /// Whether it comes up within the memory that a small sandbox may have.
+    fits_in_sandbox: bool,
+}
+
+impl Dialect {
+    fn of(kind: RuntimeKind) -> Self {
+        match kind {
+            RuntimeKind::Crun => Self {
+                unmanaged_cgroups: Some("--cgroup-manager=disabled"),
+                systemd_cgroups: "--cgroup-manager=systemd",
+                fits_in_sandbox: true,
+            },
+            _ => {
+                Self { unmanaged_cgroups: None, systemd_cgroups: "--systemd-cgroup", fits_in_sandbox: false }
+            }
+        }
+    }
+}
+
+/// Drives crun or runc.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OciDriver {
+    id: RuntimeId,
+}
+
+impl OciDriver {
+    pub(crate) fn new(id: RuntimeId) -> Self {
+        Self { id }
+    }
+
+    pub(crate) fn id(&self) -> &RuntimeId {
+        &self.id
+    }
+
+    /// The program with its global options.
+    fn runtime(&self, state_root: &Path) -> CommandLine {
+        let dialect = Dialect::of(self.id.kind);
+        let mut command = CommandLine::new(&self.id.program).arg("--root").arg(state_root);
+        match self.id.cgroups {
+            CgroupMode::Direct => {}
+            CgroupMode::Systemd => command = command.arg(dialect.systemd_cgroups),
+            CgroupMode::Unmanaged => command = command.args(dialect.unmanaged_cgroups),
+        }
+        command
+    }
+
+    fn state_root(&self, instance: &Instance) -> PathBuf {
+        instance.runtime_root(self.id.kind.program_name())
+    }
+
+    pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
+        let Some(root) = ComposedRoot::of(spec)? else {
+            return Err(PlanError::UnsupportedRoot {
+                runtime: self.id.kind,
+                root: spec.root.clone(),
+                hint: "it starts folders only; the image has to be unpacked first",
+            });
+        };
+        let maps = IdMaps::of_this_user(spec.user);
+        let bundle = instance.bundle(&spec.name);
+        let skeleton = instance.skeleton_path(&root);
+        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
+        let (mut rlimits, mut own_limits) = (rlimits::of(spec, unmanaged), OwnLimits::of(spec, unmanaged));
+        if !Dialect::of(self.id.kind).fits_in_sandbox {
+            own_limits.data = rlimits.data.take();
+        }
+        let config = bundle::config(spec, &root, &skeleton, &maps, self.id.cgroups, &rlimits)?;
+        let text = serde_json::to_string(&config).map_err(|error| PlanError::Config(error.into()))?;
+        let command = self
+            .runtime(&self.state_root(instance))
+            .arg("run")
+            .arg("--bundle")
+            .arg(&bundle)
+            .arg(spec.name.as_str());
+        Ok(Plan {
+            name: spec.name.clone(),
+            command,
+            files: vec![(bundle.join("config.json"), text)],
+            root: Some(root),
+            image: None,
+            record: Record::now(spec, &self.id),
+            held: self.held(spec),
+            memory: spec.limits.memory,
+            own_limits,
+        })
+    }
+
+    fn held(&self, spec: &SandboxSpec) -> HeldLimits {
+        let grouped = self.id.cgroups != CgroupMode::Unmanaged;
+        let mechanism = if grouped { Mechanism::Cgroup } else { Mechanism::Rlimit };
+        let memory = if grouped { Mechanism::Cgroup } else { Mechanism::Watch };
+        let cpus = match (grouped, spec.limits.cpus) {
+            (false, Some(_)) => Mechanism::Nothing,
+            _ => Mechanism::Cgroup,
+        };
+        HeldLimits { memory, pids: mechanism, cpus }
+    }
+
+    pub(crate) async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
+        let root = self.state_root(instance);
+        if root.join(name.as_str()).exists() {
+            let first = self.first_process(&root, name).await;
+            let command = self.runtime(&root).args(["delete", "--force", name.as_str()]);
+            exec::run(command, DELETE_LIMIT)
+                .await
+                .map_err(|source| ReclaimError::Command { name: name.clone(), source })?;
+            // They signal it and do not wait: only its end is the end of all others.
+            if let Some(first) = first
+                && !has_ended(first).await
+            {
+                return Err(ReclaimError::StillThere {
+                    name: name.clone(),
+                    what: "its first process".into(),
+                });
+            }
+        }
+        cgroup::remove_empty(name).await;
+        match self.leftovers(name, instance) {
+            None => Ok(()),
+            Some(what) => Err(ReclaimError::StillThere { name: name.clone(), what }),
+        }
+    }
+
+    /// The first process of a container that still has one.
+    async fn first_process(&self, root: &Path, name: &SandboxName) -> Option<Process> {
+        #[derive(serde::Deserialize)]
+        struct State {
+            pid: i32,
+        }
+        let command = self.runtime(root).args(["state", name.as_str()]);
+        let done = exec::run(command, DELETE_LIMIT).await.ok()?.success().ok()?;
+        let State { pid } = serde_json::from_slice(&done.stdout).ok()?;
+        Process::now(Pid::from_raw(pid)?)
+    }
+
+    /// What is left of a sandbox: its state folder, or a control group.
+    pub(crate) fn leftovers(&self, name: &SandboxName, instance: &Instance) -> Option<String> {
+        let state = self.state_root(instance).join(name.as_str());
+        if state.exists() {
+            return Some(format!("the state folder '{}'", state.display()));
+        }
+        cgroup::paths(name).into_iter().next().map(|path| format!("the control group '{}'", path.display()))
+    }
+
+    pub(crate) fn explain(&self, end: End, messages: &str) -> Refusal {
+        messages::oci::parse_refusal(messages).unwrap_or_else(|| Refusal::Other {
+            message: match (messages, end) {
+                ("", End::Exited(code)) => {
+                    format!("{} ended with status {code}, without a word", self.id.kind)
+                }
+                ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
+                _ => exec::tail(messages.as_bytes()),
+            },
+        })
+    }
+}
+
+/// Waits for the end of a process that was killed; false when it does not come.
+async fn has_ended(process: Process) -> bool {
+    tokio::task::spawn_blocking(move || process.ends_within(DELETE_LIMIT)).await.unwrap_or(false)
+}
