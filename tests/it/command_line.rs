@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::host::{REMOVAL, instance_of};
-use crate::harness::process::{Output, collect, eventually};
+use crate::harness::process::{Output, REAPER, collect, eventually};
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
@@ -135,6 +135,6 @@ fn help_and_version_are_printed(env: &TestEnv) {
     for variable in codebridge::settings::ALL {
         assert!(help.contains(&format!("--{} ", variable.flag)), "{}: {help}", variable.flag);
     }
-    assert!(!help.contains("guardian"), "{help}");
+    assert!(!help.contains(REAPER), "{help}");
     assert!(run(&["help", "exec"]).ok().contains("--session"));
 }

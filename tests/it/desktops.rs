@@ -11,7 +11,7 @@ use crate::harness::engines::{DockerDaemon, bridge_on, need};
 use crate::harness::fake_docker::{FakeDocker, socket_of_the_tests};
 use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
-use crate::harness::process::{children, command_line, kill};
+use crate::harness::process::{kill, reaper_of};
 use crate::harness::{Bridge, BridgeBuilder, Kind, Suite, TestEnv, eventually};
 use crate::tests;
 
@@ -206,11 +206,9 @@ fn a_product_that_stops_in_the_middle_is_named_and_used_again_when_it_is_back(en
     eventually("nothing is left", REMOVAL, || daemon.containers().is_empty().then_some(()));
 }
 
-/// Kills a bridge and its guardian, with sandboxes that cannot notice.
+/// Kills a bridge and its reaper, with sandboxes that cannot notice.
 fn abandon(bridge: Bridge<'_>) {
-    let is_guardian = |pid: &u32| command_line(*pid).iter().any(|word| word == "guardian");
-    let guardian = children(bridge.pid()).into_iter().find(is_guardian).expect("there is no guardian");
-    kill(guardian, Signal::KILL);
+    kill(reaper_of(bridge.pid()), Signal::KILL);
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
 }
@@ -256,7 +254,7 @@ fn new_sessions_follow_the_current_context_and_others_stay(env: &TestEnv) {
     assert_eq!(next.run("1").ok(), "1");
     let (next_id, _) = instance_of(env, next.pid()).unwrap();
     assert_eq!((far.containers().len(), near(env, &next_id).len()), (1, 1));
-    // Each is removed where it is: by the bridge itself, and by the guardian of one that was killed.
+    // Each is removed where it is: by the bridge itself, and by the reaper of one that was killed.
     use_context(env, "far");
     next.close();
     assert_eq!(near(env, &next_id), [""; 0]);

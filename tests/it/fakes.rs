@@ -241,7 +241,7 @@ fn a_stubborn_runtime_and_what_it_leaves_running_are_ended(env: &TestEnv) {
     let outcome = bridge.call(json!({ "code": "1", "timeout": 1 })).within(AT_ONCE).expect("timeout");
     let _ = outcome.because("ignored the interrupt");
     assert_all_gone(&fake);
-    // Killed bridges leave it to their guardians.
+    // Killed bridges leave it to their reapers.
     let call = bridge.start_call(json!({ "code": "1", "timeout": 100 }));
     eventually("it runs", REMOVAL, || {
         fake.calls().iter().any(|call| start_time(call.pid).is_some()).then_some(())

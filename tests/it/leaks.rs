@@ -30,7 +30,7 @@ fn runs() -> usize {
 enum BridgeEnd {
     /// The client closes its end while code runs.
     Disconnect,
-    /// SIGKILL while code runs: the guardian's turn.
+    /// SIGKILL while code runs: the reaper's turn.
     Kill,
     /// SIGTERM while code runs.
     Terminate,

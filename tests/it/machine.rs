@@ -1,5 +1,5 @@
 //! podman machine, end to end with a fake podman that speaks the words of real ones: made, started, waited for, shared,
-//! lost. How it is stopped again: see `machine_keeper`.
+//! lost. How it is stopped again: see `machine_supervisor`.
 
 use std::time::Duration;
 

@@ -18,22 +18,21 @@ mod documentation;
 mod drift;
 mod execution;
 mod fakes;
-mod guardian;
 mod image_store;
 mod images;
 mod in_container;
 mod interrupts;
 mod leaks;
-mod lending;
 mod lifecycle;
 mod limits;
 mod losses;
 mod machine;
-mod machine_keeper;
+mod machine_supervisor;
 mod mcp;
 mod output;
 mod questions;
 mod real_servers;
+mod reaper;
 mod recipes;
 mod remote;
 mod remote_ssh;
@@ -41,6 +40,7 @@ mod remote_ssh_refusals;
 mod repository;
 mod rootless_docker;
 mod saved_tools;
+mod server_access;
 mod servers;
 mod sessions;
 mod structure;
@@ -63,22 +63,21 @@ const TOPICS: &[fn(&mut Suite)] = &[
     drift::register,
     execution::register,
     fakes::register,
-    guardian::register,
     image_store::register,
     images::register,
     in_container::register,
     interrupts::register,
     leaks::register,
-    lending::register,
     lifecycle::register,
     limits::register,
     losses::register,
     machine::register,
-    machine_keeper::register,
+    machine_supervisor::register,
     mcp::register,
     output::register,
     questions::register,
     real_servers::register,
+    reaper::register,
     recipes::register,
     remote::register,
     remote_ssh::register,
@@ -86,6 +85,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     repository::register,
     rootless_docker::register,
     saved_tools::register,
+    server_access::register,
     servers::register,
     sessions::register,
     structure::register,

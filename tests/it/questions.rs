@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
 use crate::harness::matrix::Kind;
 use crate::harness::{Suite, TestEnv, eventually};
-use crate::lending::{SECRET, define, fake, run};
+use crate::server_access::{SECRET, define, fake, run};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {

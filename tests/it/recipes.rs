@@ -14,7 +14,7 @@ use crate::harness::env::base;
 use crate::harness::process::{Output, Prepared, collect, command_line, processes};
 use crate::harness::registry::store_of;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
-use crate::{lending, tests};
+use crate::{server_access, tests};
 
 /// An image of the recipe `data`, built before: it takes longer than a test may.
 const DATA: &str = "CODEBRIDGE_TEST_DATA";
@@ -162,7 +162,7 @@ print(f"import pandas: {first:.2f} s")
 /// As models write it.
 fn a_chart_of_an_earlier_file_goes_to_a_server(env: &TestEnv) {
     let archive = PathBuf::from(std::env::var_os(DATA).unwrap());
-    lending::define(env, &lending::stubs(env));
+    server_access::define(env, &server_access::stubs(env));
     let bridge = env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_TIMEOUT", "110");
     let bridge = bridge.var("MCP_BRIDGE_IMAGE", format!("oci-archive:{}", archive.display())).start();
     let earlier = "open('/tmp/sales.csv', 'w').write('month,revenue\\n1,1\\n1,2\\n2,4\\n')";

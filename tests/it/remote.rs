@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
 use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
-use crate::harness::process::{children, command_line, kill, start_time};
+use crate::harness::process::{children, command_line, kill, reaper_of, start_time};
 use crate::harness::{Bridge, Kind, Runtime, Suite, TestEnv, eventually};
 use crate::tests;
 
@@ -113,12 +113,9 @@ fn an_engine_that_nobody_knows_is_named(env: &TestEnv) {
     }
 }
 
-/// Kills a bridge and its guardian, with a sandbox that cannot notice.
+/// Kills a bridge and its reaper, with a sandbox that cannot notice.
 fn abandon(bridge: Bridge<'_>) {
-    let guardian = children(bridge.pid())
-        .into_iter()
-        .find(|pid| command_line(*pid).iter().any(|word| word == "guardian"));
-    kill(guardian.expect("there is no guardian"), Signal::KILL);
+    kill(reaper_of(bridge.pid()), Signal::KILL);
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
 }

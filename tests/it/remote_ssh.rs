@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::engines::{PodmanService, bridge_on, need};
 use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
-use crate::harness::process::{Running, children, command_line, kill, start_time};
+use crate::harness::process::{Running, command_line, kill, reaper_of, start_time};
 use crate::harness::ssh::{SshServer, add_podman_connection};
 use crate::harness::{Bridge, BridgeBuilder, Kind, Suite, TestEnv, eventually};
 use crate::remote::{runtime_of, use_it};
@@ -269,11 +269,6 @@ fn an_engine_over_ssh_and_one_beside_it_share_the_work(env: &TestEnv) {
     assert_eq!((behind.containers().len(), near.containers().len()), (0, 0));
 }
 
-fn guardian_of(bridge: &Bridge<'_>) -> u32 {
-    let is_guardian = |pid: &u32| command_line(*pid).iter().any(|word| word == "guardian");
-    children(bridge.pid()).into_iter().find(is_guardian).expect("there is no guardian")
-}
-
 fn what_was_out_of_reach_when_its_bridge_was_killed_is_removed_by_its_labels(env: &TestEnv) {
     need(Kind::Podman);
     let mut server = SshServer::start(env);
@@ -285,10 +280,10 @@ fn what_was_out_of_reach_when_its_bridge_was_killed_is_removed_by_its_labels(env
     assert_eq!(ours.len(), 1);
     let _ = service.run(&["pause", &ours[0]]).ok();
     server.kill();
-    let guardian = guardian_of(&bridge);
+    let reaper = reaper_of(bridge.pid());
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
-    eventually("the guardian gives up", REMOVAL, || start_time(guardian).is_none().then_some(()));
+    eventually("the reaper gives up", REMOVAL, || start_time(reaper).is_none().then_some(()));
     assert_eq!(service.containers(), ours);
     // Nothing is written down any more; a bridge beside us may have been before us.
     let _ = fs::remove_dir_all(&folder);
@@ -337,7 +332,7 @@ fn what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has(env: &
         let bridge = bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
         bridge.var("SSH_AUTH_SOCK", &agent.socket)
     };
-    // The guardian is another process than the bridge was, and has to get in as well.
+    // The reaper is another process than the bridge was, and has to get in as well.
     for builder in [docker(), podman()] {
         let bridge = builder.start();
         assert_eq!(bridge.run("6 * 7").ok(), "42");
@@ -346,7 +341,7 @@ fn what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has(env: &
         assert_eq!(has().len(), 1);
         bridge.signal(Signal::KILL);
         let _ = bridge.wait(REMOVAL);
-        eventually("the guardian has removed it", REMOVAL, || {
+        eventually("the reaper has removed it", REMOVAL, || {
             (has().is_empty() && !folder.exists()).then_some(())
         });
     }
@@ -355,15 +350,15 @@ fn what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has(env: &
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     let (_, folder) = instance_of(env, bridge.pid()).unwrap();
     assert_eq!(service.containers().len(), 1);
-    let guardian = guardian_of(&bridge);
-    kill(guardian, Signal::STOP);
+    let reaper = reaper_of(bridge.pid());
+    kill(reaper, Signal::STOP);
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
-    assert!(folder.exists() && start_time(guardian).is_some());
+    assert!(folder.exists() && start_time(reaper).is_some());
     let reap = bridge_on(env, "crun").var("SSH_AUTH_SOCK", &agent.socket).args(&["reap"]);
     // Other tests may have left what it cannot reach.
     let _ = reap.command().run(env.guard());
     assert_eq!(service.containers(), [""; 0]);
-    kill(guardian, Signal::CONT);
-    eventually("the guardian ends", REMOVAL, || start_time(guardian).is_none().then_some(()));
+    kill(reaper, Signal::CONT);
+    eventually("the reaper ends", REMOVAL, || start_time(reaper).is_none().then_some(()));
 }

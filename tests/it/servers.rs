@@ -15,7 +15,7 @@ use crate::tests;
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
 const HTTP_FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_http_server.py");
-/// What the guardian allows servers, and some more for a busy machine.
+/// What the reaper allows servers, and some more for a busy machine.
 const REMOVAL: Duration = Duration::from_secs(20);
 
 pub(crate) fn register(suite: &mut Suite) {

@@ -10,7 +10,7 @@ use super::bridge::BridgeBuilder;
 use super::engines::{PodmanService, bridge_on};
 use super::env::TestEnv;
 use super::matrix::which;
-use super::process::{command_line, pid_of, processes};
+use super::process::{MACHINE_SUPERVISOR, command_line, pid_of, processes};
 
 const PROGRAM: &str = include_str!("fake_podman.py");
 
@@ -102,11 +102,11 @@ impl<'a> FakeMachine<'a> {
     }
 
     /// The processes that wait until it can be stopped.
-    pub(crate) fn keepers(&self) -> Vec<u32> {
+    pub(crate) fn supervisors(&self) -> Vec<u32> {
         let folder = self.cache().display().to_string();
         let is_ours = |pid: &u32| {
             let words = command_line(*pid);
-            words.iter().any(|word| word == "machine-keeper") && words.contains(&folder)
+            words.iter().any(|word| word == MACHINE_SUPERVISOR) && words.contains(&folder)
         };
         processes().filter(is_ours).collect()
     }
@@ -120,9 +120,9 @@ impl<'a> FakeMachine<'a> {
 impl Drop for FakeMachine<'_> {
     fn drop(&mut self) {
         // One may be about to start another.
-        while let keepers @ [_, ..] = &self.keepers()[..] {
-            for keeper in keepers {
-                let _ = rustix::process::kill_process(pid_of(*keeper), rustix::process::Signal::KILL);
+        while let supervisors @ [_, ..] = &self.supervisors()[..] {
+            for supervisor in supervisors {
+                let _ = rustix::process::kill_process(pid_of(*supervisor), rustix::process::Signal::KILL);
             }
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::bridge::Bridge;
 use super::env::TestEnv;
 use super::matrix::Kind;
-use super::process::{eventually, processes, start_time};
+use super::process::{REAPER, eventually, processes, start_time};
 
 /// A removal takes two seconds at most; the rest is for a loaded machine.
 pub(crate) const REMOVAL: Duration = Duration::from_secs(40);
@@ -138,13 +138,13 @@ impl<'a> Traces<'a> {
         self.first.iter().filter(|first| first.is_there()).map(|first| first.pid).collect()
     }
 
-    /// The guardian's process.
-    pub(crate) fn guardian(&self) -> Option<u32> {
+    /// The reaper's process.
+    pub(crate) fn reaper(&self) -> Option<u32> {
         let folder = self.folder.as_os_str().as_encoded_bytes();
         processes().find(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-            words.contains(&&b"guardian"[..]) && words.contains(&folder)
+            words.contains(&REAPER.as_bytes()) && words.contains(&folder)
         })
     }
 
@@ -156,7 +156,7 @@ impl<'a> Traces<'a> {
         }
         left.extend(self.containers().into_iter().map(|name| format!("the container {name}")));
         left.extend(self.processes().into_iter().map(|pid| format!("the process {pid} in a sandbox")));
-        left.extend(self.guardian().map(|pid| format!("the guardian {pid}")));
+        left.extend(self.reaper().map(|pid| format!("the reaper {pid}")));
         left.extend(cgroups(&self.id).iter().map(|path| format!("the control group {}", path.display())));
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let ours = |line: &&str| self.mounts.iter().any(|part| line.contains(part.as_str()));

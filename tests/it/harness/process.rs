@@ -99,7 +99,7 @@ impl Guard {
         fired
     }
 
-    /// A bridge that is killed leaves its guardian, which removes what it had started.
+    /// A bridge that is killed leaves its reaper, which removes what it had started.
     fn kill_all(&self) {
         for child in self.0.started.lock().unwrap().iter() {
             let _ = pidfd_send_signal(&child.process, Signal::KILL);
@@ -399,6 +399,18 @@ fn stat_field(pid: u32, number: usize) -> Option<String> {
 pub(crate) fn command_line(pid: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The subcommand of the process that removes the sandboxes of a bridge that was killed.
+pub(crate) const REAPER: &str = "guardian";
+
+/// The subcommand of the process that stops a podman machine that a bridge has started.
+pub(crate) const MACHINE_SUPERVISOR: &str = "machine-keeper";
+
+/// The reaper of this bridge.
+pub(crate) fn reaper_of(bridge: u32) -> u32 {
+    let is_reaper = |pid: &u32| command_line(*pid).iter().any(|word| word == REAPER);
+    children(bridge).into_iter().find(is_reaper).expect("the bridge has no reaper")
 }
 
 /// Sends a signal to a process that the test knows to be its own.

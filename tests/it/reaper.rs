@@ -1,4 +1,4 @@
-//! Bridges that are killed: their guardians clean up, and where these are killed too, whoever comes next does. What
+//! Bridges that are killed: their reapers clean up, and where these are killed too, the next bridge does. What
 //! belongs to a living bridge is nobody's business.
 
 use rustix::process::Signal;
@@ -11,17 +11,17 @@ use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
-        "guardian",
+        "reaper",
         tests![
             a_killed_bridge_leaves_nothing_within_seconds,
-            a_guardian_survives_what_ends_its_bridges_group,
+            a_reaper_survives_what_ends_the_process_group_of_its_bridge,
         ],
     );
     suite.each_runtime_alone(
-        "guardian",
+        "reaper",
         tests![
-            what_a_killed_guardian_left_the_next_bridge_removes,
-            what_a_killed_guardian_left_reap_removes_and_nothing_of_the_living,
+            the_next_bridge_removes_what_a_killed_reaper_left,
+            reap_removes_what_a_killed_reaper_left_and_nothing_of_the_living,
         ],
     );
 }
@@ -41,38 +41,38 @@ fn a_killed_bridge_leaves_nothing_within_seconds(env: &TestEnv) {
     traces.wait_until_nothing_is_left(REMOVAL);
 }
 
-fn a_guardian_survives_what_ends_its_bridges_group(env: &TestEnv) {
+fn a_reaper_survives_what_ends_the_process_group_of_its_bridge(env: &TestEnv) {
     let bridge = env.bridge().start();
     let _ = bridge.run("1").expect("success");
     let mut traces = traces(&bridge);
     traces.see(&bridge, "main");
-    let guardian = traces.guardian().expect("there is no guardian");
+    let reaper = traces.reaper().expect("there is no reaper");
     for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
-        kill(guardian, signal);
+        kill(reaper, signal);
     }
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
     traces.wait_until_nothing_is_left(REMOVAL);
 }
 
-/// A bridge that was killed together with its guardian, and a sandbox that cannot notice: it is stopped.
+/// A bridge that was killed together with its reaper, and a sandbox that cannot notice: it is stopped.
 fn leave_something<'a>(env: &'a TestEnv) -> (Traces<'a>, First) {
     let bridge = env.bridge().start();
     let _ = bridge.run("x = 1").expect("success");
     let mut traces = traces(&bridge);
     let first = traces.see(&bridge, "main");
     kill(first.pid(), Signal::STOP);
-    let guardian = traces.guardian().expect("there is no guardian");
-    kill(guardian, Signal::KILL);
+    let reaper = traces.reaper().expect("there is no reaper");
+    kill(reaper, Signal::KILL);
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
-    eventually("the guardian is gone", REMOVAL, || traces.guardian().is_none().then_some(()));
+    eventually("the reaper is gone", REMOVAL, || traces.reaper().is_none().then_some(()));
     assert!(traces.folder.exists() && traces.processes() == [first.pid()], "{:?}", traces.left());
     assert_eq!(traces.containers().len(), 1);
     (traces, first)
 }
 
-fn what_a_killed_guardian_left_the_next_bridge_removes(env: &TestEnv) {
+fn the_next_bridge_removes_what_a_killed_reaper_left(env: &TestEnv) {
     let living = env.bridge().start();
     let _ = living.run("x = 'alive'").expect("success");
     let (traces, first) = leave_something(env);
@@ -88,7 +88,7 @@ fn what_a_killed_guardian_left_the_next_bridge_removes(env: &TestEnv) {
     living.close();
 }
 
-fn what_a_killed_guardian_left_reap_removes_and_nothing_of_the_living(env: &TestEnv) {
+fn reap_removes_what_a_killed_reaper_left_and_nothing_of_the_living(env: &TestEnv) {
     let living = env.bridge().start();
     let _ = living.run("x = 'alive'").expect("success");
     let neighbour = instance(&living);

@@ -16,10 +16,10 @@ const STUBS: &str = include_str!("fakes/stub_servers.py");
 pub(crate) const SECRET: &str = "hunter2-is-secret";
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.each_runtime("lending", tests![a_call_may_use_the_servers_that_it_names]);
+    suite.each_runtime("server_access", tests![a_call_may_use_the_servers_that_it_names]);
     suite.kinds(
         &[Kind::Podman, Kind::Crun],
-        "lending",
+        "server_access",
         tests![
             lists_and_texts_are_python_values,
             objects_have_their_fields_as_attributes,
@@ -31,7 +31,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
     suite.kinds(
         &[Kind::Crun],
-        "lending",
+        "server_access",
         tests![
             frames_that_code_forges_gain_nothing,
             a_server_that_there_is_not_starts_nothing,

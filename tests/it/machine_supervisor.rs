@@ -17,7 +17,7 @@ use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
-        "machine_keeper",
+        "machine_supervisor",
         tests![
             a_machine_that_nobody_uses_is_stopped_while_its_bridge_lives,
             a_machine_is_stopped_after_its_bridge_has_ended,
@@ -26,10 +26,10 @@ pub(crate) fn register(suite: &mut Suite) {
             a_machine_that_another_bridge_uses_is_not_stopped,
             a_machine_in_which_something_else_runs_is_left,
             a_machine_that_the_user_started_is_left,
-            a_machine_that_is_never_to_be_stopped_has_no_keeper,
-            a_keeper_that_was_killed_is_replaced_by_the_next_bridge,
-            a_keeper_holds_nothing_of_its_caller,
-            a_keeper_ends_with_its_task,
+            a_machine_that_is_never_to_be_stopped_has_no_supervisor,
+            a_supervisor_that_was_killed_is_replaced_by_the_next_bridge,
+            a_supervisor_holds_nothing_of_its_caller,
+            a_supervisor_ends_with_its_task,
             a_machine_of_before_the_host_was_switched_on_is_left,
             a_machine_of_a_podman_that_tells_no_runs_apart_is_left,
         ],
@@ -57,8 +57,8 @@ fn until_stopped(machine: &FakeMachine<'_>, times: usize) {
     eventually("the machine is stopped", LIMIT, || (machine.stops() == times).then_some(()));
 }
 
-fn until_no_keeper(machine: &FakeMachine<'_>) {
-    eventually("the keeper is gone", LIMIT, || machine.keepers().is_empty().then_some(()));
+fn until_no_supervisor(machine: &FakeMachine<'_>) {
+    eventually("the supervisor is gone", LIMIT, || machine.supervisors().is_empty().then_some(()));
 }
 
 /// What is written down of the machine.
@@ -69,12 +69,12 @@ fn record(machine: &FakeMachine<'_>) -> PathBuf {
 fn a_machine_that_nobody_uses_is_stopped_while_its_bridge_lives(env: &TestEnv) {
     let (machine, bridge) = started(env, 1);
     until_stopped(&machine, 1);
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     // And up again when it is needed, by the same bridge.
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     until_stopped(&machine, 2);
     bridge.close();
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     assert!(!record(&machine).exists());
 }
 
@@ -84,10 +84,10 @@ fn a_machine_is_stopped_after_its_bridge_has_ended(env: &TestEnv) {
     let ending = Instant::now();
     bridge.close();
     let closed = ending.elapsed();
-    assert_eq!((machine.stops(), machine.keepers().len()), (0, 1), "closed after {closed:?}");
+    assert_eq!((machine.stops(), machine.supervisors().len()), (0, 1), "closed after {closed:?}");
     until_stopped(&machine, 1);
     assert!(ending.elapsed() >= idle, "{:?} after the end of its bridge", ending.elapsed());
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     // A bridge that cannot say that it ends, with a sandbox in the machine.
     let bridge = idle_after(&machine, 3).start();
     // For longer than it takes between two looks at what runs there: what comes and goes between them is not seen.
@@ -97,7 +97,7 @@ fn a_machine_is_stopped_after_its_bridge_has_ended(env: &TestEnv) {
     let _ = bridge.wait(LIMIT);
     until_stopped(&machine, 2);
     assert!(ending.elapsed() >= idle, "{:?} after the end of its bridge", ending.elapsed());
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     assert_eq!(machine.service.containers(), [""; 0]);
 }
 
@@ -112,7 +112,7 @@ fn a_machine_is_stopped_after_a_bridge_that_was_killed_while_it_started_it(env: 
     let _ = bridge.wait(LIMIT);
     eventually("it runs", LIMIT, || (machine.state()["running"] == true).then_some(()));
     until_stopped(&machine, 1);
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
 }
 
 fn a_start_goes_on_when_the_call_is_cancelled(env: &TestEnv) {
@@ -137,7 +137,7 @@ fn a_machine_that_another_bridge_uses_is_not_stopped(env: &TestEnv) {
         "import time\nuntil = time.monotonic() + 6\nwhile time.monotonic() < until: time.sleep(0.1)\n'slept'";
     assert_eq!(second.run(slept).ok(), "'slept'");
     assert_eq!((machine.stops(), machine.looks()), (0, 0));
-    assert_eq!(machine.keepers().len(), 1);
+    assert_eq!(machine.supervisors().len(), 1);
     second.close();
     until_stopped(&machine, 1);
     assert_eq!(machine.calls()[0], "start podman-machine-default");
@@ -163,26 +163,26 @@ fn a_machine_that_the_user_started_is_left(env: &TestEnv) {
     // Stopped and started by hand, under the bridge.
     machine.change(&json!({ "last_up": "2026-11-20T15:00:00Z" }));
     assert_eq!(bridge.run("6 * 7").ok(), "42");
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     assert!(!record(&machine).exists());
     bridge.close();
     // One that runs already when the first bridge comes is none of ours either.
     let next = idle_after(&machine, 1).start();
     assert_eq!(next.run("6 * 7").ok(), "42");
     next.close();
-    assert_eq!((machine.stops(), machine.keepers().len()), (0, 0));
+    assert_eq!((machine.stops(), machine.supervisors().len()), (0, 0));
 }
 
-fn a_machine_that_is_never_to_be_stopped_has_no_keeper(env: &TestEnv) {
+fn a_machine_that_is_never_to_be_stopped_has_no_supervisor(env: &TestEnv) {
     let (machine, bridge) = started(env, 0);
-    assert_eq!(machine.keepers().len(), 0);
+    assert_eq!(machine.supervisors().len(), 0);
     bridge.close();
     // What another bridge would do with those that it starts itself is no matter here.
     let next = idle_after(&machine, 1).start();
     assert_eq!(next.run("6 * 7").ok(), "42");
-    assert_eq!(machine.keepers().len(), 0);
+    assert_eq!(machine.supervisors().len(), 0);
     next.close();
-    assert_eq!((machine.stops(), machine.keepers().len()), (0, 0));
+    assert_eq!((machine.stops(), machine.supervisors().len()), (0, 0));
     // A diagnosis still says whose doing it is.
     let doctor = idle_after(&machine, 1).args(&["doctor", "--json"]).command().run(env.guard()).diagnosed();
     let report: Value = serde_json::from_str(&doctor).unwrap();
@@ -190,12 +190,12 @@ fn a_machine_that_is_never_to_be_stopped_has_no_keeper(env: &TestEnv) {
     assert_eq!(report["runtimes"][0]["machine"], known);
 }
 
-fn a_keeper_that_was_killed_is_replaced_by_the_next_bridge(env: &TestEnv) {
+fn a_supervisor_that_was_killed_is_replaced_by_the_next_bridge(env: &TestEnv) {
     let (machine, bridge) = started(env, 2);
-    for keeper in machine.keepers() {
-        kill(keeper, Signal::KILL);
+    for supervisor in machine.supervisors() {
+        kill(supervisor, Signal::KILL);
     }
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     bridge.close();
     let next = idle_after(&machine, 2).start();
     assert_eq!(next.run("6 * 7").ok(), "42");
@@ -204,28 +204,28 @@ fn a_keeper_that_was_killed_is_replaced_by_the_next_bridge(env: &TestEnv) {
     assert_eq!(machine.calls().len(), 2);
 }
 
-fn a_keeper_holds_nothing_of_its_caller(env: &TestEnv) {
+fn a_supervisor_holds_nothing_of_its_caller(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({}));
     let leaked = env.write("leaked", "");
     let leaky = ["/bin/sh", "-c", "exec 7<\"$0\" && exec \"$@\"", leaked.to_str().unwrap()];
     let bridge = idle_after(&machine, 300).behind(leaky).start();
     assert_eq!(bridge.run("6 * 7").ok(), "42");
-    let keeper = eventually("the keeper is there by itself", LIMIT, || {
-        let keepers = machine.keepers();
+    let supervisor = eventually("the supervisor is there by itself", LIMIT, || {
+        let supervisors = machine.supervisors();
         // The process that starts it has gone.
-        (keepers.len() == 1 && parent_of(keepers[0]) != Some(bridge.pid())).then(|| keepers[0])
+        (supervisors.len() == 1 && parent_of(supervisors[0]) != Some(bridge.pid())).then(|| supervisors[0])
     });
     eventually("it has left its caller", LIMIT, || {
-        (getsid(Some(pid_of(keeper))).ok() == Some(pid_of(keeper))).then_some(())
+        (getsid(Some(pid_of(supervisor))).ok() == Some(pid_of(supervisor))).then_some(())
     });
-    let link = |name: &str| fs::read_link(format!("/proc/{keeper}/{name}")).unwrap();
+    let link = |name: &str| fs::read_link(format!("/proc/{supervisor}/{name}")).unwrap();
     eventually("it works", LIMIT, || (link("cwd") == Path::new("/")).then_some(()));
     for stream in ["fd/0", "fd/1", "fd/2"] {
         assert_eq!(link(stream), Path::new("/dev/null"));
     }
     let open = || {
-        let entries = fs::read_dir(format!("/proc/{keeper}/fd")).unwrap().flatten();
+        let entries = fs::read_dir(format!("/proc/{supervisor}/fd")).unwrap().flatten();
         entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect::<Vec<_>>()
     };
     eventually("it holds the lock", LIMIT, || {
@@ -233,20 +233,20 @@ fn a_keeper_holds_nothing_of_its_caller(env: &TestEnv) {
     });
     let foreign = |path: &PathBuf| *path == leaked || path.to_string_lossy().starts_with("pipe:");
     assert!(!open().iter().any(foreign), "{:?}", open());
-    let environment = fs::read_to_string(format!("/proc/{keeper}/environ")).unwrap();
+    let environment = fs::read_to_string(format!("/proc/{supervisor}/environ")).unwrap();
     assert!(!environment.contains("MCP_BRIDGE"), "{environment}");
     // Those who wait for the bridge's streams see their end.
     bridge.close();
-    assert_eq!(machine.keepers(), [keeper]);
+    assert_eq!(machine.supervisors(), [supervisor]);
 }
 
-fn a_keeper_ends_with_its_task(env: &TestEnv) {
+fn a_supervisor_ends_with_its_task(env: &TestEnv) {
     let (machine, bridge) = started(env, 3);
     bridge.close();
-    assert_eq!(machine.keepers().len(), 1);
+    assert_eq!(machine.supervisors().len(), 1);
     // As when the user throws the cache away.
     fs::remove_dir_all(machine.cache()).unwrap();
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     assert_eq!(machine.stops(), 0);
     assert!(!machine.cache().exists());
 }
@@ -259,7 +259,7 @@ fn a_machine_of_before_the_host_was_switched_on_is_left(env: &TestEnv) {
     assert!(known["run"].is_array(), "{known}");
     known["by"]["boot"] = "another".into();
     fs::write(record(&machine), known.to_string()).unwrap();
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     assert_eq!(machine.stops(), 0);
     assert!(!record(&machine).exists());
 }
@@ -269,7 +269,7 @@ fn a_machine_of_a_podman_that_tells_no_runs_apart_is_left(env: &TestEnv) {
     let machine = FakeMachine::new(env, "3.4", &json!({}));
     let bridge = idle_after(&machine, 1).start();
     assert_eq!(bridge.run("6 * 7").ok(), "42");
-    until_no_keeper(&machine);
+    until_no_supervisor(&machine);
     assert!(!record(&machine).exists());
     bridge.close();
     assert_eq!(machine.calls(), ["start podman-machine-default"]);
