@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Once;
+use std::time::Duration;
 
 use oci_client::client::{Certificate, CertificateEncoding};
 use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
@@ -11,8 +12,25 @@ use serde::Deserialize;
 use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
 use super::error::{Reason, chain};
-use super::remote::Patience;
 use crate::manifest::{MANIFEST_LIMIT, MANIFEST_TYPES};
+
+/// How long to wait for a registry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// Name lookup, connection and TLS handshake.
+    pub(super) connect: Duration,
+    /// Between two pieces of an answer.
+    pub(super) read: Duration,
+    /// For a small document as a whole.
+    pub(super) document: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connect: seconds(10), read: seconds(30), document: seconds(60) }
+    }
+}
 
 /// What proves who we are, in a request.
 #[derive(Debug, Clone)]
@@ -35,14 +53,14 @@ pub(super) fn install_provider() {
 pub(super) fn client(
     endpoint: &Endpoint,
     environment: &Environment,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<Client, Reason> {
     install_provider();
     let error = |error: reqwest::Error| Reason::Unreachable(chain(&error));
     let mut builder = Client::builder()
         .user_agent(AGENT)
-        .connect_timeout(patience.connect)
-        .read_timeout(patience.read)
+        .connect_timeout(timeouts.connect)
+        .read_timeout(timeouts.read)
         // Without TLS nothing has to be verified, and no authorities have to be read from disk for it.
         .tls_danger_accept_invalid_certs(endpoint.scheme != Scheme::Https);
     let mut own = Vec::new();

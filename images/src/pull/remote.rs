@@ -12,29 +12,11 @@ use super::credentials::{self, CredentialHelper, Credentials};
 use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
 use super::error::{Reason, chain};
-use super::http::{self, Proof};
+use super::http::{self, Proof, Timeouts};
 use crate::digest::Digest;
 use crate::manifest::Descriptor;
 use crate::name::RegistryName;
 use crate::store::StoreError;
-
-/// How long a registry is waited for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// To reach an address, its name looked up and TLS spoken.
-    pub(super) connect: Duration,
-    /// Between two pieces of an answer.
-    pub(super) read: Duration,
-    /// For a small document, from the question to its end.
-    pub(super) document: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { connect: seconds(10), read: seconds(30), document: seconds(60) }
-    }
-}
 
 /// Before a busy registry is asked for a document again.
 const PAUSES: [Duration; 3] =
@@ -50,7 +32,7 @@ pub(super) struct Remote {
     reference: Reference,
     proof: Proof,
     known: bool,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 /// Bytes as they come.
@@ -63,7 +45,7 @@ impl Remote {
         name: &RegistryName,
         environment: &Environment,
         helper: &dyn CredentialHelper,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> Result<Self, Reason> {
         let found = credentials::find(environment, helper, &endpoint.host, &endpoint.repository).await;
         let found = found.map_err(Reason::Credentials)?;
@@ -73,7 +55,7 @@ impl Remote {
             (Some(digest), _) => Reference::with_digest(host, repository, digest.to_string()),
             (None, tag) => Reference::with_tag(host, repository, tag.unwrap_or("latest").into()),
         };
-        let http = http::client(endpoint, environment, patience)?;
+        let http = http::client(endpoint, environment, timeouts)?;
         let scheme = if endpoint.scheme == Scheme::Http { "http" } else { "https" };
         // Docker's own registry has another address than its images' names.
         let base = format!("{scheme}://{}", reference.resolve_registry());
@@ -83,20 +65,20 @@ impl Remote {
             Some(Credentials::Token(token)) => RegistryAuth::Bearer(token),
             Some(Credentials::Identity(token)) => {
                 let exchange = http::exchange(&http, &base, &endpoint.repository, &token);
-                RegistryAuth::Bearer(within(patience.document, exchange).await?)
+                RegistryAuth::Bearer(within(timeouts.document, exchange).await?)
             }
         };
-        let client = client(endpoint, environment, patience)?;
+        let client = client(endpoint, environment, timeouts)?;
         let login = || async {
             let token = client.auth(&reference, &auth, RegistryOperation::Pull).await;
             token.map_err(|error| Reason::of(&error, known))
         };
-        let proof = match (within(patience.document, persistently(login)).await?, auth) {
+        let proof = match (within(timeouts.document, persistently(login)).await?, auth) {
             (Some(token), _) => Proof::Bearer(token),
             (None, RegistryAuth::Basic(user, password)) => Proof::Basic(user, password),
             (None, _) => Proof::Nothing,
         };
-        Ok(Self { client, http, base, reference, proof, known, patience })
+        Ok(Self { client, http, base, reference, proof, known, timeouts })
     }
 
     /// The manifest or index that the name stands for, or the one with this digest.
@@ -110,7 +92,7 @@ impl Remote {
         };
         let url = format!("{}/v2/{}/manifests/{name}", self.base, self.reference.repository());
         let question = || http::document(&self.http, &url, &self.proof, self.known);
-        let content = within(self.patience.document, persistently(question)).await?;
+        let content = within(self.timeouts.document, persistently(question)).await?;
         match wanted {
             Some(expected) if !expected.verifies(&content) => {
                 let actual = Digest::of(&content);
@@ -147,7 +129,7 @@ impl Remote {
             let actual = Digest::of(&content);
             Err(StoreError::WrongDigest { expected: blob.digest.clone(), actual }.into())
         };
-        within(self.patience.document, persistently(read)).await
+        within(self.timeouts.document, persistently(read)).await
     }
 
     /// A blob from this byte on, and whether it really comes from there and not from its beginning.
@@ -181,7 +163,7 @@ async fn within<T>(limit: Duration, question: impl Future<Output = Result<T, Rea
     tokio::time::timeout(limit, question).await.unwrap_or_else(|_| Err(Reason::slow(limit)))
 }
 
-fn client(endpoint: &Endpoint, environment: &Environment, patience: Patience) -> Result<Client, Reason> {
+fn client(endpoint: &Endpoint, environment: &Environment, timeouts: Timeouts) -> Result<Client, Reason> {
     http::install_provider();
     let config = ClientConfig {
         protocol: match endpoint.scheme {
@@ -190,8 +172,8 @@ fn client(endpoint: &Endpoint, environment: &Environment, patience: Patience) ->
         },
         accept_invalid_certificates: endpoint.scheme != Scheme::Https,
         extra_root_certificates: http::certificates(&endpoint.host),
-        connect_timeout: Some(patience.connect),
-        read_timeout: Some(patience.read),
+        connect_timeout: Some(timeouts.connect),
+        read_timeout: Some(timeouts.read),
         https_proxy: environment.https_proxy(),
         http_proxy: environment.http_proxy(),
         no_proxy: Some(environment.no_proxy()),

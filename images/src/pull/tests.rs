@@ -6,9 +6,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::credentials::{CredentialHelper, HelperAnswer};
+use super::environment::Environment;
+use super::error::{PullError, Reason, Tried};
 use super::fake_registry::{Door, FakeRegistry, Fault, blob_path};
-use super::*;
-use crate::store::StoreError;
+use super::http::Timeouts;
+use super::puller::Puller;
+use crate::digest::Digest;
+use crate::error::ImageError;
+use crate::manifest::ManifestError;
+use crate::platform::Platform;
+use crate::progress::{Event, Progress};
+use crate::store::{Root, Store, StoreError};
 use crate::unpack::archive::Archive;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -94,12 +103,12 @@ impl Scene {
 
 fn puller(variables: &[(&str, &str)]) -> Puller {
     let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
-    let patience = Patience::default();
+    let timeouts = Timeouts::default();
     Puller {
         environment: Environment::from_lookup(lookup),
         helper: Arc::new(NoHelper),
         plain_http: false,
-        patience,
+        timeouts,
     }
 }
 
@@ -334,10 +343,10 @@ async fn a_busy_registry_is_asked_again_and_a_silent_one_is_given_up() {
     scene.registry.image("b", Some("1"), &[Archive::new().file("usr/b", b"")]);
     scene.registry.fault("/v2/b/manifests/1", Fault::Silence);
     let mut scene = scene;
-    scene.puller.patience.read = Duration::from_millis(100);
+    scene.puller.timeouts.read = Duration::from_millis(100);
     let tried = scene.refused("b:1").await;
     assert!(matches!(tried[0].why, Reason::Unreachable(_)), "{}", tried[0]);
-    scene.puller.patience = Patience { document: Duration::from_millis(100), ..Patience::default() };
+    scene.puller.timeouts = Timeouts { document: Duration::from_millis(100), ..Timeouts::default() };
     let tried = scene.refused("b:1").await;
     assert!(tried[0].to_string().contains("no answer within"), "{}", tried[0]);
 }

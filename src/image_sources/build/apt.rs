@@ -9,7 +9,8 @@ use codebridge_runtimes::exec::{self, CommandLine};
 use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
 
-use super::{BuildError, Work, program};
+use super::error::BuildError;
+use super::work::{Work, program};
 
 /// Where Debian keeps its keys.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use codebridge_images::Recipe;
 use codebridge_runtimes::exec::CommandLine;
 
-use super::{BuildError, Work};
+use super::error::BuildError;
+use super::work::Work;
 
 /// Where the loader of a C library is in an image, and its libraries.
 fn loader(architecture: &str) -> Result<(&'static str, &'static str), BuildError> {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use codebridge_images::Recipe;
 use codebridge_runtimes::exec::CommandLine;
 
-use super::{BuildError, Work, program};
+use super::error::BuildError;
+use super::work::{Work, program};
 
 /// Kinds of wheels that run on the C library of the image, newest first; one kind can have several names.
 const PLATFORMS: [&str; 5] =

@@ -1,0 +1,172 @@
+//! From the name of an image in a registry to its root in the store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::credentials::{self, CredentialHelper};
+use super::endpoints::{Endpoint, Registries};
+use super::environment::Environment;
+use super::error::{PullError, Reason, Tried};
+use super::http::Timeouts;
+use super::layers::Fetch;
+use super::remote::Remote;
+use crate::digest::Digest;
+use crate::error::ImageError;
+use crate::image::{Image, Layers, ensure_root};
+use crate::manifest::{CONFIG_LIMIT, Document, Manifest, ManifestError, choose, parse_document};
+use crate::name::RegistryName;
+use crate::platform::Platform;
+use crate::progress::{Event, Progress};
+use crate::store::{Root, Store};
+
+/// Indexes within indexes.
+const DEPTH_LIMIT: usize = 4;
+
+/// Fetches images from registries into a store.
+pub(crate) struct Puller {
+    pub(super) environment: Environment,
+    pub(super) helper: Arc<dyn CredentialHelper>,
+    pub(super) plain_http: bool,
+    pub(super) timeouts: Timeouts,
+}
+
+/// Why an address did not give the image, or why another would not do better.
+enum Failure {
+    Reason(Reason),
+    Final(ImageError),
+}
+
+impl<R: Into<Reason>> From<R> for Failure {
+    fn from(reason: R) -> Self {
+        Self::Reason(reason.into())
+    }
+}
+
+impl Puller {
+    pub(crate) fn new(helper: Arc<dyn CredentialHelper>, plain_http: bool) -> Self {
+        let environment = Environment::of_this_process();
+        Self { environment, helper, plain_http, timeouts: Timeouts::default() }
+    }
+
+    /// The files that credentials are looked for in, for messages.
+    pub(crate) fn credential_files(&self) -> Vec<PathBuf> {
+        credentials::files(&self.environment)
+    }
+
+    /// Fetches an image as the registry has it now, unpacks it, and remembers its name.
+    pub(crate) async fn pull(
+        &self,
+        store: &Store,
+        name: &RegistryName,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Root, ImageError> {
+        let full = name.to_string();
+        // Read at each pull: it is rare, and the files may change under a bridge that lives for weeks.
+        let endpoints = Registries::of(&self.environment).endpoints(name, self.plain_http);
+        let endpoints = endpoints.ok_or_else(|| PullError::Blocked(full.clone()))?;
+        let mut tried: Vec<Tried> = Vec::new();
+        let mut answered: Option<&str> = None;
+        for endpoint in &endpoints {
+            // It has said what it has to say, in another scheme.
+            if answered == Some(endpoint.host.as_str()) {
+                continue;
+            }
+            progress.event(Event::Asking { endpoint: endpoint.url() });
+            match self.pull_from(endpoint, store, name, progress).await {
+                Ok(root) => return Ok(root),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Reason(why)) => {
+                    if why.is_an_answer() {
+                        answered = Some(&endpoint.host);
+                        tried.retain(|tried| !tried.endpoint.ends_with(&format!("//{}", endpoint.host)));
+                    }
+                    tracing::debug!(image = full, endpoint = endpoint.url(), %why, "not from here");
+                    tried.push(Tried { endpoint: endpoint.url(), why });
+                }
+            }
+        }
+        Err(PullError::Refused { name: full, tried }.into())
+    }
+
+    async fn pull_from(
+        &self,
+        endpoint: &Endpoint,
+        store: &Store,
+        name: &RegistryName,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Root, Failure> {
+        let remote = Remote::connect(endpoint, name, &self.environment, self.helper.as_ref(), self.timeouts);
+        let remote = remote.await?;
+        let (manifest, digest) = find_manifest(&remote, store).await?;
+        let config = match store.read_blob(&manifest.config.digest, CONFIG_LIMIT)? {
+            Some(config) => config,
+            None => {
+                let config = remote.small_blob(&manifest.config, CONFIG_LIMIT).await?;
+                store.put_blob(&manifest.config.digest, &config)?;
+                config
+            }
+        };
+        let image = Image::new(Some(digest.clone()), &manifest, &config).map_err(Reason::from)?;
+        let root = match store.root(&image.id)? {
+            Some(root) => root,
+            None => match fetch_and_unpack(&remote, store, &image, &manifest, progress).await {
+                // What an earlier pull left may have been damaged since.
+                Err(Failure::Final(ImageError::Store(_)))
+                    if store.remove_damaged(&manifest.layers).await? =>
+                {
+                    fetch_and_unpack(&remote, store, &image, &manifest, progress).await?
+                }
+                done => done?,
+            },
+        };
+        store.set_name(&name.to_string(), &image.id, Some(digest))?;
+        Ok(root)
+    }
+}
+
+/// The manifest for this machine, and its digest; both are kept.
+async fn find_manifest(remote: &Remote, store: &Store) -> Result<(Manifest, Digest), Reason> {
+    let mut wanted: Option<Digest> = None;
+    for _ in 0..DEPTH_LIMIT {
+        let (content, digest) = match remote.document(wanted.as_ref()).await {
+            // A connection that was kept open for long may be dead by now.
+            Err(why) if !why.is_an_answer() => remote.document(wanted.as_ref()).await?,
+            answer => answer?,
+        };
+        match parse_document(&content)? {
+            Document::Index(entries) => wanted = Some(choose(&entries, &Platform::here())?.digest),
+            Document::Image(manifest) => {
+                store.put_blob(&digest, &content)?;
+                return Ok((manifest, digest));
+            }
+        }
+    }
+    let why = "its indexes lead to other indexes only".into();
+    Err(ManifestError::Malformed { what: "index", why }.into())
+}
+
+/// Fetches layers and unpacks the first of them meanwhile.
+async fn fetch_and_unpack(
+    remote: &Remote,
+    store: &Store,
+    image: &Image,
+    manifest: &Manifest,
+    progress: &Arc<dyn Progress>,
+) -> Result<Root, Failure> {
+    let (fetch, arriving) = Fetch::of(store, &manifest.layers);
+    let layers: Arc<dyn Layers> = arriving;
+    let fetching = fetch.run(remote, store, progress.as_ref());
+    let unpacking = ensure_root(store, image, layers, progress);
+    tokio::pin!(fetching, unpacking);
+    let unpacked = tokio::select! {
+        // What is bad about a layer makes the others worthless.
+        unpacked = &mut unpacking => unpacked,
+        fetched = &mut fetching => {
+            // A layer that does not come ends the unpacking; and it has to have ended, with all that it made.
+            let unpacked = unpacking.await;
+            fetched?;
+            unpacked
+        }
+    };
+    unpacked.map_err(Failure::Final)
+}
