@@ -7,7 +7,7 @@
 //! <base>/<instance>/roots/<hash>/           skeletons of composed roots, shared by the instance's sandboxes
 //! <base>/<instance>/oci/<runtime>/          the runtimes' own state
 //! ```
-//! The owner writes; its guardian and later bridges only remove, and only when the owner is dead.
+//! The owner writes; its reaper and later bridges only remove, and only when the owner is dead.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// Waits for the end of an instance's stragglers, and kills those that stay; whether there were any.
 pub(crate) async fn end(instance: &Instance) -> bool {
-    // The guardian and others that look after the instance name the folder itself, its runtimes something in it.
+    // Its runtimes name something in the folder.
     let mut folder = instance.path().as_os_str().as_encoded_bytes().to_vec();
     folder.push(b'/');
     // The client of an engine elsewhere names nothing of this machine.

@@ -50,7 +50,7 @@ fn remover(maker: &RuntimeId) -> AnyDriver {
     AnyDriver::new(runtime)
 }
 
-/// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its guardian.
+/// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its reaper.
 pub async fn reclaim_instance(instance: &Instance) -> Swept {
     let mut swept = Swept::default();
     let mut running = tokio::task::JoinSet::new();

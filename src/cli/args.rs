@@ -45,27 +45,24 @@ pub enum Command {
     /// Fetch, list and remove the images of crun and runc, and of files
     #[command(subcommand)]
     Image(ImageCommand),
-    /// Wait for the end of a bridge and remove what it leaves; bridges start it themselves
+    /// Wait for the end of a bridge and remove what it leaves behind; bridges start it themselves
     #[command(hide = true)]
-    Guardian {
-        /// The bridge's state folder
-        instance: PathBuf,
+    Reaper {
+        /// The bridge's process id
+        owner: u32,
     },
-    /// Wait for the end of a bridge and end the MCP servers that it started; bridges start it themselves
-    #[command(hide = true)]
-    ServerGuardian,
     /// Wait until a podman machine is idle and stop it; the bridge that starts the machine starts this
     #[command(hide = true)]
-    MachineKeeper(MachineKeeperArgs),
+    MachineSupervisor(MachineSupervisorArgs),
 }
 
-/// Which machine is looked after.
+/// Which machine is supervised.
 #[derive(Debug, Args)]
-pub struct MachineKeeperArgs {
-    /// Do it in this process, which nobody waits for
+pub struct MachineSupervisorArgs {
+    /// Supervise it in this process, which nobody waits for
     #[arg(long)]
     pub detached: bool,
-    /// The folder where bridges write down which machines they started
+    /// The folder where bridges record which machines they started
     pub folder: PathBuf,
     /// Podman's program
     pub podman: PathBuf,

@@ -1,4 +1,4 @@
-//! `codebridge doctor`, `ps` and `reap`, and the hidden `guardian`.
+//! `codebridge doctor`, `ps` and `reap`.
 
 use std::io;
 use std::process::ExitCode;

@@ -20,16 +20,18 @@ use std::sync::Arc;
 use clap::Parser;
 
 use crate::error::Exit;
+use crate::machine_supervisor;
+use crate::reaper::{self, Reaper};
 use crate::server::Client;
-use crate::session::{self, Sessions};
+use crate::session::Sessions;
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
-use crate::upstream::{self, Answers, Upstream};
+use crate::upstream::{Answers, Upstream};
 
 /// Bytes of each stream that `exec` has in a result.
 const MOST_AT_ONCE: usize = 16 << 20;
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineKeeperArgs,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
     SearchArgs, ServersArgs, ServersCommand, SettingFlags, ToolsCommand,
 };
 
@@ -44,17 +46,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         }
     };
     let mut command = cli.command.unwrap_or(Command::Serve);
-    // Next to nothing is set up for a guardian: it starts with every bridge's first sandbox, or server.
-    let guarded = match command {
-        Command::Guardian { ref instance } => Some(session::guard(instance.clone())),
-        Command::ServerGuardian => Some(upstream::guard()),
-        Command::MachineKeeper(ref args) => {
-            Some(session::keep(args.detached, args.folder.clone(), &args.podman, &args.machine))
+    // Nothing more is set up for the helpers that bridges start: they cost memory and time beside each bridge.
+    let helped = match command {
+        Command::Reaper { owner } => Some(reaper::run(owner)),
+        Command::MachineSupervisor(ref args) => {
+            Some(machine_supervisor::run(args.detached, args.folder.clone(), &args.podman, &args.machine))
         }
         _ => None,
     };
-    if let Some(guarded) = guarded {
-        return guarded.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Fine.into());
+    if let Some(helped) = helped {
+        return helped.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Fine.into());
     }
     let mut settings = match resolve(environment, &cli.settings) {
         Ok(settings) => settings,
@@ -77,9 +78,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         }
     }
     // Nothing of them starts before the first code does.
+    let reaper = Reaper::of_this_program();
     let client = Arc::new(Client::default());
-    let upstream = Upstream::new(&settings, environment.clone(), Arc::clone(&client) as Arc<dyn Answers>);
-    let sessions = Arc::new(Sessions::new(&settings, upstream.clone()));
+    let upstream = Upstream::new(
+        &settings,
+        environment.clone(),
+        Arc::clone(&client) as Arc<dyn Answers>,
+        reaper.clone(),
+    );
+    let sessions = Arc::new(Sessions::new(&settings, upstream.clone(), reaper.clone()));
     let exit = runtime.block_on(async {
         match command {
             Command::Serve => serve::serve(sessions, client, &upstream, &settings).await,
@@ -91,9 +98,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Tools(command) => tools::tools(&settings, environment, command).await,
             Command::Call(args) => tools::call(&settings, environment, args).await,
             Command::Image(what) => image::image(what).await,
-            Command::Guardian { .. } | Command::ServerGuardian | Command::MachineKeeper(_) => {
-                Exit::Fine.into()
-            }
+            Command::Reaper { .. } | Command::MachineSupervisor(_) => Exit::Fine.into(),
         }
     });
     // A read of a file that is still under way must not keep the process alive.

@@ -12,6 +12,7 @@ use super::tools::until_told;
 use super::{Form, ServersArgs, ServersCommand, complain};
 use crate::error::Exit;
 use crate::housekeeping::columns;
+use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Server;
@@ -94,7 +95,7 @@ impl Shown {
 }
 
 pub(super) async fn servers(settings: &Settings, environment: &Environment, args: ServersArgs) -> ExitCode {
-    let upstream = Upstream::without_answers(settings, environment.clone());
+    let upstream = Upstream::without_answers(settings, environment.clone(), Reaper::of_this_program());
     match args.command {
         None => list(&upstream, &args.form).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(&upstream, &names, &form).await,

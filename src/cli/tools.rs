@@ -13,6 +13,7 @@ use super::servers::{exit_of, in_a_line};
 use super::signals::Signals;
 use super::{CallArgs, Form, SearchArgs, ToolsCommand, complain};
 use crate::error::Exit;
+use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
@@ -22,7 +23,7 @@ use crate::upstream::{Searched, Upstream, UpstreamError};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn tools(settings: &Settings, environment: &Environment, command: ToolsCommand) -> ExitCode {
-    let upstream = Upstream::without_answers(settings, environment.clone());
+    let upstream = Upstream::without_answers(settings, environment.clone(), Reaper::of_this_program());
     match command {
         ToolsCommand::Search(args) => search(&upstream, args).await,
         ToolsCommand::Show { name, form } => show(&upstream, &name, &form).await,
@@ -111,7 +112,7 @@ pub(super) async fn call(settings: &Settings, environment: &Environment, args: C
             return complain(&error, None, Exit::Usage);
         }
     };
-    let upstream = Upstream::without_answers(settings, environment.clone());
+    let upstream = Upstream::without_answers(settings, environment.clone(), Reaper::of_this_program());
     let (server, Some(tool)) = split(&upstream, &args.tool) else {
         let error = io::Error::other(format!("'{}' is not of the form SERVER.TOOL", args.tool));
         return complain(&error, None, Exit::Usage);

@@ -174,6 +174,7 @@ impl Answerer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
     use crate::upstream::Upstream;
 
@@ -181,7 +182,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.path().into()));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let access = ServerAccess::new(Upstream::without_answers(&settings, [].into()));
+        let access = ServerAccess::new(Upstream::without_answers(&settings, [].into(), Reaper::of(None)));
         let answer = answerer.answer(&access, json.into(), &CancellationToken::new()).await;
         serde_json::from_slice(&answer).unwrap()
     }

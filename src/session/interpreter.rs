@@ -43,7 +43,7 @@ pub(super) enum StartError {
     Cancelled,
 }
 
-/// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the guardian.
+/// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the reaper.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     sandbox: Sandbox,

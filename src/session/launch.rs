@@ -1,4 +1,4 @@
-//! From "there is no interpreter" to a live one: the state folder, the guardian, the choice of a runtime, the sandbox.
+//! From "there is no interpreter" to a live one: the state folder, the choice of a runtime, the sandbox.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use tokio_util::task::TaskTracker;
 use super::access::ServerAccess;
 use super::answers::Answerer;
 use super::bytecode::Bytecode;
-use super::guardian::Guardian;
 use super::interpreter::{Interpreter, StartError};
 use super::library;
 use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
 use crate::guest;
+use crate::reaper::Reaper;
 use crate::settings::{ImageChoice, RuntimeChoice, Settings};
 
 /// Writable places of every sandbox and their sizes.
@@ -66,13 +66,6 @@ impl From<StateError> for StartFailure {
     }
 }
 
-/// What exists from the first execution on.
-#[derive(Debug)]
-struct Home {
-    instance: Arc<Instance>,
-    guardian: Guardian,
-}
-
 /// Starts interpreters.
 #[derive(Debug)]
 pub(super) struct Launcher {
@@ -81,7 +74,10 @@ pub(super) struct Launcher {
     state: StateDir,
     roots: Arc<Roots>,
     bytecode: Bytecode,
-    home: OnceCell<Home>,
+    /// Made at the first execution.
+    instance: OnceCell<Arc<Instance>>,
+    reaper: Reaper,
+    watched: OnceCell<()>,
     /// Things to say once, with the first result.
     warned_of_fallback: Mutex<bool>,
     /// The engines that were asked for what dead bridges left in them.
@@ -98,7 +94,7 @@ struct Template {
 }
 
 impl Launcher {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, reaper: Reaper) -> Self {
         let wish = match &settings.runtime.value {
             RuntimeChoice::Auto => Wish::Auto,
             RuntimeChoice::Named(names) => {
@@ -128,7 +124,9 @@ impl Launcher {
             state: StateDir::usual(),
             roots: Arc::new(Roots::usual()),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
-            home: OnceCell::new(),
+            instance: OnceCell::new(),
+            reaper,
+            watched: OnceCell::new(),
             warned_of_fallback: Mutex::new(false),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
@@ -140,14 +138,16 @@ impl Launcher {
         self.template.limits.memory
     }
 
-    /// The state folder and the guardian: at the first execution, once.
-    async fn home(&self) -> Result<&Home, StartFailure> {
-        self.home
+    /// The state folder of this bridge, which the reaper watches from then on.
+    async fn instance(&self) -> Result<&Arc<Instance>, StartFailure> {
+        self.instance
             .get_or_try_init(|| async {
                 let owner = Owner::this_process(random_id());
                 let instance = Arc::new(self.state.create_instance(&owner)?);
-                let guardian = Guardian::start(instance.path());
-                Ok(Home { instance, guardian })
+                let (reaper, watched) = (self.reaper.clone(), Arc::clone(&instance));
+                // The reaper starts while the sandbox does.
+                tokio::spawn(async move { reaper.watch_instance(watched.path()).await });
+                Ok(instance)
             })
             .await
     }
@@ -201,18 +201,18 @@ impl Launcher {
         telling: &Arc<Telling>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
-        let home = self.home().await?;
+        let instance = self.instance().await?;
         loop {
-            let probe = self.probe(&home.instance);
-            let roots = self.roots.provider(&home.instance, telling);
-            let choice = self.detector.choose(&probe, &roots, &home.instance, cancel).await;
+            let probe = self.probe(instance);
+            let roots = self.roots.provider(instance, telling);
+            let choice = self.detector.choose(&probe, &roots, instance, cancel).await;
             if cancel.is_cancelled() {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, home, answerer, access, telling, cancel).await {
+            let refusal = match self.start_with(&choice, instance, answerer, access, telling, cancel).await {
                 Ok(interpreter) => {
-                    home.guardian.ready().await;
+                    self.watched.get_or_init(|| self.reaper.watch_instance(instance.path())).await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
                     if swept.insert(choice.runtime.clone()) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
@@ -234,7 +234,7 @@ impl Launcher {
     async fn start_with(
         &self,
         choice: &Choice,
-        home: &Home,
+        instance: &Arc<Instance>,
         answerer: &Arc<Answerer>,
         access: &Arc<ServerAccess>,
         telling: &Telling,
@@ -242,16 +242,16 @@ impl Launcher {
     ) -> Result<Interpreter, Attempt> {
         self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
-        let mut spec = self.template.spec(&home.instance, guest::argv());
+        let mut spec = self.template.spec(instance, guest::argv());
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
         spec.volumes.clone_from(&choice.volumes);
         if let Some(compiling) = self.roots.to_compile(&choice.root) {
             telling.say("compiling the standard library of the image, once".into());
-            library::compile(compiling, &driver, &spec, &home.instance, cancel).await;
+            library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
-        let plan = driver.plan(&spec, &home.instance).map_err(|error| Attempt::of(error.into()))?;
-        let sandbox = Sandbox::launch(&driver, plan, &home.instance).await.map_err(Attempt::of)?;
+        let plan = driver.plan(&spec, instance).map_err(|error| Attempt::of(error.into()))?;
+        let sandbox = Sandbox::launch(&driver, plan, instance).await.map_err(Attempt::of)?;
         let own = sandbox.own_limits();
         let blob = guest::blob(&guest::Start {
             data: own.data,
@@ -323,12 +323,12 @@ impl Launcher {
 
     /// Tries every runtime, for diagnosis.
     pub(super) async fn examine(&self) -> Result<Vec<ProbeReport>, StartFailure> {
-        let home = self.home().await?;
+        let instance = self.instance().await?;
         // Nobody listens to a diagnosis.
         let (progress, _) = mpsc::channel(1);
-        let roots = self.roots.provider(&home.instance, &Telling::new(progress));
+        let roots = self.roots.provider(instance, &Telling::new(progress));
         let stop = CancellationToken::new();
-        Ok(self.detector.examine(&self.probe(&home.instance), &roots, &home.instance, &stop).await)
+        Ok(self.detector.examine(&self.probe(instance), &roots, instance, &stop).await)
     }
 
     /// The last launch that failed although its probe had run.
@@ -336,19 +336,18 @@ impl Launcher {
         self.detector.setback()
     }
 
-    /// Removes what is left of this bridge's sandboxes and its folder, and lets the guardian go.
+    /// Removes what is left of this bridge's sandboxes, and its folder.
     pub(super) async fn close(&self) {
-        let Some(home) = self.home.get() else { return };
+        let Some(instance) = self.instance.get() else { return };
         self.detector.close().await;
         self.sweeps.close();
         if tokio::time::timeout(SWEEP_PATIENCE, self.sweeps.wait()).await.is_err() {
             tracing::debug!("what dead bridges left is not looked for to the end");
         }
-        let swept = reclaim_instance(&home.instance).await;
+        let swept = reclaim_instance(instance).await;
         for error in swept.failed {
             tracing::error!(%error, "a sandbox was left behind");
         }
-        home.guardian.release().await;
     }
 }
 
@@ -396,7 +395,7 @@ fn machines(settings: &Settings) -> MachinePolicy {
         init: settings.machine_init.value,
         rootful: settings.machine_rootful.value,
         idle: settings.runtime_idle_timeout.value,
-        supervisor: super::keeper::command(),
+        supervisor: crate::machine_supervisor::command(),
         share: Some(settings.state_dir.value.clone()),
     }
 }

@@ -22,6 +22,7 @@ use super::output::Outputs;
 use super::report::{Report, failed_start, outcome_of, refused};
 use super::run::{Budgets, Cell};
 use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
+use crate::reaper::Reaper;
 use crate::settings::Settings;
 use crate::upstream::Upstream;
 
@@ -40,6 +41,7 @@ pub struct Sessions(Arc<Inner>);
 struct Inner {
     launcher: Launcher,
     upstream: Upstream,
+    reaper: Reaper,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -80,12 +82,13 @@ struct Live {
 impl Sessions {
     /// No session yet; nothing is looked for before the first call. The sessions lend their code the servers of
     /// `upstream`, and end them at their own end.
-    pub fn new(settings: &Settings, upstream: Upstream) -> Self {
+    pub fn new(settings: &Settings, upstream: Upstream, reaper: Reaper) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let tasks = TaskTracker::new();
         Self(Arc::new(Inner {
-            launcher: Launcher::new(settings),
+            launcher: Launcher::new(settings, reaper.clone()),
             upstream,
+            reaper,
             answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
             slots: StdMutex::default(),
@@ -166,10 +169,12 @@ impl RunPython for Sessions {
         inner.closing.cancel();
         // Side by side: neither needs the other, and each may take its time.
         let (removed, ()) = tokio::join!(timeout(CLOSE_PATIENCE, inner.end_all()), inner.upstream.shutdown());
-        if removed.is_err() {
-            tracing::warn!(
-                "an engine does not answer: what runs there is left to the guardian and to later bridges"
-            );
+        match removed {
+            Ok(()) => inner.reaper.dismiss().await,
+            // The reaper goes on when this process has exited.
+            Err(_) => tracing::warn!(
+                "an engine does not answer: its sandboxes are left to the reaper and to later bridges"
+            ),
         }
     }
 }

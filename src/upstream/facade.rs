@@ -1,6 +1,5 @@
 //! All of the user's servers, for the rest of the product.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, ServerUse, Tool, ToolList,
 };
 use super::questions::{Answers, NoAnswers};
+use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
 /// The user's servers: found when asked for, started when used.
@@ -45,22 +45,26 @@ pub struct Listed {
 
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
-    pub fn new(settings: &Settings, environment: Environment, answers: Arc<dyn Answers>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: Environment,
+        answers: Arc<dyn Answers>,
+        reaper: Reaper,
+    ) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        let guardian = std::env::current_exe().ok();
-        Self::with(Surroundings::of_process(settings, environment), limits, answers, guardian)
+        Self::with(Surroundings::of_process(settings, environment), limits, answers, reaper)
     }
 
-    /// Those of any surroundings; `guardian` is the program that ends servers which outlive a bridge that was killed.
+    /// Those of any surroundings.
     pub fn with(
         surroundings: Surroundings,
         limits: Limits,
         answers: Arc<dyn Answers>,
-        guardian: Option<PathBuf>,
+        reaper: Reaper,
     ) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let mut context = Context::new(
@@ -69,7 +73,7 @@ impl Upstream {
             surroundings.cwd.clone(),
             answers,
             Arc::clone(&cache) as Arc<dyn Listener>,
-            guardian,
+            reaper,
         );
         context.allow_self = surroundings.allow_self;
         let pool = Arc::new(Pool::new(context));
@@ -78,8 +82,8 @@ impl Upstream {
     }
 
     /// Without anybody who answers the questions of servers.
-    pub fn without_answers(settings: &Settings, environment: Environment) -> Self {
-        Self::new(settings, environment, Arc::new(NoAnswers))
+    pub fn without_answers(settings: &Settings, environment: Environment, reaper: Reaper) -> Self {
+        Self::new(settings, environment, Arc::new(NoAnswers), reaper)
     }
 
     /// All definitions as the files are now.

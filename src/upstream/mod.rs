@@ -33,6 +33,6 @@ pub use docs::{Refreshed, Searched, UnknownServer};
 pub use error::UpstreamError;
 pub use events::{Event, ServerProgress};
 pub use facade::{Listed, Upstream};
-pub use pool::{CallOutcome, GUARDIAN, Limits, ServerState, Tool, ToolList, guard};
+pub use pool::{CallOutcome, Limits, ServerState, Tool, ToolList};
 pub use questions::{Answering, Answers, NoAnswers, Offers, Question, Refusal};
 pub use tool_doc::{About, ToolDoc};

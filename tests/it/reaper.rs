@@ -1,5 +1,5 @@
-//! Bridges that are killed: their reapers clean up, and where these are killed too, the next bridge does. What
-//! belongs to a living bridge is nobody's business.
+//! Bridges that are killed: their reaper cleans up, and where it is killed too, the next bridge or `codebridge reap` does.
+//! What belongs to a running bridge is never touched.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -13,22 +13,22 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
         "reaper",
         tests![
-            a_killed_bridge_leaves_nothing_within_seconds,
-            a_reaper_survives_what_ends_the_process_group_of_its_bridge,
+            nothing_is_left_of_a_killed_bridge_after_seconds,
+            a_reaper_ignores_the_signals_that_end_its_bridge,
         ],
     );
     suite.each_runtime_alone(
         "reaper",
         tests![
             the_next_bridge_removes_what_a_killed_reaper_left,
-            reap_removes_what_a_killed_reaper_left_and_nothing_of_the_living,
+            reap_removes_what_a_killed_reaper_left_and_nothing_else,
         ],
     );
 }
 
 const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
 
-fn a_killed_bridge_leaves_nothing_within_seconds(env: &TestEnv) {
+fn nothing_is_left_of_a_killed_bridge_after_seconds(env: &TestEnv) {
     let bridge = env.bridge().start();
     let _ = bridge.run_in("idle", "1").expect("success");
     let mut traces = traces(&bridge);
@@ -41,7 +41,7 @@ fn a_killed_bridge_leaves_nothing_within_seconds(env: &TestEnv) {
     traces.wait_until_nothing_is_left(REMOVAL);
 }
 
-fn a_reaper_survives_what_ends_the_process_group_of_its_bridge(env: &TestEnv) {
+fn a_reaper_ignores_the_signals_that_end_its_bridge(env: &TestEnv) {
     let bridge = env.bridge().start();
     let _ = bridge.run("1").expect("success");
     let mut traces = traces(&bridge);
@@ -88,7 +88,7 @@ fn the_next_bridge_removes_what_a_killed_reaper_left(env: &TestEnv) {
     living.close();
 }
 
-fn reap_removes_what_a_killed_reaper_left_and_nothing_of_the_living(env: &TestEnv) {
+fn reap_removes_what_a_killed_reaper_left_and_nothing_else(env: &TestEnv) {
     let living = env.bridge().start();
     let _ = living.run("x = 'alive'").expect("success");
     let neighbour = instance(&living);

@@ -401,7 +401,7 @@ fn a_bridge_ends_soon_though_its_engine_hangs(env: &TestEnv) {
     bridge.hang_up();
     // Each of its commands may take twenty seconds, and there are several for each sandbox.
     let ended = bridge.wait(Duration::from_secs(45));
-    assert!(ended.status.success() && ended.log.contains("left to the guardian"), "{}", ended.log);
+    assert!(ended.status.success() && ended.log.contains("left to the reaper"), "{}", ended.log);
     one.hang(false);
     eventually("they are removed all the same", PATIENCE, || one.containers().is_empty().then_some(()));
 }

@@ -232,8 +232,8 @@ pub fn spawn_in<K: AsRef<OsStr>, V: AsRef<OsStr>>(
     prepared.spawn()
 }
 
-/// Starts a child that outlives us: its stdin is a pipe whose other end is returned, its other streams are null.
-pub fn spawn_guardian(command: &CommandLine) -> Result<Child, ExecError> {
+/// Starts a child that outlives this process. Its stdin is a pipe, its other streams are null.
+pub fn spawn_reaper(command: &CommandLine) -> Result<Child, ExecError> {
     let mut prepared = command.command();
     prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })

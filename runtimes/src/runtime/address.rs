@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::target::{RuntimeKind, Target};
 use crate::secrets;
 
-/// How one engine is reached, from this process and from others: a guardian, a bridge of tomorrow.
+/// How one engine is reached, from this process and from others: a reaper, a later bridge.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
     /// The connection or context that the client is told.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::questions::NoAnswers;
@@ -59,7 +60,7 @@ impl Home {
                 .collect(),
             ..Surroundings::default()
         };
-        Upstream::with(surroundings, limits, Arc::new(NoAnswers), None)
+        Upstream::with(surroundings, limits, Arc::new(NoAnswers), Reaper::of(None))
     }
 
     fn starts(&self, name: &str) -> usize {

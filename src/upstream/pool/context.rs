@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::guardian::Guardian;
 use super::listing::Listener;
 use super::starting::Starting;
+use crate::reaper::Reaper;
 use crate::settings::Environment;
 use crate::upstream::events::Events;
 use crate::upstream::questions::Answers;
@@ -53,7 +53,7 @@ pub(in crate::upstream) struct Context {
     pub(in crate::upstream) events: Events,
     pub(in crate::upstream) answers: Arc<dyn Answers>,
     pub(in crate::upstream) listener: Arc<dyn Listener>,
-    pub(super) guardian: Arc<Guardian>,
+    pub(super) reaper: Reaper,
     pub(super) starting: Starting,
     /// Whether a server may be this bridge itself.
     pub(in crate::upstream) allow_self: bool,
@@ -66,11 +66,10 @@ impl Context {
         cwd: PathBuf,
         answers: Arc<dyn Answers>,
         listener: Arc<dyn Listener>,
-        guardian: Option<PathBuf>,
+        reaper: Reaper,
     ) -> Self {
-        let guardian = Arc::new(Guardian::new(guardian));
         let events = Events::default();
         let starting = Starting::default();
-        Self { limits, environment, cwd, events, answers, listener, guardian, starting, allow_self: false }
+        Self { limits, environment, cwd, events, answers, listener, reaper, starting, allow_self: false }
     }
 }

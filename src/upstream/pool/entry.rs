@@ -196,7 +196,6 @@ impl Pool {
         }
         self.tasks.close();
         self.tasks.wait().await;
-        self.context.guardian.dismiss().await;
     }
 
     fn entry(&self, name: &Arc<str>) -> Arc<Entry> {

@@ -3,7 +3,7 @@
 //! ```text
 //! entry (start once, rest, idle) ─▶ start (handshake) ─▶ connection (calls, tools)
 //!        ─▶ http (servers elsewhere)
-//!        ─▶ stdio ─▶ process ─▶ guardian (when the bridge is killed)
+//!        ─▶ stdio ─▶ process ─▶ the reaper (when the bridge is killed)
 //!        ─▶ inbox (every message is read here first) ─▶ crate::mcp (reads them)
 //! ```
 
@@ -12,7 +12,6 @@ mod connection;
 mod context;
 mod entry;
 mod environment;
-mod guardian;
 mod handler;
 mod http;
 mod inbox;
@@ -32,6 +31,5 @@ pub(super) use context::Context;
 pub use context::Limits;
 pub use entry::ServerState;
 pub(super) use entry::{Pool, ServerUse};
-pub use guardian::{SUBCOMMAND as GUARDIAN, guard};
 pub(super) use listing::{Age, Listener, Listing};
 pub use outcome::{CallOutcome, Tool, ToolList};

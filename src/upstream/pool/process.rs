@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_runtimes::exec::{CommandLine, find_program_in, group_of, spawn_in, terminate};
@@ -15,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::environment::search_path;
-use super::guardian::Guardian;
 use super::stderr::StderrTail;
+use crate::reaper::Reaper;
 
 /// How long a server has to leave by itself after its standard input has closed.
 const END_OF_INPUT_GRACE: Duration = Duration::from_millis(700);
@@ -63,7 +62,7 @@ pub(super) struct Launching<'a> {
     pub(super) args: &'a [String],
     pub(super) environment: &'a BTreeMap<OsString, OsString>,
     pub(super) folder: &'a Path,
-    pub(super) guardian: &'a Arc<Guardian>,
+    pub(super) reaper: &'a Reaper,
 }
 
 /// Starts a server. `gone` is set when it has gone and all that it wrote could be read.
@@ -71,7 +70,7 @@ pub(super) async fn start(
     launching: Launching<'_>,
     gone: CancellationToken,
 ) -> Result<(ServerProcess, ChildStdin, ChildStdout), SpawnError> {
-    let Launching { command, args, environment, folder, guardian } = launching;
+    let Launching { command, args, environment, folder, reaper } = launching;
     if !folder.is_dir() {
         return Err(SpawnError::NoFolder(folder.to_path_buf()));
     }
@@ -79,7 +78,7 @@ pub(super) async fn start(
         .ok_or_else(|| SpawnError::NotFound(command.to_owned()))?;
     let line = CommandLine::new(&program).args(args);
     let run_error = |source| SpawnError::Run { program: program.clone(), source };
-    guardian.start().await;
+    reaper.start().await;
     let mut child = spawn_in(&line, environment, Some(folder)).map_err(run_error)?;
     let stderr = StderrTail::default();
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -89,7 +88,7 @@ pub(super) async fn start(
     let draining = tokio::spawn(stderr.clone().fill(errors));
     let stop = CancellationToken::new();
     let (tell_end, ended) = watch::channel(None);
-    let life = Life { draining, stop: stop.clone(), tell_end, gone, guardian: Arc::clone(guardian) };
+    let life = Life { draining, stop: stop.clone(), tell_end, gone, reaper: reaper.clone() };
     // Nothing is awaited between its start and this: whoever gives up waiting must not leave it alone.
     tokio::spawn(life.supervise(child));
     Ok((ServerProcess { stop, ended, stderr }, stdin, stdout))
@@ -113,7 +112,7 @@ struct Life {
     stop: CancellationToken,
     tell_end: watch::Sender<Option<ExitStatus>>,
     gone: CancellationToken,
-    guardian: Arc<Guardian>,
+    reaper: Reaper,
 }
 
 impl Life {
@@ -121,7 +120,7 @@ impl Life {
     async fn supervise(mut self, mut child: Child) {
         let group = group_of(&child);
         if let Some(group) = group {
-            self.guardian.watch(group).await;
+            self.reaper.watch_group(group).await;
         }
         tokio::select! {
             _ = child.wait() => {}
@@ -131,7 +130,7 @@ impl Life {
         }
         terminate(&mut child, group, TERM_GRACE).await;
         if let Some(group) = group {
-            self.guardian.release(group).await;
+            self.reaper.forget_group(group).await;
         }
         let _ = tokio::time::timeout(DRAIN, &mut self.draining).await;
         let status = child.wait().await.ok();

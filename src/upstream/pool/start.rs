@@ -182,7 +182,7 @@ async fn shake_hands(
             let environment = environment(&context.environment, env);
             let folder = cwd.as_deref().unwrap_or(&context.cwd);
             let launching =
-                Launching { command, args, environment: &environment, folder, guardian: &context.guardian };
+                Launching { command, args, environment: &environment, folder, reaper: &context.reaper };
             let (process, stdin, stdout) = process::start(launching, made.gone.clone())
                 .await
                 .map_err(|error| Failure::new(error.to_string()))?;

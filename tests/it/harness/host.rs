@@ -22,6 +22,8 @@ pub(crate) const REMOVAL: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub(crate) struct Traces<'a> {
     env: &'a TestEnv,
+    /// The bridge's process id.
+    pid: u32,
     /// The instance's id, which is in the name of every sandbox.
     pub(crate) id: String,
     /// The instance's folder.
@@ -55,7 +57,7 @@ pub(crate) fn traces<'a>(bridge: &Bridge<'a>) -> Traces<'a> {
     let env = bridge.env();
     let (id, folder) = instance_of(env, bridge.pid()).expect("the bridge has no instance");
     let mounts = BTreeSet::from([format!("codebridge-{id}"), folder.display().to_string()]);
-    Traces { env, id, folder, first: BTreeSet::new(), mounts }
+    Traces { env, pid: bridge.pid(), id, folder, first: BTreeSet::new(), mounts }
 }
 
 /// The id and the folder of the instance that this process owns.
@@ -140,11 +142,11 @@ impl<'a> Traces<'a> {
 
     /// The reaper's process.
     pub(crate) fn reaper(&self) -> Option<u32> {
-        let folder = self.folder.as_os_str().as_encoded_bytes();
+        let bridge = self.pid.to_string();
         processes().find(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-            words.contains(&REAPER.as_bytes()) && words.contains(&folder)
+            words.contains(&REAPER.as_bytes()) && words.contains(&bridge.as_bytes())
         })
     }
 

@@ -402,10 +402,10 @@ pub(crate) fn command_line(pid: u32) -> Vec<String> {
 }
 
 /// The subcommand of the process that removes the sandboxes of a bridge that was killed.
-pub(crate) const REAPER: &str = "guardian";
+pub(crate) const REAPER: &str = "reaper";
 
 /// The subcommand of the process that stops a podman machine that a bridge has started.
-pub(crate) const MACHINE_SUPERVISOR: &str = "machine-keeper";
+pub(crate) const MACHINE_SUPERVISOR: &str = "machine-supervisor";
 
 /// The reaper of this bridge.
 pub(crate) fn reaper_of(bridge: u32) -> u32 {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use codebridge::reaper::Reaper;
 use codebridge::settings::Environment;
 use codebridge::upstream::discovery::Surroundings;
 use codebridge::upstream::{Limits, NoAnswers, Upstream};
@@ -35,7 +36,7 @@ pub(crate) fn upstream(home: &Path) -> Upstream {
         state_dir: home.join("MCPs"),
         ..Surroundings::default()
     };
-    Upstream::with(surroundings, Limits::default(), Arc::new(NoAnswers), None)
+    Upstream::with(surroundings, Limits::default(), Arc::new(NoAnswers), Reaper::of(None))
 }
 
 pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {

@@ -129,28 +129,30 @@ async fn a_server_that_ignores_everything_is_ended_with_its_children() {
 }
 
 #[tokio::test]
-async fn the_guardian_knows_every_server_while_it_runs() {
+async fn the_reaper_knows_every_server_while_it_runs() {
     let dir = tempfile::tempdir().unwrap();
-    let (program, heard) = (dir.path().join("guardian"), dir.path().join("heard"));
+    let (program, heard) = (dir.path().join("reaper"), dir.path().join("heard"));
     let (draft, mode) = (dir.path().join("draft"), std::os::unix::fs::PermissionsExt::from_mode(0o700));
     std::fs::write(&draft, format!("#!/bin/sh\necho $1 > {0}\ncat >> {0}\n", heard.display())).unwrap();
     std::fs::set_permissions(&draft, mode).unwrap();
     // What is open for writing here, children that other tests start now have too, and nobody could run it.
     let copy = CommandLine::new("/bin/cp").arg(&draft).arg(&program);
     let _ = exec::run(copy, Duration::from_secs(20)).await.and_then(exec::Finished::success).unwrap();
-    let bench = Setup { guardian: Some(program), ..Setup::args(&["--ignore-eof"]) }.start();
+    let reaper = Reaper::of(Some(program));
+    let bench = Setup { reaper: Some(reaper.clone()), ..Setup::args(&["--ignore-eof"]) }.start();
     let first = bench.pid().await;
     bench.call("crash", json!({})).await.unwrap_err();
     let second = bench.pid().await;
     bench.upstream.shutdown().await;
+    reaper.dismiss().await;
     let heard = std::fs::read_to_string(heard).unwrap();
     let lines: Vec<&str> = heard.lines().collect();
     let expected = [
-        "server-guardian",
-        &format!("+{first}"),
-        &format!("-{first}"),
-        &format!("+{second}"),
-        &format!("-{second}"),
+        "reaper",
+        &format!("started {first}"),
+        &format!("ended {first}"),
+        &format!("started {second}"),
+        &format!("ended {second}"),
     ];
     assert_eq!(lines, expected);
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Limits, Purpose, ServerUse};
+use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::events::ServerProgress;
 use crate::upstream::questions::{Answering, Answers, NoAnswers, Offers, Question};
@@ -37,7 +38,7 @@ struct Setup {
     entry: Map<String, Value>,
     limits: Limits,
     answers: Option<Arc<dyn Answers>>,
-    guardian: Option<PathBuf>,
+    reaper: Option<Reaper>,
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -73,7 +74,7 @@ impl Setup {
                 },
                 self.limits,
                 self.answers.unwrap_or_else(|| Arc::new(NoAnswers)),
-                self.guardian,
+                self.reaper.unwrap_or_else(|| Reaper::of(None)),
             ),
             dir,
             cancel: CancellationToken::new(),

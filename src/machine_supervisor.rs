@@ -1,5 +1,7 @@
-//! The process that looks after a podman machine which a bridge started: it outlives the bridge, so nothing of the bridge's
-//! caller may stay in its hands, neither a pipe nor a terminal, and nobody who ends a tree of processes may find it there.
+//! The process that supervises a podman machine which a bridge started.
+//!
+//! It outlives the bridge. So it holds neither a pipe nor the terminal of the bridge's caller, and is no descendant of the
+//! bridge, where whoever ends a tree of processes would find it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,21 +10,21 @@ use codebridge_runtimes::exec::{CommandLine, spawn_detached};
 use codebridge_runtimes::supervise_machine;
 use rustix::process::{chdir, setsid};
 
-/// The hidden subcommand that a keeper is started with.
-pub const SUBCOMMAND: &str = "machine-keeper";
-/// Where the system lists a process's own.
+/// The hidden subcommand that a supervisor is started with.
+pub const SUBCOMMAND: &str = "machine-supervisor";
+/// Where the system lists the open descriptors of a process.
 const DESCRIPTORS: &str = "/dev/fd";
 
-/// What starts a keeper once it is told which machine.
-pub(super) fn command() -> Option<CommandLine> {
+/// Returns the command that starts a supervisor, without the arguments that name the machine.
+pub fn command() -> Option<CommandLine> {
     Some(CommandLine::new(std::env::current_exe().ok()?).arg(SUBCOMMAND))
 }
 
-/// What the subcommand does: starts itself once more as nobody's child, and that one keeps the machine.
+/// Starts this program again as a detached process, which supervises the machine.
 ///
 /// # Errors
-/// It cannot even begin.
-pub fn keep(detached: bool, folder: PathBuf, podman: &Path, machine: &str) -> io::Result<()> {
+/// The process cannot be set up.
+pub fn run(detached: bool, folder: PathBuf, podman: &Path, machine: &str) -> io::Result<()> {
     if detached {
         leave_the_caller();
     }
@@ -38,20 +40,20 @@ pub fn keep(detached: bool, folder: PathBuf, podman: &Path, machine: &str) -> io
     })
 }
 
-/// To be called before anything else is done in this process.
+/// Gives up the caller's session, folder and descriptors. Must be called before this process opens anything.
 fn leave_the_caller() {
-    // A process that leads a group cannot, and is by itself already.
+    // A process that leads a group cannot start a session, and already has one of its own.
     let _ = setsid();
-    // Whatever was the current folder can be unmounted.
+    // The caller's current folder can be unmounted.
     let _ = chdir("/");
     let entries = std::fs::read_dir(DESCRIPTORS).into_iter().flatten().flatten();
     let listed: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // The listing had one itself.
+    // One of them belonged to the listing.
     let is_open = |fd: &i32| std::fs::symlink_metadata(format!("{DESCRIPTORS}/{fd}")).is_ok();
     for fd in listed.into_iter().filter(|fd| *fd > 2).filter(is_open) {
         #[expect(unsafe_code, reason = "descriptors that others left open are known by their numbers only")]
-        // SAFETY: it is open, and nothing in this process holds it, because none was opened here yet but that of the
-        // listing, which is closed by now.
+        // SAFETY: it is open, and nothing in this process owns it: this process has opened only the listing, which is
+        // closed by now.
         unsafe {
             rustix::io::close(fd);
         }
