@@ -24,7 +24,7 @@ pub struct ToolDoc {
 }
 
 /// What a server says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Its name for people.
     pub title: Option<String>,

@@ -1,16 +1,16 @@
 //! The file that keeps one server's documentation.
 //!
-//! A mark with the version of the form; then, compressed and with a checksum, what lists and searches need; then the
+//! A mark with the version of the format; then, compressed and with a checksum, what lists and searches need; then the
 //! whole documentation in blocks. The same documentation always makes the same bytes.
 
-use super::limits::{Cut, MOST_TOOLS};
-use super::packed::{Packed, compress, decompress};
-use super::server_docs::{ServerDocs, ToolSummary};
-use crate::upstream::search::{Reader, Terms, Writer};
-use crate::upstream::tool_doc::About;
+use serde_bytes::Bytes;
 
-/// Changes with the form, and with what is computed for search and lists.
-const MARK: &[u8; 8] = b"cbdocs\x00\x01";
+use super::limits::MOST_TOOLS;
+use super::packed::{Packed, compress, decompress};
+use super::server_docs::ServerDocs;
+
+/// Changes with the format, and with what is computed for search and lists.
+const MARK: &[u8; 8] = b"cbdocs\x00\x02";
 /// It is read at every start.
 const LEVEL: i32 = 6;
 /// Bytes of what lists and searches need.
@@ -18,54 +18,26 @@ const LARGEST_HEAD: usize = 64 << 20;
 /// Bytes of a file.
 pub(super) const LARGEST: u64 = 128 << 20;
 
-/// None when it would be too large to be read again.
+/// Returns the bytes of a file; `None` when it would be too large to be read again.
 pub(super) fn encode(key: &str, docs: &ServerDocs) -> Option<Vec<u8>> {
-    let mut head = Writer::default();
-    head.text(key);
-    for text in [&docs.about.title, &docs.about.instructions] {
-        head.text(text.as_deref().unwrap_or_default());
-    }
-    for count in [docs.cut.tools, docs.cut.texts, docs.cut.schemas] {
-        head.number(count as u64);
-    }
-    docs.terms.write(&mut head);
-    for tool in &docs.tools {
-        for text in [&tool.name, &tool.alias, &tool.signature, &tool.description] {
-            head.text(text);
-        }
-    }
-    let head = head.finish();
-    let mut file = Writer::default();
-    MARK.iter().for_each(|byte| file.byte(*byte));
-    file.number(head.len() as u64);
-    file.block(&compress(&head, LEVEL));
-    docs.docs.write(&mut file);
-    let bytes = file.finish();
+    let head = postcard::to_allocvec(&(key, docs)).ok()?;
+    let compressed = compress(&head, LEVEL);
+    let file = (head.len(), Bytes::new(&compressed), &docs.docs);
+    let bytes = postcard::to_extend(&file, MARK.to_vec()).ok()?;
     (head.len() <= LARGEST_HEAD && bytes.len() as u64 <= LARGEST).then_some(bytes)
 }
 
-/// None when it is not such a file, not of this key, or damaged where that can be seen at once.
+/// Reads a file; `None` when it is not such a file, not of this key, or damaged where that can be seen at once.
 pub(super) fn decode(key: &str, bytes: &[u8]) -> Option<ServerDocs> {
-    let mut file = Reader::new(bytes.strip_prefix(MARK)?);
-    let size = file.count(LARGEST_HEAD)?;
-    let head = decompress(file.block()?, size)?;
-    let mut head = Reader::new(&head);
-    if head.text()? != key {
-        return None;
-    }
-    let mut about = || Some(Some(head.text()?.to_owned()).filter(|text| !text.is_empty()));
-    let about = About { title: about()?, instructions: about()? };
-    let mut count = || head.count(usize::MAX);
-    let cut = Cut { tools: count()?, texts: count()?, schemas: count()? };
-    let terms = Terms::read(&mut head, MOST_TOOLS)?;
-    let tools: Vec<ToolSummary> = (0..terms.len())
-        .map(|_| {
-            let mut text = || head.text().map(Box::from);
-            Some(ToolSummary { name: text()?, alias: text()?, signature: text()?, description: text()? })
-        })
-        .collect::<Option<_>>()?;
-    let docs = Packed::read(&mut file, tools.len())?;
-    (head.is_empty() && file.is_empty()).then(|| ServerDocs { about, cut, terms: terms.into(), tools, docs })
+    let (size, head, packed): (usize, &Bytes, Packed) =
+        postcard::from_bytes(bytes.strip_prefix(MARK)?).ok()?;
+    let head = decompress(head, size, LARGEST_HEAD)?;
+    let (own_key, mut docs): (&str, ServerDocs) = postcard::from_bytes(&head).ok()?;
+    docs.docs = packed;
+    let tools = docs.tools.len();
+    let is_whole =
+        own_key == key && tools <= MOST_TOOLS && docs.terms.len() == tools && docs.docs.len() == tools;
+    is_whole.then_some(docs)
 }
 
 #[cfg(test)]
@@ -73,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::upstream::tool_doc::ToolDoc;
+    use crate::upstream::tool_doc::{About, ToolDoc};
 
     fn docs() -> ServerDocs {
         let doc = |i| ToolDoc {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::upstream::tool_doc::ToolDoc;
@@ -21,7 +22,7 @@ const DEEPEST_SCHEMA: usize = 64;
 pub(super) const LARGEST_SERVER: usize = 48 << 20;
 
 /// What was left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// Tools that are not kept: too many, a name that is empty, too long or used twice.
     pub tools: usize,

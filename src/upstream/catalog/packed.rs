@@ -1,111 +1,96 @@
 //! Whole documentation of many tools, compressed in blocks: most of it is never looked at.
 
-use crate::upstream::search::{Reader, Writer};
+use serde::{Deserialize, Serialize};
+
 use crate::upstream::tool_doc::ToolDoc;
 
 /// Bytes of tools that are compressed together.
 const BLOCK: usize = 64 << 10;
-/// How hard to try: it happens once, when the documentation arrives.
+/// Compression happens once, when the documentation arrives.
 const LEVEL: i32 = 9;
 /// Bytes that a block can have: its last tool may be large.
 const LARGEST_BLOCK: usize = 4 << 20;
 
 /// Documentation of tools, in order.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Packed {
     blocks: Vec<Block>,
 }
 
-#[derive(PartialEq, Eq)]
+/// A compressed list of tools, each as JSON.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Block {
-    /// The number of its first tool.
-    first: usize,
     tools: usize,
+    /// Bytes before compression.
     size: usize,
-    bytes: Box<[u8]>,
+    #[serde(with = "serde_bytes")]
+    compressed: Vec<u8>,
 }
 
 impl Packed {
     pub(super) fn new(docs: &[ToolDoc]) -> Self {
-        let mut packed = Self::default();
-        let mut first = 0;
-        let mut writer = Writer::default();
+        let mut blocks = Vec::new();
+        let mut tools = Vec::new();
         let mut size = 0;
-        for (number, doc) in docs.iter().enumerate() {
-            let json = serde_json::to_vec(doc).unwrap_or_default();
+        for doc in docs {
+            let json = serde_json::to_string(doc).unwrap_or_default();
             size += json.len();
-            writer.block(&json);
-            if size >= BLOCK || number + 1 == docs.len() {
-                let raw = std::mem::take(&mut writer).finish();
-                packed.blocks.push(Block {
-                    first,
-                    tools: number + 1 - first,
-                    size: raw.len(),
-                    bytes: compress(&raw, LEVEL).into(),
-                });
-                (first, size) = (number + 1, 0);
+            tools.push(json);
+            if size >= BLOCK {
+                blocks.push(Block::new(&tools));
+                tools.clear();
+                size = 0;
             }
         }
-        packed
-    }
-
-    pub(super) fn doc(&self, tool: usize) -> Option<ToolDoc> {
-        let at = self.blocks.partition_point(|block| block.first <= tool).checked_sub(1)?;
-        let block = &self.blocks[at];
-        let raw = block.unpack()?;
-        let mut reader = Reader::new(&raw);
-        for _ in block.first..tool {
-            reader.block()?;
+        if !tools.is_empty() {
+            blocks.push(Block::new(&tools));
         }
-        serde_json::from_slice(reader.block()?).ok()
+        Self { blocks }
     }
 
+    /// Returns how many tools there are.
+    pub(super) fn len(&self) -> usize {
+        self.blocks.iter().fold(0, |sum, block| sum.saturating_add(block.tools))
+    }
+
+    /// Returns one tool; `None` when there is no such tool or its block is damaged.
+    pub(super) fn doc(&self, mut tool: usize) -> Option<ToolDoc> {
+        for block in &self.blocks {
+            if tool < block.tools {
+                let tools = block.unpack()?;
+                return serde_json::from_str(tools.get(tool)?).ok();
+            }
+            tool -= block.tools;
+        }
+        None
+    }
+
+    /// Returns all tools; `None` when a block is damaged.
     pub(super) fn all(&self) -> Option<Vec<ToolDoc>> {
         let mut docs = Vec::new();
         for block in &self.blocks {
-            let raw = block.unpack()?;
-            let mut reader = Reader::new(&raw);
-            for _ in 0..block.tools {
-                docs.push(serde_json::from_slice(reader.block()?).ok()?);
+            for json in block.unpack()? {
+                docs.push(serde_json::from_str(&json).ok()?);
             }
         }
         Some(docs)
     }
-
-    pub(super) fn write(&self, writer: &mut Writer) {
-        writer.number(self.blocks.len() as u64);
-        for block in &self.blocks {
-            writer.number(block.tools as u64);
-            writer.number(block.size as u64);
-            writer.block(&block.bytes);
-        }
-    }
-
-    /// As many tools as there should be, or none.
-    pub(super) fn read(reader: &mut Reader<'_>, tools: usize) -> Option<Self> {
-        let mut packed = Self::default();
-        let mut first = 0;
-        for _ in 0..reader.count(tools)? {
-            let block = Block {
-                first,
-                tools: reader.count(tools - first)?,
-                size: reader.count(LARGEST_BLOCK)?,
-                bytes: reader.block()?.into(),
-            };
-            first += block.tools;
-            packed.blocks.push(block);
-        }
-        (first == tools).then_some(packed)
-    }
 }
 
 impl Block {
-    fn unpack(&self) -> Option<Vec<u8>> {
-        decompress(&self.bytes, self.size)
+    fn new(tools: &[String]) -> Self {
+        let bytes = postcard::to_allocvec(tools).unwrap_or_default();
+        Self { tools: tools.len(), size: bytes.len(), compressed: compress(&bytes, LEVEL) }
+    }
+
+    fn unpack(&self) -> Option<Vec<String>> {
+        let bytes = decompress(&self.compressed, self.size, LARGEST_BLOCK)?;
+        let tools: Vec<String> = postcard::from_bytes(&bytes).ok()?;
+        (tools.len() == self.tools).then_some(tools)
     }
 }
 
-/// Compressed bytes with a checksum.
+/// Compresses bytes and adds a checksum.
 pub(super) fn compress(bytes: &[u8], level: i32) -> Vec<u8> {
     let compressed = zstd::bulk::Compressor::new(level).and_then(|mut compressor| {
         compressor.include_checksum(true)?;
@@ -115,9 +100,10 @@ pub(super) fn compress(bytes: &[u8], level: i32) -> Vec<u8> {
     compressed.unwrap_or_default()
 }
 
-/// The bytes, when they are of that size and the checksum holds.
-pub(super) fn decompress(bytes: &[u8], size: usize) -> Option<Vec<u8>> {
-    zstd::bulk::decompress(bytes, size).ok().filter(|raw| raw.len() == size)
+/// Decompresses bytes; `None` unless they have exactly this size, at most `largest`, and the checksum matches.
+pub(super) fn decompress(bytes: &[u8], size: usize, largest: usize) -> Option<Vec<u8>> {
+    let raw = zstd::bulk::decompress(bytes, Some(size).filter(|size| *size <= largest)?).ok()?;
+    (raw.len() == size).then_some(raw)
 }
 
 #[cfg(test)]
@@ -136,24 +122,18 @@ mod tests {
         (0..count).map(doc).collect()
     }
 
-    fn read(bytes: &[u8], tools: usize) -> Option<Packed> {
-        Packed::read(&mut Reader::new(bytes), tools)
-    }
-
     #[test]
-    fn each_tool_comes_back_as_it_was() {
+    fn each_tool_is_read_as_it_was_written() {
         for count in [0, 1, 2, 500] {
             let docs = docs(count);
-            let mut writer = Writer::default();
-            Packed::new(&docs).write(&mut writer);
-            let bytes = writer.finish();
-            let packed = read(&bytes, count).unwrap();
+            let bytes = postcard::to_allocvec(&Packed::new(&docs)).unwrap();
+            let packed: Packed = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(packed.len(), count);
             assert_eq!(packed.all().as_ref(), Some(&docs));
             for (number, doc) in docs.iter().enumerate().step_by(37) {
                 assert_eq!(packed.doc(number).as_ref(), Some(doc));
             }
             assert_eq!(packed.doc(count), None);
-            assert!(read(&bytes, count + 1).is_none());
         }
     }
 
@@ -165,13 +145,11 @@ mod tests {
     #[test]
     fn a_damaged_block_is_no_documentation() {
         let docs = docs(20);
-        let mut writer = Writer::default();
-        Packed::new(&docs).write(&mut writer);
-        let bytes = writer.finish();
+        let bytes = postcard::to_allocvec(&Packed::new(&docs)).unwrap();
         for at in (0..bytes.len()).step_by(3) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            let all = read(&damaged, 20).and_then(|packed| packed.all());
+            let all = postcard::from_bytes::<Packed>(&damaged).ok().and_then(|packed| packed.all());
             assert!(all.is_none() || all.as_ref() == Some(&docs), "byte {at}");
         }
     }

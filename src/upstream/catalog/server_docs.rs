@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::limits::{Cut, limited};
 use super::packed::Packed;
 use super::signature::signature;
@@ -16,16 +18,19 @@ use crate::upstream::tool_doc::{About, ToolDoc};
 const LONGEST_ABOUT: usize = 4 << 10;
 
 /// The documentation of one server's tools.
+#[derive(Serialize, Deserialize)]
 pub struct ServerDocs {
     pub(super) about: About,
     pub(super) cut: Cut,
     pub(super) terms: Arc<Terms>,
     pub(super) tools: Vec<ToolSummary>,
+    /// Follows the rest in a file, so that it stays compressed.
+    #[serde(skip)]
     pub(super) docs: Packed,
 }
 
 /// A tool in a few words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSummary {
     /// The name that calls go by.
     pub name: Box<str>,

@@ -82,7 +82,7 @@ impl Store {
             Ok((stamp, bytes)) => {
                 let docs = file::decode(key, &bytes);
                 if docs.is_none() {
-                    tracing::warn!(path = %path.display(), "the documentation kept here is damaged or of another version; it is asked for again");
+                    tracing::debug!(path = %path.display(), "cached tool documentation is damaged or of another version; asking the server again");
                 }
                 Some((stamp, docs))
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::acts::Acts;
 use super::stem::stem;
-use super::terms::{FIELDS, Field, Terms, ToolTerms};
+use super::terms::{FIELD_COUNT, Field, Terms, ToolTerms};
 use super::typos::Lexicon;
 use super::weights::Weights;
 
@@ -111,15 +111,20 @@ struct Builder {
 }
 
 impl Builder {
-    fn server(&mut self, server: &IndexedServer, weights: &Weights, averages: &[f32; FIELDS]) -> NamedServer {
+    fn server(
+        &mut self,
+        server: &IndexedServer,
+        weights: &Weights,
+        averages: &[f32; FIELD_COUNT],
+    ) -> NamedServer {
         let first = self.tools;
         let words = server.terms.words();
         let terms: Vec<u32> = words.iter().map(|word| self.term(word)).collect();
         let mut tools_with = vec![0; words.len()];
-        server.terms.for_each_tool(|tool| {
-            self.tool(tool, &terms, weights, averages);
+        for tool in server.terms.tools() {
+            self.tool(&tool, &terms, weights, averages);
             tool.counts.iter().for_each(|(word, _)| tools_with[*word as usize] += 1);
-        });
+        }
         for (word, tools) in words.iter().zip(tools_with) {
             if let Some(known) = self.words.get_mut(word) {
                 known.1 += tools;
@@ -139,10 +144,10 @@ impl Builder {
         term
     }
 
-    fn tool(&mut self, tool: &ToolTerms, terms: &[u32], weights: &Weights, averages: &[f32; FIELDS]) {
+    fn tool(&mut self, tool: &ToolTerms, terms: &[u32], weights: &Weights, averages: &[f32; FIELD_COUNT]) {
         let number = number(self.tools);
         self.tools += 1;
-        let scale: [f32; FIELDS] = std::array::from_fn(|f| {
+        let scale: [f32; FIELD_COUNT] = std::array::from_fn(|f| {
             let b = weights.lengths[f];
             weights.fields[f] / (1.0 - b + b * f32::from(tool.lengths[f]) / averages[f])
         });
@@ -259,16 +264,14 @@ impl<T: Copy + Default> Lists<T> {
 }
 
 /// Mean length of each field over the tools that have it.
-fn average_lengths(servers: &[IndexedServer]) -> [f32; FIELDS] {
-    let mut sums = [0u64; FIELDS];
-    let mut tools = [0u64; FIELDS];
-    for server in servers {
-        server.terms.for_each_tool(|tool| {
-            for (f, length) in tool.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
-                sums[f] += u64::from(*length);
-                tools[f] += 1;
-            }
-        });
+fn average_lengths(servers: &[IndexedServer]) -> [f32; FIELD_COUNT] {
+    let mut sums = [0u64; FIELD_COUNT];
+    let mut tools = [0u64; FIELD_COUNT];
+    for tool in servers.iter().flat_map(|server| server.terms.tools()) {
+        for (f, length) in tool.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
+            sums[f] += u64::from(*length);
+            tools[f] += 1;
+        }
     }
     std::array::from_fn(|f| (sums[f] as f32 / tools[f].max(1) as f32).max(1.0))
 }

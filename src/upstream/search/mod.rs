@@ -10,7 +10,6 @@
 //! ```
 
 mod acts;
-mod encoding;
 mod index;
 mod query;
 mod rank;
@@ -25,9 +24,8 @@ mod typos;
 mod weights;
 mod words;
 
-pub use encoding::{Reader, Writer};
 pub use index::{Index, IndexedServer};
 pub use rank::Hit;
 pub use sentences::{Refrains, first_sentence};
-pub use terms::{FIELDS, Field, Terms};
+pub use terms::{FIELD_COUNT, Field, Terms};
 pub use weights::Weights;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::encoding::{Reader, Writer};
 use super::sentences::{Refrains, says_something, sentences};
 use super::stop::is_stop_word;
 use super::words::for_each_word;
@@ -28,10 +28,10 @@ pub enum Field {
 }
 
 /// How many fields there are.
-pub const FIELDS: usize = 6;
+pub const FIELD_COUNT: usize = 6;
 
 /// Words of each field that count: what comes later is examples.
-const MOST_WORDS: [u16; FIELDS] = [48, 48, 64, 400, 160, 500];
+const MOST_WORDS: [u16; FIELD_COUNT] = [48, 48, 64, 400, 160, 500];
 /// Words of all tools of a server; those that come later count by their names and first sentences.
 const MOST_WORDS_OF_A_SERVER: usize = 1_000_000;
 /// How deep and how wide a schema is looked through.
@@ -40,160 +40,95 @@ const MOST_NODES: usize = 600;
 /// The shortest word that is looked for inside a name, and the longest ending of a form of a word.
 const SHORTEST_GLUED: usize = 3;
 const LONGEST_ENDING: usize = 3;
-/// Marks the fields of a word that stands once in each.
-const ONCE_EACH: u8 = 1 << 7;
 
 /// The words of one server's tools.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Every word once, sorted.
     words: Vec<Box<str>>,
     tools: usize,
-    /// Tool after tool: lengths of the fields, then for each word its distance from the one before, the fields that it
-    /// stands in, and how often unless once each.
-    postings: Vec<u8>,
+    /// The [`ToolTerms`] of all tools, one after the other: they stay encoded until a search needs them.
+    #[serde(with = "serde_bytes")]
+    encoded: Vec<u8>,
 }
 
 /// The words of one tool.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ToolTerms {
     /// Words per field.
-    pub(super) lengths: [u16; FIELDS],
-    /// A word's number, and how often it stands in each field.
-    pub(super) counts: Vec<(u32, [u8; FIELDS])>,
+    pub(super) lengths: [u16; FIELD_COUNT],
+    /// The number of a word, and how often it stands in each field.
+    pub(super) counts: Vec<(u32, [u8; FIELD_COUNT])>,
 }
 
 impl Terms {
     /// Takes the documentation of all tools of a server apart.
     pub fn of(docs: &[ToolDoc], refrains: &Refrains) -> Self {
         let mut ids = HashMap::new();
-        let mut room = MOST_WORDS_OF_A_SERVER;
-        let tools: Vec<_> = docs
-            .iter()
-            .map(|doc| {
-                let tool = Tally::of(doc, refrains, &mut ids, room > 0);
-                room = room.saturating_sub(tool.lengths.iter().map(|length| usize::from(*length)).sum());
-                tool
-            })
-            .collect();
+        let mut words_left = MOST_WORDS_OF_A_SERVER;
+        let mut tools: Vec<ToolTerms> = Vec::with_capacity(docs.len());
+        for doc in docs {
+            let tool = Tally::of(doc, refrains, &mut ids, words_left > 0);
+            let words = tool.lengths.iter().map(|length| usize::from(*length)).sum();
+            words_left = words_left.saturating_sub(words);
+            tools.push(tool);
+        }
         let mut words: Vec<(String, u32)> = ids.into_iter().collect();
         words.sort_unstable();
         let mut places = vec![0; words.len()];
         for (place, (_, id)) in (0..).zip(&words) {
             places[*id as usize] = place;
         }
-        let mut postings = Writer::default();
-        for tool in &tools {
-            write_tool(&mut postings, tool, &places);
+        let mut encoded = Vec::new();
+        for tool in &mut tools {
+            tool.counts.iter_mut().for_each(|(word, _)| *word = places[*word as usize]);
+            tool.counts.sort_unstable();
+            // Writing to memory does not fail.
+            encoded = postcard::to_extend(tool, encoded).unwrap_or_default();
         }
-        Self {
-            words: words.into_iter().map(|(word, _)| word.into_boxed_str()).collect(),
-            tools: tools.len(),
-            postings: postings.finish(),
-        }
+        let words = words.into_iter().map(|(word, _)| word.into_boxed_str()).collect();
+        Self { words, tools: tools.len(), encoded }
     }
 
-    /// Every word once, sorted.
+    /// Returns every word once, sorted.
     pub fn words(&self) -> &[Box<str>] {
         &self.words
     }
 
-    /// How many tools there are.
+    /// Returns how many tools there are.
     pub fn len(&self) -> usize {
         self.tools
     }
 
-    /// Whether there are no tools.
+    /// Returns whether there are no tools.
     pub fn is_empty(&self) -> bool {
         self.tools == 0
     }
 
-    /// Calls `each` for every tool, in order; its argument is used again for the next.
-    pub(super) fn for_each_tool(&self, mut each: impl FnMut(&ToolTerms)) {
-        let mut postings = Reader::new(&self.postings);
-        let mut tool = ToolTerms::default();
-        for _ in 0..self.tools {
-            if read_tool(&mut postings, self.words.len(), &mut tool).is_none() {
-                tool = ToolTerms::default();
-            }
-            each(&tool);
-        }
+    /// Returns the words of each tool, in order; a damaged tool has none.
+    pub(super) fn tools(&self) -> impl Iterator<Item = ToolTerms> {
+        let mut rest = &self.encoded[..];
+        (0..self.tools).map(move |_| {
+            let (tool, behind): (ToolTerms, _) = postcard::take_from_bytes(rest).unwrap_or_default();
+            rest = behind;
+            let is_valid = tool.counts.iter().all(|(word, _)| (*word as usize) < self.words.len());
+            if is_valid { tool } else { ToolTerms::default() }
+        })
     }
-
-    /// For the disk.
-    pub fn write(&self, writer: &mut Writer) {
-        writer.number(self.words.len() as u64);
-        for word in &self.words {
-            writer.text(word);
-        }
-        writer.number(self.tools as u64);
-        writer.block(&self.postings);
-    }
-
-    /// From the disk.
-    pub fn read(reader: &mut Reader<'_>, most_tools: usize) -> Option<Self> {
-        let count = reader.count(u32::MAX as usize)?;
-        let words = (0..count).map(|_| reader.text().map(Box::from)).collect::<Option<Vec<_>>>()?;
-        let tools = reader.count(most_tools)?;
-        Some(Self { words, tools, postings: reader.block()?.to_vec() })
-    }
-}
-
-fn write_tool(writer: &mut Writer, tool: &ToolTerms, places: &[u32]) {
-    for length in tool.lengths {
-        writer.number(length.into());
-    }
-    let mut counts: Vec<_> = tool.counts.iter().map(|(id, counts)| (places[*id as usize], counts)).collect();
-    counts.sort_unstable();
-    writer.number(counts.len() as u64);
-    let mut last = 0;
-    for (word, counts) in counts {
-        writer.number(u64::from(word - last));
-        last = word;
-        let fields = (0..FIELDS).filter(|f| counts[*f] > 0).fold(0u8, |set, f| set | 1 << f);
-        if counts.iter().all(|count| *count <= 1) {
-            writer.byte(fields | ONCE_EACH);
-        } else {
-            writer.byte(fields);
-            counts.iter().filter(|count| **count > 0).for_each(|count| writer.byte(*count));
-        }
-    }
-}
-
-fn read_tool(reader: &mut Reader<'_>, words: usize, tool: &mut ToolTerms) -> Option<()> {
-    for length in &mut tool.lengths {
-        *length = u16::try_from(reader.number()?).ok()?;
-    }
-    tool.counts.clear();
-    let mut word = 0;
-    for _ in 0..reader.count(words)? {
-        word += reader.count(words)?;
-        if word >= words {
-            return None;
-        }
-        let fields = reader.byte()?;
-        let mut counts = [0; FIELDS];
-        for (f, count) in counts.iter_mut().enumerate().filter(|(f, _)| fields & 1 << f != 0) {
-            debug_assert!(f < FIELDS);
-            *count = if fields & ONCE_EACH == 0 { reader.byte()? } else { 1 };
-        }
-        tool.counts.push((u32::try_from(word).ok()?, counts));
-    }
-    Some(())
 }
 
 /// Counts the words of one tool.
 struct Tally<'a> {
     ids: &'a mut HashMap<String, u32>,
-    counts: HashMap<u32, [u8; FIELDS]>,
-    lengths: [u16; FIELDS],
+    counts: HashMap<u32, [u8; FIELD_COUNT]>,
+    lengths: [u16; FIELD_COUNT],
     /// Parts of schemas that may still be looked at.
     nodes: usize,
 }
 
 impl<'a> Tally<'a> {
     fn of(doc: &ToolDoc, refrains: &Refrains, ids: &'a mut HashMap<String, u32>, whole: bool) -> ToolTerms {
-        let mut tally = Self { ids, counts: HashMap::new(), lengths: [0; FIELDS], nodes: MOST_NODES };
+        let mut tally = Self { ids, counts: HashMap::new(), lengths: [0; FIELD_COUNT], nodes: MOST_NODES };
         tally.add(Field::Name, &doc.name);
         if let Some(title) = &doc.title {
             tally.add(Field::Title, title);
@@ -325,15 +260,13 @@ mod tests {
         Terms::of(docs, &Refrains::of(docs))
     }
 
-    fn fields_of(terms: &Terms, wanted: &str) -> [u8; FIELDS] {
-        let mut found = [0; FIELDS];
-        terms.for_each_tool(|tool| {
-            for (word, counts) in &tool.counts {
-                if &*terms.words[*word as usize] == wanted {
-                    found = *counts;
-                }
+    fn fields_of(terms: &Terms, wanted: &str) -> [u8; FIELD_COUNT] {
+        let mut found = [0; FIELD_COUNT];
+        for (word, counts) in terms.tools().flat_map(|tool| tool.counts) {
+            if &*terms.words[word as usize] == wanted {
+                found = counts;
             }
-        });
+        }
         found
     }
 
@@ -345,7 +278,7 @@ mod tests {
         assert_eq!(fields_of(&terms, "flour"), [0, 0, 0, 0, 1, 0]);
         assert_eq!(fields_of(&terms, "wheat"), [0, 0, 0, 0, 0, 1]);
         assert_eq!(fields_of(&terms, "heat"), [0, 0, 0, 0, 1, 0]);
-        assert_eq!(fields_of(&terms, "the"), [0; FIELDS]);
+        assert_eq!(fields_of(&terms, "the"), [0; FIELD_COUNT]);
     }
 
     #[test]
@@ -361,30 +294,23 @@ mod tests {
     }
 
     #[test]
-    fn they_come_back_from_the_disk() {
+    fn terms_are_read_as_they_were_written() {
         let terms = terms_of(&[doc(), ToolDoc::default(), ToolDoc { name: "x".into(), ..doc() }]);
-        let mut writer = Writer::default();
-        terms.write(&mut writer);
-        let bytes = writer.finish();
-        let mut reader = Reader::new(&bytes);
-        assert_eq!(Terms::read(&mut reader, 3).as_ref(), Some(&terms));
-        assert!(reader.is_empty());
-        assert_eq!(Terms::read(&mut Reader::new(&bytes), 2), None, "more tools than are allowed");
+        let bytes = postcard::to_allocvec(&terms).unwrap();
+        assert_eq!(postcard::from_bytes::<Terms>(&bytes).unwrap(), terms);
     }
 
     #[test]
     fn damage_ends_in_fewer_words_but_not_in_a_panic() {
         let terms = terms_of(&[doc(), doc()]);
-        for at in 0..terms.postings.len() {
+        for at in 0..terms.encoded.len() {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut damaged = terms.clone();
-                damaged.postings[at] = byte;
-                let mut tools = 0;
-                damaged.for_each_tool(|tool| {
-                    tools += 1;
-                    assert!(tool.counts.iter().all(|(word, _)| (*word as usize) < damaged.words.len()));
-                });
-                assert_eq!(tools, 2);
+                damaged.encoded[at] = byte;
+                let tools: Vec<_> = damaged.tools().collect();
+                assert_eq!(tools.len(), 2);
+                let mut words = tools.iter().flat_map(|tool| &tool.counts);
+                assert!(words.all(|(word, _)| (*word as usize) < damaged.words.len()));
             }
         }
     }
@@ -399,8 +325,7 @@ mod tests {
         let docs: Vec<_> = (0..2200).map(doc).collect();
         let terms = Terms::of(&docs, &Refrains::default());
         assert!(terms.words.len() < MOST_WORDS_OF_A_SERVER + 100_000, "{}", terms.words.len());
-        let mut last = ToolTerms::default();
-        terms.for_each_tool(|tool| last.lengths = tool.lengths);
+        let last = terms.tools().last().unwrap();
         assert_eq!(last.lengths, [1, 0, 64, 0, 0, 0]);
     }
 

@@ -1,6 +1,6 @@
 //! The numbers of the ranking.
 
-use super::terms::FIELDS;
+use super::terms::FIELD_COUNT;
 
 /// Every number that the ranking depends on.
 ///
@@ -9,9 +9,9 @@ use super::terms::FIELDS;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     /// What an occurrence in each field counts, in the order of [`super::Field`].
-    pub fields: [f32; FIELDS],
+    pub fields: [f32; FIELD_COUNT],
     /// How much a longer field makes it count less: 0 not at all, 1 in full.
-    pub lengths: [f32; FIELDS],
+    pub lengths: [f32; FIELD_COUNT],
     /// Where more occurrences stop counting more.
     pub saturation: f32,
     /// How much a tool must speak of a word to count in full when rare words are told from common ones.
