@@ -1,7 +1,7 @@
 //! Sessions without Python: the code says what should happen.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
@@ -17,7 +17,6 @@ pub(crate) struct FakeSessions {
     pub(crate) started: Notify,
     pub(crate) release: Notify,
     pub(crate) cancelled: AtomicUsize,
-    pub(crate) is_shut_down: AtomicBool,
     pub(crate) kept: Mutex<Vec<(u32, Vec<u8>)>>,
 }
 
@@ -102,9 +101,5 @@ impl RunPython for FakeSessions {
 
     fn kept_runs(&self) -> Vec<u32> {
         self.kept.lock().unwrap().iter().map(|(run, _)| *run).collect()
-    }
-
-    async fn shutdown(&self) {
-        self.is_shut_down.store(true, Ordering::SeqCst);
     }
 }

@@ -17,3 +17,4 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod upstream;
+pub mod workspace;

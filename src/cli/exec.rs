@@ -14,12 +14,12 @@ use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
 use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
-use crate::settings::Settings;
+use crate::workspace::Workspace;
 
 /// Pieces of output that may wait for a slow terminal; then the code waits too.
 const QUEUE: usize = 16;
 
-pub(super) async fn exec<P: RunPython>(sessions: &P, settings: &Settings, args: ExecArgs) -> ExitCode {
+pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> ExitCode {
     let code = match code::read(&args) {
         Ok(code) => code,
         Err(error) => return complain(&error, None, Exit::Usage),
@@ -27,7 +27,7 @@ pub(super) async fn exec<P: RunPython>(sessions: &P, settings: &Settings, args: 
     let request = RunRequest {
         code: RunRequest::without_mark(code),
         servers: args.servers,
-        timeout: *settings.timeout,
+        timeout: *workspace.bridge.settings.timeout,
         session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),
     };
     let connected =
@@ -39,8 +39,8 @@ pub(super) async fn exec<P: RunPython>(sessions: &P, settings: &Settings, args: 
     let stop = CancellationToken::new();
     let mut sink = Sink { stdout, stderr, spinner: Spinner::default(), streams: args.output.is_none() };
     let work = async {
-        let ran = run(sessions, &request, &mut sink, &stop).await;
-        sessions.shutdown().await;
+        let ran = run(&workspace.sessions, &request, &mut sink, &stop).await;
+        workspace.close().await;
         ran
     };
     let (done, told) = signals.until_told_twice(&stop, work).await;

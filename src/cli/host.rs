@@ -11,19 +11,13 @@ use crate::doctor::{Diagnosis, Readiness, fix};
 use crate::error::Exit;
 use crate::housekeeping;
 use crate::mcp::stdio;
-use crate::session::{RunPython, Sessions};
 use crate::settings::Settings;
-use crate::upstream::Upstream;
+use crate::workspace::Workspace;
 
-pub(super) async fn doctor(
-    sessions: &Sessions,
-    settings: &Settings,
-    upstream: &Upstream,
-    args: DoctorArgs,
-) -> ExitCode {
-    let fixed = if args.fix { fix(settings).await } else { Vec::new() };
-    let diagnosis = Diagnosis::make(sessions, settings, upstream).await;
-    sessions.shutdown().await;
+pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> ExitCode {
+    let fixed = if args.fix { fix(&workspace.bridge.settings).await } else { Vec::new() };
+    let diagnosis = Diagnosis::make(workspace).await;
+    workspace.close().await;
     match diagnosis {
         Ok(diagnosis) => {
             let diagnosis = Diagnosis { fixed, ..diagnosis };
@@ -34,7 +28,7 @@ pub(super) async fn doctor(
             };
             write(&args.form, &diagnosis, diagnosis.text(), exit).await
         }
-        Err(text) => complain(&io::Error::other(text), None, Exit::Sandbox),
+        Err(error) => complain(&error, None, Exit::Sandbox),
     }
 }
 

@@ -21,11 +21,11 @@ use clap::Parser;
 
 use crate::error::Exit;
 use crate::machine_supervisor;
-use crate::reaper::{self, Reaper};
+use crate::reaper;
 use crate::server::Client;
-use crate::session::Sessions;
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
-use crate::upstream::{Answers, Upstream};
+use crate::upstream::{Answers, NoAnswers};
+use crate::workspace::{Bridge, Workspace};
 
 /// Bytes of each stream that `exec` has in a result.
 const MOST_AT_ONCE: usize = 16 << 20;
@@ -77,26 +77,22 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             settings.output_limit.value = MOST_AT_ONCE;
         }
     }
-    // Nothing of them starts before the first code does.
-    let reaper = Reaper::of_this_program();
-    let client = Arc::new(Client::default());
-    let upstream = Upstream::new(
-        &settings,
-        environment.clone(),
-        Arc::clone(&client) as Arc<dyn Answers>,
-        reaper.clone(),
-    );
-    let sessions = Arc::new(Sessions::new(&settings, upstream.clone(), reaper.clone()));
+    let open =
+        |answers| Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())), answers);
+    let without_answers = || open(Arc::new(NoAnswers));
     let exit = runtime.block_on(async {
         match command {
-            Command::Serve => serve::serve(sessions, client, &upstream, &settings).await,
-            Command::Exec(args) => exec::exec(&*sessions, &settings, args).await,
-            Command::Doctor(args) => host::doctor(&sessions, &settings, &upstream, args).await,
+            Command::Serve => {
+                let client = Arc::new(Client::default());
+                serve::serve(&open(Arc::clone(&client) as Arc<dyn Answers>), client).await
+            }
+            Command::Exec(args) => exec::exec(&without_answers(), args).await,
+            Command::Doctor(args) => host::doctor(&without_answers(), args).await,
             Command::Ps(form) => host::ps(&settings, form).await,
             Command::Reap => host::reap(&settings).await,
-            Command::Servers(args) => servers::servers(&settings, environment, args).await,
-            Command::Tools(command) => tools::tools(&settings, environment, command).await,
-            Command::Call(args) => tools::call(&settings, environment, args).await,
+            Command::Servers(args) => servers::servers(&without_answers(), args).await,
+            Command::Tools(command) => tools::tools(&without_answers(), command).await,
+            Command::Call(args) => tools::call(&without_answers(), args).await,
             Command::Image(what) => image::image(what).await,
             Command::Reaper { .. } | Command::MachineSupervisor(_) => Exit::Fine.into(),
         }

@@ -12,16 +12,10 @@ use super::signals::Signals;
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Client, Connection, serve as serve_connection};
-use crate::session::RunPython;
-use crate::settings::Settings;
-use crate::upstream::Upstream;
+use crate::workspace::Workspace;
 
-pub(super) async fn serve<P: RunPython>(
-    sessions: Arc<P>,
-    client: Arc<Client>,
-    upstream: &Upstream,
-    settings: &Settings,
-) -> ExitCode {
+/// Serves `client`, which answers the questions of the servers of `workspace`.
+pub(super) async fn serve(workspace: &Workspace, client: Arc<Client>) -> ExitCode {
     let connected = || -> io::Result<_> { Ok((stdio::input()?, stdio::output()?, Signals::listen()?)) };
     let (input, output, signals) = match connected() {
         Ok(connected) => connected,
@@ -34,8 +28,15 @@ pub(super) async fn serve<P: RunPython>(
         );
     }
     let stop = CancellationToken::new();
-    let _passing_on = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&client).pass_on(upstream.events())));
-    let serving = serve_connection(sessions, client, settings, connection, stop.clone());
+    let _passing_on =
+        AbortOnDropHandle::new(tokio::spawn(Arc::clone(&client).pass_on(workspace.upstream.events())));
+    let serving = async {
+        let sessions = Arc::new(workspace.sessions.clone());
+        let settings = &workspace.bridge.settings;
+        let served = serve_connection(sessions, client, settings, connection, stop.clone()).await;
+        workspace.close().await;
+        served
+    };
     match signals.until_told_twice(&stop, serving).await {
         (Some(Ok(())), _) => Exit::Fine.into(),
         (Some(Err(error)), _) => complain(&error, None, Exit::Io),

@@ -12,11 +12,10 @@ use super::tools::until_told;
 use super::{Form, ServersArgs, ServersCommand, complain};
 use crate::error::Exit;
 use crate::housekeeping::columns;
-use crate::reaper::Reaper;
-use crate::settings::{Environment, Settings};
+use crate::upstream::UpstreamError;
 use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Server;
-use crate::upstream::{Upstream, UpstreamError};
+use crate::workspace::Workspace;
 
 /// One definition, as it is shown. Nothing of its arguments, environment or headers: they hold credentials.
 #[derive(Debug, Serialize)]
@@ -94,23 +93,23 @@ impl Shown {
     }
 }
 
-pub(super) async fn servers(settings: &Settings, environment: &Environment, args: ServersArgs) -> ExitCode {
-    let upstream = Upstream::without_answers(settings, environment.clone(), Reaper::of_this_program());
+pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> ExitCode {
     match args.command {
-        None => list(&upstream, &args.form).await,
-        Some(ServersCommand::Refresh { names, form }) => refresh(&upstream, &names, &form).await,
+        None => list(workspace, &args.form).await,
+        Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
     }
 }
 
 /// Lists every definition that was found, used or not; what is wrong with files goes to standard error.
-async fn list(upstream: &Upstream, form: &Form) -> ExitCode {
-    let mut docs: HashMap<_, _> = upstream
+async fn list(workspace: &Workspace, form: &Form) -> ExitCode {
+    let mut docs: HashMap<_, _> = workspace
+        .upstream
         .all_known_docs()
         .await
         .into_iter()
         .filter_map(|(server, docs)| docs.map(|docs| (Arc::clone(&server.name), docs)))
         .collect();
-    let snapshot = upstream.snapshot();
+    let snapshot = workspace.upstream.snapshot();
     let used =
         snapshot.servers.iter().map(|server| Shown::of(server, docs.remove(&server.name).as_deref(), None));
     let skipped = snapshot.skipped.iter().map(|server| Shown::of(server, None, None));
@@ -122,20 +121,20 @@ async fn list(upstream: &Upstream, form: &Form) -> ExitCode {
 }
 
 /// Asks servers what they offer, and keeps that for searches to come.
-async fn refresh(upstream: &Upstream, names: &[String], form: &Form) -> ExitCode {
+async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> ExitCode {
     for name in names {
-        if let Err(error) = upstream.server(name) {
+        if let Err(error) = workspace.upstream.server(name) {
             return complain(&error, error.hint().as_deref(), exit_of(&error));
         }
     }
     let stop = CancellationToken::new();
-    let refreshed = match until_told(upstream, &stop, upstream.refresh(names, &stop)).await {
+    let refreshed = match until_told(workspace, &stop, workspace.upstream.refresh(names, &stop)).await {
         Ok(refreshed) => refreshed,
         Err(exit) => return exit,
     };
     let shown: Vec<Shown> = refreshed
         .iter()
-        .filter_map(|one| Some((upstream.server(&one.name).ok()?, &one.docs)))
+        .filter_map(|one| Some((workspace.upstream.server(&one.name).ok()?, &one.docs)))
         .map(|(server, docs)| Shown::of(&server, docs.as_deref().ok(), docs.as_ref().err()))
         .collect();
     let has_failed = refreshed.iter().any(|one| one.docs.is_err());

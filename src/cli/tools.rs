@@ -13,33 +13,31 @@ use super::servers::{exit_of, in_a_line};
 use super::signals::Signals;
 use super::{CallArgs, Form, SearchArgs, ToolsCommand, complain};
 use crate::error::Exit;
-use crate::reaper::Reaper;
-use crate::settings::{Environment, Settings};
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
-use crate::upstream::{Searched, Upstream, UpstreamError};
+use crate::upstream::{Searched, UpstreamError};
+use crate::workspace::Workspace;
 
 /// How long servers that were never asked are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) async fn tools(settings: &Settings, environment: &Environment, command: ToolsCommand) -> ExitCode {
-    let upstream = Upstream::without_answers(settings, environment.clone(), Reaper::of_this_program());
+pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> ExitCode {
     match command {
-        ToolsCommand::Search(args) => search(&upstream, args).await,
-        ToolsCommand::Show { name, form } => show(&upstream, &name, &form).await,
+        ToolsCommand::Search(args) => search(workspace, args).await,
+        ToolsCommand::Show { name, form } => show(workspace, &name, &form).await,
     }
 }
 
-async fn search(upstream: &Upstream, args: SearchArgs) -> ExitCode {
+async fn search(workspace: &Workspace, args: SearchArgs) -> ExitCode {
     let query = args.query.join(" ");
     let stop = CancellationToken::new();
     let search = async {
         tokio::select! {
-            searched = upstream.search(&query, args.limit.into(), args.detail, PATIENCE) => searched,
+            searched = workspace.upstream.search(&query, args.limit.into(), args.detail, PATIENCE) => searched,
             () = stop.cancelled() => Searched::default(),
         }
     };
-    let Searched { tools, unknown } = match until_told(upstream, &stop, search).await {
+    let Searched { tools, unknown } = match until_told(workspace, &stop, search).await {
         Ok(searched) => searched,
         Err(exit) => return exit,
     };
@@ -55,10 +53,10 @@ async fn search(upstream: &Upstream, args: SearchArgs) -> ExitCode {
     write(&args.form, &tools, text, Exit::Fine).await
 }
 
-async fn show(upstream: &Upstream, name: &str, form: &Form) -> ExitCode {
-    let (server, tool) = split(upstream, name);
+async fn show(workspace: &Workspace, name: &str, form: &Form) -> ExitCode {
+    let (server, tool) = split(workspace, name);
     let stop = CancellationToken::new();
-    let docs = match until_told(upstream, &stop, upstream.docs_of(server, &stop)).await {
+    let docs = match until_told(workspace, &stop, workspace.upstream.docs_of(server, &stop)).await {
         Ok(Ok((server, docs))) => items(&server, &docs, tool),
         Ok(Err(error)) => Err(error),
         Err(exit) => return exit,
@@ -104,7 +102,7 @@ fn described(item: &ToolItem) -> String {
 }
 
 /// Calls one tool and prints its MCP result as JSON. Ctrl-C cancels the call.
-pub(super) async fn call(settings: &Settings, environment: &Environment, args: CallArgs) -> ExitCode {
+pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> ExitCode {
     let arguments = match serde_json::from_str::<Map<String, Value>>(&args.arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -112,14 +110,13 @@ pub(super) async fn call(settings: &Settings, environment: &Environment, args: C
             return complain(&error, None, Exit::Usage);
         }
     };
-    let upstream = Upstream::without_answers(settings, environment.clone(), Reaper::of_this_program());
-    let (server, Some(tool)) = split(&upstream, &args.tool) else {
+    let (server, Some(tool)) = split(workspace, &args.tool) else {
         let error = io::Error::other(format!("'{}' is not of the form SERVER.TOOL", args.tool));
         return complain(&error, None, Exit::Usage);
     };
     let stop = CancellationToken::new();
-    let call = upstream.call(server, tool, arguments, None, &stop);
-    match until_told(&upstream, &stop, call).await {
+    let call = workspace.upstream.call(server, tool, arguments, None, &stop);
+    match until_told(workspace, &stop, call).await {
         Ok(Ok(outcome)) => {
             let exit = if outcome.is_error { Exit::Tool } else { Exit::Fine };
             match print(&format!("{}\n", outcome.json.get())).await {
@@ -134,14 +131,14 @@ pub(super) async fn call(settings: &Settings, environment: &Environment, args: C
 
 /// Does the work and ends the servers that it needed; told to stop, it says how the program ends.
 pub(super) async fn until_told<T>(
-    upstream: &Upstream,
+    workspace: &Workspace,
     stop: &CancellationToken,
     work: impl Future<Output = T>,
 ) -> Result<T, ExitCode> {
     let signals = Signals::listen().map_err(|error| complain(&error, None, Exit::Io))?;
     let work = async {
         let done = work.await;
-        upstream.shutdown().await;
+        workspace.close().await;
         done
     };
     match signals.until_told_twice(stop, work).await {
@@ -151,8 +148,9 @@ pub(super) async fn until_told<T>(
 }
 
 /// `SERVER.TOOL`, where both may have dots: the server is what there is one of.
-fn split<'a>(upstream: &Upstream, name: &'a str) -> (&'a str, Option<&'a str>) {
-    let is_server = |name: &str| !matches!(upstream.server(name), Err(UpstreamError::Unknown { .. }));
+fn split<'a>(workspace: &Workspace, name: &'a str) -> (&'a str, Option<&'a str>) {
+    let is_server =
+        |name: &str| !matches!(workspace.upstream.server(name), Err(UpstreamError::Unknown { .. }));
     if is_server(name) {
         return (name, None);
     }

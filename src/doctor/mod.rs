@@ -9,7 +9,9 @@ mod text;
 use std::path::Path;
 use std::time::Instant;
 
-use codebridge_runtimes::{Fact, HeldLimits, Mechanism, ProbeReport, Setback, Target, Verdict, host_facts};
+use codebridge_runtimes::{
+    Fact, HeldLimits, Mechanism, ProbeReport, Setback, StateError, Target, Verdict, host_facts,
+};
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -20,6 +22,7 @@ use crate::image_sources::image_resolver;
 use crate::session::{RunPython, RunRequest, Sessions, Status};
 use crate::settings::{RuntimeChoice, Settings};
 use crate::upstream::Upstream;
+use crate::workspace::Workspace;
 
 pub use fix::fix;
 
@@ -133,8 +136,10 @@ impl Diagnosis {
     ///
     /// # Errors
     /// The state folder cannot be used.
-    pub async fn make(sessions: &Sessions, settings: &Settings, upstream: &Upstream) -> Result<Self, String> {
-        let runtimes = sessions.examine().await?;
+    pub async fn make(workspace: &Workspace) -> Result<Self, StateError> {
+        let Workspace { bridge, sessions, upstream } = workspace;
+        let settings = &bridge.settings;
+        let runtimes = bridge.launcher.examine().await?;
         let picked = pick(&runtimes, settings);
         let run = if picked.is_some() { Some(run(sessions, settings).await) } else { None };
         let mut reduced = picked.as_ref().map(|picked| reductions(picked, &runtimes)).unwrap_or_default();
@@ -158,7 +163,7 @@ impl Diagnosis {
             reduced,
             picked,
             runtimes,
-            setback: sessions.setback(),
+            setback: bridge.launcher.setback(),
             host: host_facts(),
             images: store(),
             servers: servers(upstream),

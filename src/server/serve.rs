@@ -37,10 +37,10 @@ pub enum ServeError {
 }
 
 /// Serves until the client closes its end, cannot be written to any more, or `stop` is cancelled. Calls that still
-/// run get a short time to end; then every session is ended. `client` is told of the connection.
+/// run get a short time to end, then they are cancelled. `client` is told of the connection.
 ///
 /// # Errors
-/// The service broke down; the sessions are ended all the same.
+/// The service broke down.
 pub async fn serve<P, R, W, H>(
     sessions: Arc<P>,
     client: Arc<Client>,
@@ -57,7 +57,7 @@ where
     let stop = stop.child_token();
     let broken = CancellationToken::new();
     let transport = LineTransport::new(connection.input, connection.output, broken.clone());
-    let service = Guarded(McpHandler::new(sessions.clone(), client, settings));
+    let service = Guarded(McpHandler::new(sessions, client, settings));
     let served = {
         let serving = serve_until_closed(service, transport, stop.clone());
         tokio::pin!(serving);
@@ -73,7 +73,6 @@ where
     };
     // Handlers that outlived the connection see it by their tokens.
     stop.cancel();
-    sessions.shutdown().await;
     served
 }
 

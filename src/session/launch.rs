@@ -66,9 +66,9 @@ impl From<StateError> for StartFailure {
     }
 }
 
-/// Starts interpreters.
+/// Starts interpreters, whoever they are for.
 #[derive(Debug)]
-pub(super) struct Launcher {
+pub struct Launcher {
     template: Template,
     detector: Detector,
     state: StateDir,
@@ -94,7 +94,8 @@ struct Template {
 }
 
 impl Launcher {
-    pub(super) fn new(settings: &Settings, reaper: Reaper) -> Self {
+    /// Returns a launcher for these settings. Nothing is looked for before the first start.
+    pub fn new(settings: &Settings, reaper: Reaper) -> Self {
         let wish = match &settings.runtime.value {
             RuntimeChoice::Auto => Wish::Auto,
             RuntimeChoice::Named(names) => {
@@ -139,7 +140,7 @@ impl Launcher {
     }
 
     /// The state folder of this bridge, which the reaper watches from then on.
-    async fn instance(&self) -> Result<&Arc<Instance>, StartFailure> {
+    async fn instance(&self) -> Result<&Arc<Instance>, StateError> {
         self.instance
             .get_or_try_init(|| async {
                 let owner = Owner::this_process(random_id());
@@ -321,8 +322,11 @@ impl Launcher {
         }
     }
 
-    /// Tries every runtime, for diagnosis.
-    pub(super) async fn examine(&self) -> Result<Vec<ProbeReport>, StartFailure> {
+    /// Tries every runtime with the wanted image, for diagnosis.
+    ///
+    /// # Errors
+    /// The state folder cannot be used.
+    pub async fn examine(&self) -> Result<Vec<ProbeReport>, StateError> {
         let instance = self.instance().await?;
         // Nobody listens to a diagnosis.
         let (progress, _) = mpsc::channel(1);
@@ -332,12 +336,12 @@ impl Launcher {
     }
 
     /// The last launch that failed although its probe had run.
-    pub(super) fn setback(&self) -> Option<codebridge_runtimes::Setback> {
+    pub fn setback(&self) -> Option<codebridge_runtimes::Setback> {
         self.detector.setback()
     }
 
     /// Removes what is left of this bridge's sandboxes, and its folder.
-    pub(super) async fn close(&self) {
+    pub async fn close(&self) {
         let Some(instance) = self.instance.get() else { return };
         self.detector.close().await;
         self.sweeps.close();

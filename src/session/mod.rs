@@ -26,7 +26,7 @@ mod run_python;
 mod sessions;
 mod tools;
 
-pub use launch::cache_dir;
+pub use launch::{Launcher, cache_dir};
 pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
 pub use run_python::RunPython;
 pub use sessions::Sessions;

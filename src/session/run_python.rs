@@ -27,7 +27,4 @@ pub trait RunPython: Send + Sync + 'static {
 
     /// The runs whose output was cut and is still kept, oldest first.
     fn kept_runs(&self) -> Vec<u32>;
-
-    /// Ends every session and waits until nothing is left of them.
-    fn shutdown(&self) -> impl Future<Output = ()> + Send;
 }

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use codebridge_runtimes::ProbeReport;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,16 +20,11 @@ use super::output::Outputs;
 use super::report::{Report, failed_start, outcome_of, refused};
 use super::run::{Budgets, Cell};
 use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
-use crate::reaper::Reaper;
 use crate::settings::Settings;
 use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
-
-/// How long a bridge stays to remove what it has started. One removal that takes longer is on an engine that hangs, and
-/// whoever has ended their client or pressed Ctrl-C does not wait for that.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The sessions of this bridge.
 #[derive(Debug, Clone)]
@@ -39,9 +32,8 @@ pub struct Sessions(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    launcher: Launcher,
+    launcher: Arc<Launcher>,
     upstream: Upstream,
-    reaper: Reaper,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -80,15 +72,14 @@ struct Live {
 }
 
 impl Sessions {
-    /// No session yet; nothing is looked for before the first call. The sessions lend their code the servers of
-    /// `upstream`, and end them at their own end.
-    pub fn new(settings: &Settings, upstream: Upstream, reaper: Reaper) -> Self {
+    /// Returns no session yet; nothing is looked for before the first call. Code gets access to the servers of
+    /// `upstream`.
+    pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let tasks = TaskTracker::new();
         Self(Arc::new(Inner {
-            launcher: Launcher::new(settings, reaper.clone()),
+            launcher,
             upstream,
-            reaper,
             answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
             slots: StdMutex::default(),
@@ -103,17 +94,10 @@ impl Sessions {
         }))
     }
 
-    /// Tries every runtime with the wanted image, for diagnosis.
-    ///
-    /// # Errors
-    /// The state folder cannot be used.
-    pub async fn examine(&self) -> Result<Vec<ProbeReport>, String> {
-        self.0.launcher.examine().await.map_err(|failure| failure.text)
-    }
-
-    /// The last launch that failed although its probe had run.
-    pub fn setback(&self) -> Option<codebridge_runtimes::Setback> {
-        self.0.launcher.setback()
+    /// Ends every session and waits until their sandboxes are removed. No session starts afterwards.
+    pub async fn close(&self) {
+        self.0.closing.cancel();
+        self.0.end_all().await;
     }
 }
 
@@ -163,20 +147,6 @@ impl RunPython for Sessions {
     fn kept_runs(&self) -> Vec<u32> {
         lock(&self.0.outputs).runs()
     }
-
-    async fn shutdown(&self) {
-        let inner = &self.0;
-        inner.closing.cancel();
-        // Side by side: neither needs the other, and each may take its time.
-        let (removed, ()) = tokio::join!(timeout(CLOSE_PATIENCE, inner.end_all()), inner.upstream.shutdown());
-        match removed {
-            Ok(()) => inner.reaper.dismiss().await,
-            // The reaper goes on when this process has exited.
-            Err(_) => tracing::warn!(
-                "an engine does not answer: its sandboxes are left to the reaper and to later bridges"
-            ),
-        }
-    }
 }
 
 impl Inner {
@@ -190,7 +160,6 @@ impl Inner {
         }
         self.tasks.close();
         self.tasks.wait().await;
-        self.launcher.close().await;
     }
 
     fn slot(&self, name: &str) -> Arc<Slot> {

@@ -17,7 +17,7 @@ use super::nearest::nearest;
 use super::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, ServerUse, Tool, ToolList,
 };
-use super::questions::{Answers, NoAnswers};
+use super::questions::Answers;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
@@ -79,11 +79,6 @@ impl Upstream {
         let pool = Arc::new(Pool::new(context));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
-    }
-
-    /// Without anybody who answers the questions of servers.
-    pub fn without_answers(settings: &Settings, environment: Environment, reaper: Reaper) -> Self {
-        Self::new(settings, environment, Arc::new(NoAnswers), reaper)
     }
 
     /// All definitions as the files are now.

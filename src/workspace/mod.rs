@@ -1,0 +1,76 @@
+//! What a process of the bridge has once, and what each of its users has.
+//!
+//! Both are built here and nowhere else, from the settings. Nothing starts before it is needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::reaper::Reaper;
+use crate::session::{Launcher, Sessions};
+use crate::settings::{Environment, Settings};
+use crate::upstream::{Answers, Upstream};
+
+/// How long the removal of sandboxes may take at the end. A removal that takes longer is on an engine that hangs, and a
+/// user who has closed the client or pressed Ctrl-C does not wait for that.
+const CLOSE_LIMIT: Duration = Duration::from_secs(20);
+
+/// What exists once in a process: the choice of a runtime, images, sandboxes and the reaper.
+#[derive(Debug)]
+pub struct Bridge {
+    /// The settings of the process.
+    pub settings: Settings,
+    /// What starts sandboxes.
+    pub launcher: Arc<Launcher>,
+    environment: Environment,
+    reaper: Reaper,
+}
+
+/// What belongs to one user: sessions with their outputs, saved tools, and connections to servers.
+#[derive(Debug)]
+pub struct Workspace {
+    /// The process that the workspace is in.
+    pub bridge: Arc<Bridge>,
+    /// The user's interpreters.
+    pub sessions: Sessions,
+    /// The user's servers.
+    pub upstream: Upstream,
+}
+
+impl Bridge {
+    /// Returns the bridge of this process.
+    pub fn new(settings: Settings, environment: Environment) -> Self {
+        let reaper = Reaper::of_this_program();
+        let launcher = Arc::new(Launcher::new(&settings, reaper.clone()));
+        Self { settings, launcher, environment, reaper }
+    }
+}
+
+impl Workspace {
+    /// Returns the workspace of a user. `answers` answers the questions of servers.
+    pub fn new(bridge: Arc<Bridge>, answers: Arc<dyn Answers>) -> Self {
+        let Bridge { settings, launcher, environment, reaper } = &*bridge;
+        let upstream = Upstream::new(settings, environment.clone(), answers, reaper.clone());
+        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
+        Self { bridge, sessions, upstream }
+    }
+
+    /// Ends all sessions and servers, and the bridge with them: this is its only workspace.
+    pub async fn close(&self) {
+        let Bridge { launcher, reaper, .. } = &*self.bridge;
+        let removal = async {
+            self.sessions.close().await;
+            launcher.close().await;
+        };
+        // Side by side: neither needs the other, and each may take its time.
+        let (removed, ()) = tokio::join!(timeout(CLOSE_LIMIT, removal), self.upstream.shutdown());
+        match removed {
+            Ok(()) => reaper.dismiss().await,
+            // The reaper goes on when this process has exited.
+            Err(_) => tracing::warn!(
+                "an engine does not answer: its sandboxes are left to the reaper and to later bridges"
+            ),
+        }
+    }
+}
