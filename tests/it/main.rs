@@ -93,7 +93,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
 /// Most of a test's time is waiting.
 const THREADS: usize = 4;
 
-/// How many of the slowest tests are named at the end.
+/// How many of the slowest tests and topics are printed at the end.
 const SLOWEST: usize = 15;
 
 fn main() -> ExitCode {
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         register(&mut suite);
     }
     let conclusion = libtest_mimic::run(&arguments, suite.trials);
-    harness::suite::tell_slowest(SLOWEST);
+    harness::suite::print_slowest(SLOWEST);
     harness::env::remove_base();
     conclusion.exit_code()
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -147,12 +148,33 @@ pub(crate) fn ignore(reason: &str) -> ! {
 /// How long each test took.
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
-/// Says which tests took longest, so that a slow one is noticed.
-pub(crate) fn tell_slowest(count: usize) {
+/// Prints the tests that took longest, and the topics with the sum of their tests on all runtimes.
+pub(crate) fn print_slowest(count: usize) {
     let mut times = TIMES.lock().unwrap();
     times.sort_by(|a, b| b.cmp(a));
-    for (time, name) in times.iter().take(count) {
+    let mut topics: BTreeMap<&str, Duration> = BTreeMap::new();
+    for (time, name) in times.iter() {
+        *topics.entry(topic_of(name)).or_default() += *time;
+    }
+    let mut topics: Vec<_> = topics.into_iter().map(|(topic, time)| (time, topic)).collect();
+    topics.sort_by(|a, b| b.cmp(a));
+    print_times("slowest tests", times.iter().map(|(time, name)| (*time, name.as_str())).take(count));
+    print_times("slowest topics, all runtimes together", topics.into_iter().take(count));
+}
+
+fn print_times<'a>(title: &str, times: impl Iterator<Item = (Duration, &'a str)>) {
+    eprintln!("{title}:");
+    for (time, name) in times {
         eprintln!("{:6.1} s  {name}", time.as_secs_f64());
+    }
+}
+
+/// The topic of a test: its name without the runtime before it and the function behind it.
+fn topic_of(name: &str) -> &str {
+    let topic = name.rsplit_once("::").map_or(name, |(topic, _)| topic);
+    match topic.split_once("::") {
+        Some((row, rest)) if Runtime::ALL.iter().any(|runtime| runtime.to_string() == row) => rest,
+        _ => topic,
     }
 }
 
