@@ -4,6 +4,7 @@
 //! the server that we are (`server`) and for the servers whose client we are. Nothing here knows a session or a
 //! definition.
 
+pub(crate) mod client;
 pub(crate) mod line;
 pub(crate) mod repair;
 pub(crate) mod scan;

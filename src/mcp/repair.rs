@@ -2,6 +2,14 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Parses a part of a message, repaired if need be.
+pub(crate) fn parse(raw: &RawValue) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(&repair(raw.get().as_bytes())))
+}
+
 /// Rewrites the few things that keep otherwise sound text from being JSON; borrowed when there are none.
 ///
 /// `NaN` becomes `null`, `Infinity` a number beyond every float (which is what readers make of it), half of a surrogate
@@ -132,7 +140,7 @@ mod tests {
     fn whatever_was_repaired_can_be_parsed() {
         for text in [r#"{"NaN":NaN,"s":"\udfff"}"#, "[\"\u{1}\u{1f}\"]", r#"[-Infinity]"#] {
             let repaired = repair(text.as_bytes());
-            assert!(serde_json::from_str::<serde_json::Value>(&repaired).is_ok(), "{repaired}");
+            assert!(serde_json::from_str::<Value>(&repaired).is_ok(), "{repaired}");
         }
     }
 }

@@ -26,17 +26,6 @@ pub enum Event {
     },
 }
 
-/// How far a call has come.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ServerProgress {
-    /// Rises with every message.
-    pub progress: f64,
-    /// What it rises to, when the server knows.
-    pub total: Option<f64>,
-    /// In words.
-    pub message: Option<String>,
-}
-
 /// Events that wait for a listener that is busy.
 const BACKLOG: usize = 1_000;
 
@@ -51,7 +40,7 @@ impl Default for Events {
 }
 
 impl Events {
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) {
         // That nobody listens is no failure.
         let _ = self.0.send(event);
     }

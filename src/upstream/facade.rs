@@ -12,12 +12,13 @@ use super::catalog::{Detail, ServerDocs};
 use super::discovery::{Discovery, Server, Snapshot, Surroundings};
 use super::docs::{Docs, DocsCache, Refreshed, Searched};
 use super::error::UpstreamError;
-use super::events::{Event, ServerProgress};
+use super::events::Event;
 use super::nearest::nearest;
 use super::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, ServerUse, Tool, ToolList,
 };
 use super::questions::Answers;
+use crate::mcp::client::ServerProgress;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 

@@ -31,8 +31,10 @@ pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
 pub use docs::{Refreshed, Searched, UnknownServer};
 pub use error::UpstreamError;
-pub use events::{Event, ServerProgress};
+pub use events::Event;
 pub use facade::{Listed, Upstream};
 pub use pool::{CallOutcome, Limits, ServerState, Tool, ToolList};
 pub use questions::{Answering, Answers, NoAnswers, Offers, Question, Refusal};
 pub use tool_doc::{About, ToolDoc};
+
+pub use crate::mcp::client::ServerProgress;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, CustomResult, ErrorCode, GetExtensions,
-    ListToolsRequest, PaginatedRequestParams, ServerResult,
+    CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, ErrorData, GetExtensions,
+    ListToolsRequest, PaginatedRequestParams,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -19,14 +20,13 @@ use super::activity::{Activity, InUse, Patience, Purpose};
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
 use super::http;
-use super::inbox::{ProgressSink, is_malformed};
 use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Page, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
+use crate::mcp::client::{Answer, Expected, ServerProgress};
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::events::ServerProgress;
 use crate::upstream::tool_doc::About;
 
 /// How long the end of a process is waited for, to say how it came.
@@ -168,16 +168,12 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, calling: Calling<'_>) -> Result<CallOutcome, UpstreamError> {
         let Calling { tool, arguments, progress, limit, cancel } = calling;
-        let mut request =
+        let request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
-        if let Some(sink) = progress {
-            request.extensions_mut().insert(ProgressSink(sink));
-        }
         let limit = self.made.definition.call_timeout.unwrap_or(limit);
         let _under_way = self.made.calls.begin();
-        let result = self.request(tool, ClientRequest::CallToolRequest(request), limit, cancel).await?;
-        let json = self.text_of(tool, result)?;
-        let outcome = CallOutcome::new(json).map_err(|error| self.malformed(tool, &error.to_string()))?;
+        let request = ClientRequest::CallToolRequest(request);
+        let outcome = CallOutcome::new(self.request(tool, request, progress, limit, cancel).await?);
         Ok(if outcome.is_error { outcome.without(&self.made.secrets) } else { outcome })
     }
 
@@ -278,15 +274,14 @@ impl Connection {
             let params =
                 cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
             let request = ListToolsRequest { params, ..ListToolsRequest::default() };
-            let answer =
-                self.request(METHOD, ClientRequest::ListToolsRequest(request), limits.listing, cancel).await;
+            let request = ClientRequest::ListToolsRequest(request);
+            let answer = self.request(METHOD, request, None, limits.listing, cancel).await;
             let result = match answer {
                 Err(UpstreamError::Refused { code, .. }) if code == ErrorCode::METHOD_NOT_FOUND.0 => break,
                 other => other?,
             };
-            let page = self.text_of(METHOD, result)?;
-            let page: Page =
-                serde_json::from_str(&page).map_err(|error| self.malformed(METHOD, &error.to_string()))?;
+            let page: Page = serde_json::from_str(result.get())
+                .map_err(|error| self.malformed(METHOD, &error.to_string()))?;
             cursor = page.next_cursor.clone();
             pages.push(page);
             match &cursor {
@@ -303,35 +298,43 @@ impl Connection {
     async fn request(
         &self,
         method: &str,
-        request: ClientRequest,
+        mut request: ClientRequest,
+        progress: Option<mpsc::Sender<ServerProgress>>,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<ServerResult, UpstreamError> {
+    ) -> Result<Box<RawValue>, UpstreamError> {
+        let expected = Expected::new(progress);
+        request.extensions_mut().insert(expected.clone());
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
-        let mut asked = Asked { handle: Some(sent.map_err(|error| self.failed(method, error))?) };
-        let Some(handle) = asked.handle.as_mut() else { return Err(UpstreamError::ShuttingDown) };
+        let mut sent = SentRequest { handle: Some(sent.map_err(|error| self.failed(method, error))?) };
+        let Some(handle) = sent.handle.as_mut() else { return Err(UpstreamError::ShuttingDown) };
         let answer = tokio::select! {
             biased;
             answer = &mut handle.rx => answer,
             () = cancel.cancelled() => {
-                asked.take_back("cancelled");
+                sent.cancel("cancelled");
                 return Err(self.cancelled(method));
             }
             () = self.made.gone.cancelled() => {
-                asked.handle = None;
+                sent.handle = None;
                 return Err(self.ended().await);
             }
             () = tokio::time::sleep(limit) => {
-                asked.take_back("timed out");
+                sent.cancel("timed out");
                 return Err(self.timed_out(method, limit));
             }
         };
-        asked.handle = None;
+        sent.handle = None;
         match answer {
-            Ok(Ok(result)) => {
-                self.has_answered.store(true, Ordering::Relaxed);
-                Ok(result)
-            }
+            Ok(Ok(_)) => match expected.take() {
+                Some(Answer::Result(result)) => {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                    Ok(result)
+                }
+                Some(Answer::Error(error)) => Err(self.refused(method, error)),
+                Some(Answer::Unreadable(reason)) => Err(self.malformed(method, &reason)),
+                None => Err(self.malformed(method, "it has no result")),
+            },
             Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
                 self.made.gone.cancel();
                 Err(self.ended().await)
@@ -340,32 +343,25 @@ impl Connection {
         }
     }
 
-    /// The text of a result that was read verbatim.
-    fn text_of(&self, method: &str, result: ServerResult) -> Result<String, UpstreamError> {
-        match result {
-            ServerResult::CustomResult(CustomResult(Value::String(text))) => Ok(text),
-            other => {
-                serde_json::to_string(&other).map_err(|error| self.malformed(method, &error.to_string()))
-            }
-        }
-    }
-
     fn failed(&self, method: &str, error: ServiceError) -> UpstreamError {
         let server = Arc::clone(&self.made.server);
         match error {
-            ServiceError::McpError(error) if is_malformed(&error) => self.malformed(method, &error.message),
-            ServiceError::McpError(error) => UpstreamError::Refused {
-                server,
-                method: method.to_owned(),
-                code: error.code.0,
-                message: self.made.secrets.redact(&error.message),
-                data: error.data.map(|data| Box::new(self.made.secrets.redact_value(data))),
-            },
+            ServiceError::McpError(error) => self.refused(method, error),
             ServiceError::TransportSend(error) => {
                 let why = http::words_of(&*error.error).unwrap_or_else(|| error.error.to_string());
                 UpstreamError::Unreachable { server, why: self.made.secrets.redact(&why) }
             }
             error => UpstreamError::Unreachable { server, why: self.made.secrets.redact(&error.to_string()) },
+        }
+    }
+
+    fn refused(&self, method: &str, error: ErrorData) -> UpstreamError {
+        UpstreamError::Refused {
+            server: Arc::clone(&self.made.server),
+            method: method.to_owned(),
+            code: error.code.0,
+            message: self.made.secrets.redact(&error.message),
+            data: error.data.map(|data| Box::new(self.made.secrets.redact_value(data))),
         }
     }
 
@@ -412,22 +408,22 @@ pub(super) async fn how_it_ended(process: &ServerProcess) -> Option<String> {
     Some(status.to_string())
 }
 
-/// A request that is taken back when whoever waits for its answer goes away.
-struct Asked {
+/// A request under way, which is cancelled when its caller goes away.
+struct SentRequest {
     handle: Option<RequestHandle<RoleClient>>,
 }
 
-impl Asked {
-    /// Tells the server, without waiting for it to listen.
-    fn take_back(&mut self, why: &'static str) {
+impl SentRequest {
+    /// Tells the server, without waiting until the message is sent.
+    fn cancel(&mut self, reason: &'static str) {
         if let Some(handle) = self.handle.take() {
-            tokio::spawn(handle.cancel(Some(why.into())));
+            tokio::spawn(handle.cancel(Some(reason.into())));
         }
     }
 }
 
-impl Drop for Asked {
+impl Drop for SentRequest {
     fn drop(&mut self) {
-        self.take_back("nobody waits for it any more");
+        self.cancel("the caller has gone");
     }
 }

@@ -16,9 +16,9 @@ use super::context::{Context, Limits};
 use super::listing::{Age, Listing};
 use super::outcome::CallOutcome;
 use super::start::connect;
+use crate::mcp::client::ServerProgress;
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::events::ServerProgress;
 
 /// A connection that lived this long has worked.
 const PROVEN: Duration = Duration::from_secs(10);

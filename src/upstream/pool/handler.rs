@@ -11,7 +11,7 @@ use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::inbox::QUESTION;
+use crate::mcp::client::Questions;
 use crate::upstream::questions::{Answers, Question};
 
 /// The client's side of requests that come from the server.
@@ -21,10 +21,17 @@ pub(super) struct Handler {
     answers: Arc<dyn Answers>,
     config: ClientConfig,
     calls: Calls,
+    /// Where the questions are that `rmcp` only has the ids of.
+    questions: Questions,
 }
 
 impl Handler {
-    pub(super) fn new(server: Arc<str>, answers: Arc<dyn Answers>, calls: Calls) -> Self {
+    pub(super) fn new(
+        server: Arc<str>,
+        answers: Arc<dyn Answers>,
+        calls: Calls,
+        questions: Questions,
+    ) -> Self {
         let offers = answers.offers();
         let mut capabilities = Map::new();
         for (name, is_offered) in
@@ -48,7 +55,7 @@ impl Handler {
         // The newest version of all has no `initialize`.
         let config = ClientConfig::new(capabilities, us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        Self { server, answers, config, calls }
+        Self { server, answers, config, calls, questions }
     }
 }
 
@@ -87,11 +94,13 @@ impl ClientHandler for Handler {
 
     async fn on_custom_request(
         &self,
-        request: CustomRequest,
+        _: CustomRequest,
         context: RequestContext<RoleClient>,
     ) -> Result<CustomResult, ErrorData> {
-        let method = request.method.strip_prefix(QUESTION).unwrap_or(&request.method).to_owned();
-        let question = Question { server: Arc::clone(&self.server), method, params: request.params };
+        let Some((method, params)) = self.questions.take(&context.id) else {
+            return Err(ErrorData::internal_error("the question was answered already", None));
+        };
+        let question = Question { server: Arc::clone(&self.server), method, params };
         tokio::select! {
             answer = self.answers.answer(question) => match answer {
                 Ok(value) => Ok(CustomResult::new(value)),

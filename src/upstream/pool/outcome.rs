@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::inbox::value_of;
 use super::secrets::Secrets;
+use crate::mcp::repair::parse;
 use crate::upstream::alias::aliases;
 use crate::upstream::tool_doc::ToolDoc;
 
@@ -27,10 +27,10 @@ struct Flag<'a> {
 }
 
 impl CallOutcome {
-    pub(super) fn new(json: String) -> Result<Self, serde_json::Error> {
-        let flag = serde_json::from_str::<Flag<'_>>(&json).ok().and_then(|flag| flag.is_error);
+    pub(super) fn new(json: Box<RawValue>) -> Self {
+        let flag = serde_json::from_str::<Flag<'_>>(json.get()).ok().and_then(|flag| flag.is_error);
         let is_error = flag.is_some_and(|flag| matches!(flag.get(), "true" | r#""true""#));
-        Ok(Self { is_error, json: RawValue::from_string(json)? })
+        Self { is_error, json }
     }
 
     /// The same without credentials: what a tool says of its failure is an error like others. One that works may give back
@@ -40,7 +40,7 @@ impl CallOutcome {
         // Never so that it is no JSON any more.
         let shown = match RawValue::from_string(shown) {
             Ok(shown) => Some(shown),
-            Err(_) => value_of(&self.json)
+            Err(_) => parse(&self.json)
                 .ok()
                 .and_then(|value| serde_json::value::to_raw_value(&secrets.redact_value(value)).ok()),
         };
@@ -53,7 +53,7 @@ impl CallOutcome {
     /// # Errors
     /// It is nested too deeply for a tree.
     pub fn value(&self) -> Result<Value, serde_json::Error> {
-        value_of(&self.json)
+        parse(&self.json)
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Page {
 }
 
 fn read_tool(raw: &RawValue) -> Result<Tool, String> {
-    let value = value_of(raw).map_err(|error| format!("a tool cannot be read: {error}"))?;
+    let value = parse(raw).map_err(|error| format!("a tool cannot be read: {error}"))?;
     let Value::Object(raw) = value else { return Err("a tool is no object".into()) };
     let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = text("name");
@@ -158,6 +158,10 @@ mod tests {
     use super::*;
     use crate::upstream::discovery::{Definition, Launch};
 
+    fn outcome_of(json: &str) -> CallOutcome {
+        CallOutcome::new(RawValue::from_string(json.into()).unwrap())
+    }
+
     #[test]
     fn a_failure_says_no_credential_and_stays_json() {
         let definition = Definition {
@@ -172,7 +176,7 @@ mod tests {
             filled_in: Vec::new(),
         };
         let json = r#"{"isError":true,"content":[{"type":"text","text":"not sk-\"1234, not abcdef"}]}"#;
-        let outcome = CallOutcome::new(json.into()).unwrap().without(&Secrets::of(&definition));
+        let outcome = outcome_of(json).without(&Secrets::of(&definition));
         let text = outcome.value().unwrap()["content"][0]["text"].clone();
         assert_eq!(text, "not [A_TOKEN], not [\"odd\"_KEY]");
     }
@@ -181,13 +185,13 @@ mod tests {
     fn a_result_stays_as_it_was_written() {
         let json =
             r#"{"z":123456789012345678901234567890,"a":0.10,"content":[],"x":"\ud83d","isError":"true"}"#;
-        let outcome = CallOutcome::new(json.into()).unwrap();
+        let outcome = outcome_of(json);
         assert_eq!((outcome.json.get(), outcome.is_error), (json, true));
         let value = outcome.value().unwrap();
         assert_eq!(value["x"], "\u{fffd}");
         assert_eq!(value["a"].to_string(), "0.10");
         let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
-        let outcome = CallOutcome::new(deep.clone()).unwrap();
+        let outcome = outcome_of(&deep);
         assert_eq!((outcome.json.get(), outcome.is_error), (deep.as_str(), false));
         assert!(outcome.value().is_err());
     }

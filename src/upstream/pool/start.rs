@@ -17,11 +17,12 @@ use super::context::Context;
 use super::environment::environment;
 use super::handler::{Calls, Handler};
 use super::http::{self, OlderTransport};
-use super::inbox::{Inbox, is_malformed};
+use super::notices::ServerNotices;
 use super::process::{self, Launching};
 use super::secrets::Secrets;
 use super::starting::Start;
 use super::stdio::StdioTransport;
+use crate::mcp::client::Inbox;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::UpstreamError;
 
@@ -106,9 +107,17 @@ async fn connect_by(
     let secrets = Arc::new(Secrets::of(definition));
     let (on_tools_changed, tools_changed) = watch::channel(0);
     let name = Arc::clone(&server.name);
-    let inbox = Inbox::new(Arc::clone(&name), Arc::clone(&secrets), context.events.clone(), on_tools_changed);
+    let notices = ServerNotices {
+        server: Arc::clone(&name),
+        secrets: Arc::clone(&secrets),
+        events: context.events.clone(),
+        on_tools_changed,
+    };
+    let inbox = Inbox::new(Box::new(notices));
+    let unreadable = inbox.unreadable();
     let calls = Calls::default();
-    let handler = Handler::new(Arc::clone(&name), Arc::clone(&context.answers), calls.clone());
+    let answers = Arc::clone(&context.answers);
+    let handler = Handler::new(Arc::clone(&name), answers, calls.clone(), inbox.questions());
     let mut made = Made {
         server: name,
         source: Arc::clone(&server.source.path),
@@ -138,7 +147,11 @@ async fn connect_by(
                 Some(process) => how_it_ended(process).await,
                 None => None,
             };
-            Failure { why: why_not_ready(&error, how), stderr: String::new(), advice: Advice::of(&error) }
+            let why = match unreadable.reason() {
+                Some(reason) => format!("its first answer cannot be read: {reason}"),
+                None => why_not_ready(&error, how),
+            };
+            Failure { why, stderr: String::new(), advice: Advice::of(&error) }
         }
         None => Failure::not_ready(limit),
     };
@@ -243,9 +256,6 @@ fn why_not_ready(error: &ClientInitializeError, how: Option<String>) -> String {
         }
         (ClientInitializeError::ConnectionClosed(_), None) => {
             "it closed the connection before it was ready".into()
-        }
-        (ClientInitializeError::JsonRpcError(error), _) if is_malformed(error) => {
-            format!("its first answer cannot be read: {}", error.message)
         }
         (ClientInitializeError::JsonRpcError(error), _) => {
             format!("it refused to begin: {} ({})", error.message, error.code.0)

@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Inbox;
 use super::process::ServerProcess;
+use crate::mcp::client::Inbox;
 use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
@@ -97,7 +97,7 @@ impl Transport<RoleClient> for StdioTransport {
                 return Some(message);
             }
             match self.lines.next_line().await {
-                Ok(Some(Line::Complete(line))) => self.ready.extend(self.inbox.read(line)),
+                Ok(Some(Line::Complete(line))) => self.ready.extend(self.inbox.read_line(line)),
                 Ok(Some(Line::TooLong(skipped))) => {
                     self.ready.extend(self.inbox.read_skipped(&skipped, LONGEST_LINE));
                 }

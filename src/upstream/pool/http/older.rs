@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{HttpError, client, content_type, header_map, is_of_type, refusal};
 use super::events::{Data, EventReader};
-use crate::upstream::pool::inbox::Inbox;
+use crate::mcp::client::Inbox;
 use crate::upstream::pool::stdio::LONGEST_LINE;
 
 /// The client's side of it.

@@ -13,12 +13,11 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
     StreamableHttpPostResponse,
 };
-use serde_json::Value;
 use sse_stream::Sse;
 
 use super::client::{HttpError, body, client, content_type, header_map, is_of_type, refusal};
 use super::events::{Data, Event, EventReader};
-use crate::upstream::pool::inbox::Inbox;
+use crate::mcp::client::{Inbox, is_message};
 use crate::upstream::pool::stdio::LONGEST_LINE;
 
 const EVENTS: &str = "text/event-stream";
@@ -101,7 +100,7 @@ impl Posts {
                 _ => None,
             };
             return match said {
-                Some(message @ ServerJsonRpcMessage::Error(_)) => {
+                Some(message) if is_answer(&message) => {
                     Ok(StreamableHttpPostResponse::Json(message, session))
                 }
                 _ => Err(StreamableHttpError::Client(error)),
@@ -122,11 +121,8 @@ impl Posts {
             return Err(StreamableHttpError::Client(HttpError::TooLong(LONGEST_LINE)));
         };
         let mut messages = self.inbox().read_whole(&bytes);
-        let is_answered = messages.iter().any(|message| {
-            matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
-        });
-        if !is_answered {
-            messages.extend(self.inbox().refuse(Some(request), "there is no answer in it"));
+        if !messages.iter().any(is_answer) {
+            messages.extend(self.inbox().unanswered(request));
         }
         if messages.len() == 1
             && let Some(message) = messages.pop()
@@ -162,7 +158,7 @@ impl Posts {
             _ if !event.is_message() => Vec::new(),
             Data::None => Vec::new(),
             Data::Whole(data) => self.inbox().read_whole(data),
-            Data::TooLong(skipped) => Vec::from_iter(self.inbox().read_skipped(skipped, LONGEST_LINE)),
+            Data::TooLong(skipped) => self.inbox().read_skipped(skipped, LONGEST_LINE),
         };
         let mut events: Vec<Sse> = messages.iter().map(event_of).collect();
         if events.is_empty() {
@@ -177,11 +173,11 @@ impl Posts {
     }
 }
 
-/// Whether a body is a message, rather than some other JSON.
-fn is_message(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.get("jsonrpc").is_some())
+fn is_answer(message: &ServerJsonRpcMessage) -> bool {
+    matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
 }
 
+/// The library takes events as text only; what must stay as it is has not come this way.
 fn event_of(message: &ServerJsonRpcMessage) -> Sse {
     Sse { data: serde_json::to_string(message).ok(), ..Sse::default() }
 }

@@ -83,8 +83,8 @@ async fn a_cancelled_or_abandoned_call_is_taken_back() {
     assert!(matches!(outcome, Err(UpstreamError::Cancelled { .. })), "{outcome:?}");
     assert_eq!(bench.say("cancelled", json!({ "least": 1 })).await, json!(["cancelled"]));
     assert!(tokio::time::timeout(Duration::from_millis(50), bench.call("never", json!({}))).await.is_err());
-    let told = bench.say("cancelled", json!({ "least": 2 })).await;
-    assert_eq!(told, json!(["cancelled", "nobody waits for it any more"]));
+    let reasons = bench.say("cancelled", json!({ "least": 2 })).await;
+    assert_eq!(reasons, json!(["cancelled", "the caller has gone"]));
     bench.upstream.shutdown().await;
 }
 

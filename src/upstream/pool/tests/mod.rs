@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Limits, Purpose, ServerUse};
+use crate::mcp::client::ServerProgress;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
-use crate::upstream::events::ServerProgress;
 use crate::upstream::questions::{Answering, Answers, NoAnswers, Offers, Question};
 use crate::upstream::{CallOutcome, Event, ServerState, ToolList, Upstream, UpstreamError};
 

@@ -1,0 +1,71 @@
+//! What a caller waits for, handed over without `rmcp`'s types.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rmcp::model::ErrorData;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+/// The answer to a request, as the server wrote it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Result(Box<RawValue>),
+    Error(ErrorData),
+    /// There was an answer, but this is wrong with it.
+    Unreadable(String),
+}
+
+/// The progress of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerProgress {
+    /// Rises with every message.
+    pub progress: f64,
+    /// The value at the end, when the server knows it.
+    pub total: Option<f64>,
+    /// A description for people.
+    pub message: Option<String>,
+}
+
+/// What the sender of a request expects. It is an extension of the request, so that it passes through `rmcp` to the
+/// transport; the answer is put here instead of into the response that `rmcp` sees.
+#[derive(Debug, Clone)]
+pub(crate) struct Expected {
+    answer: Arc<Mutex<Option<Answer>>>,
+    progress: Option<mpsc::Sender<ServerProgress>>,
+}
+
+impl Expected {
+    pub(crate) fn new(progress: Option<mpsc::Sender<ServerProgress>>) -> Self {
+        Self { answer: Arc::default(), progress }
+    }
+
+    /// Returns the answer, once it has arrived.
+    pub(crate) fn take(&self) -> Option<Answer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn fill(&self, answer: Answer) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    }
+
+    pub(super) fn report(&self, progress: ServerProgress) {
+        if let Some(sender) = &self.progress {
+            // A receiver that is slower than the server misses some.
+            let _ = sender.try_send(progress);
+        }
+    }
+}
+
+/// Why the answer to the handshake, which `rmcp` sends itself, could not be read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unreadable(Arc<OnceLock<String>>);
+
+impl Unreadable {
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    pub(super) fn set(&self, reason: String) {
+        let _ = self.0.set(reason);
+    }
+}
