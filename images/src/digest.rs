@@ -141,22 +141,13 @@ impl Hasher {
     pub(crate) fn finish(self) -> Digest {
         match self.0 {
             Hashing::Sha256(state) => {
-                Digest { algorithm: Algorithm::Sha256, hex: hexadecimal(&state.finalize()) }
+                Digest { algorithm: Algorithm::Sha256, hex: hex::encode(state.finalize()) }
             }
             Hashing::Sha512(state) => {
-                Digest { algorithm: Algorithm::Sha512, hex: hexadecimal(&state.finalize()) }
+                Digest { algorithm: Algorithm::Sha512, hex: hex::encode(state.finalize()) }
             }
         }
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

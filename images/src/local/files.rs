@@ -82,10 +82,7 @@ impl Files {
         let mut stream = TarStream::new(BufReader::new(&file));
         while let Some(entry) = stream.next().map_err(bad)? {
             let member = match entry.kind {
-                EntryKind::File => {
-                    let start = stream.source().stream_position().map_err(read())?;
-                    Member::File { start, size: entry.stored }
-                }
+                EntryKind::File => Member::File { start: stream.position(), size: entry.stored },
                 EntryKind::SymbolicLink => Member::Link(join(&entry.path, &entry.link)),
                 EntryKind::HardLink => Member::Link(plain(&entry.link)),
                 EntryKind::Folder | EntryKind::Other => continue,

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::environment::Environment;
@@ -205,24 +206,13 @@ fn matched(known: &Registry, whole: &str) -> Option<usize> {
     ends.then_some(prefix.len())
 }
 
-/// Whether docker's list of insecure registries means this host: by name, or by a range of addresses.
+/// Returns whether an entry of docker's list of insecure registries means this host, by its name or its network.
 fn covers(entry: &str, host: &str) -> bool {
     if entry == host {
         return true;
     }
-    let Some((network, bits)) = entry.split_once('/') else { return false };
-    let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else { return false };
-    match (network, address(host)) {
-        (IpAddr::V4(network), Some(IpAddr::V4(address))) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits)).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        (IpAddr::V6(network), Some(IpAddr::V6(address))) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits)).unwrap_or(0);
-            network.to_bits() & mask == address.to_bits() & mask
-        }
-        _ => false,
-    }
+    let network = entry.parse::<IpNet>();
+    network.is_ok_and(|network| address(host).is_some_and(|address| network.contains(&address)))
 }
 
 /// A host without its port.

@@ -263,6 +263,36 @@ fn headers_that_lie() {
 }
 
 #[test]
+fn metadata_of_more_bytes_than_a_number_holds() {
+    let mut long = tar::Header::new_gnu();
+    long.set_entry_type(EntryType::GNULongName);
+    long.set_size(u64::MAX - 1023);
+    long.set_cksum();
+    let error = refused(|_| Archive::new().pax(&[("comment", &[b'x'; 2000])]).block(long.as_bytes()).done());
+    assert!(matches!(error, UnpackError::TooBig { .. }), "{error}");
+    let name = vec![b'n'; 400 << 10];
+    let sum = |_: &StagingFolder| {
+        let archive = Archive::new().pax(&[("comment", &name)]);
+        let archive = archive.entry("long", EntryType::GNULongName, 0, "", &name);
+        archive.entry("long", EntryType::GNULongLink, 0, "", &name).file("a", b"").done()
+    };
+    assert!(matches!(refused(sum), UnpackError::TooBig { .. }));
+}
+
+#[test]
+fn maps_of_more_parts_than_a_file_has() {
+    // The lines of such a map cost nothing but bytes: as many as are promised, or one without an end.
+    let records: [(&str, &[u8]); 3] =
+        [("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"9")];
+    for map in [b"65537\n".to_vec(), [b"65536\n".to_vec(), b"0\n0\n".repeat(2 << 20)].concat()] {
+        let error = refused(|_| Archive::new().pax(&records).file("a", &map).done());
+        assert!(matches!(error, UnpackError::TooBig { .. } | UnpackError::Malformed(_)), "{error}");
+    }
+    let endless = |_: &StagingFolder| Archive::new().pax(&records).file("a", &vec![b'1'; 8 << 20]).done();
+    assert!(matches!(refused(endless), UnpackError::TooBig { .. }));
+}
+
+#[test]
 fn folders_too_deep_to_be_removed_again() {
     let deep = |depth: usize| vec!["d"; depth].join("/");
     let error = refused(|_| Archive::new().folder(&deep(2000)).done());

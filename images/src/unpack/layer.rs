@@ -227,7 +227,7 @@ impl Unpacker {
             None => copy(stream, &mut file, entry.stored, entry)?,
             Some(sparse) => {
                 for segment in &sparse.segments {
-                    file.seek(SeekFrom::Start(segment.start)).map_err(error)?;
+                    file.seek(SeekFrom::Start(segment.offset)).map_err(error)?;
                     copy(stream, &mut file, segment.length, entry)?;
                 }
                 file.set_len(sparse.size).map_err(error)?;

@@ -11,7 +11,6 @@ mod compiled;
 mod decode;
 mod error;
 mod layer;
-mod sparse;
 mod tar;
 mod tree;
 

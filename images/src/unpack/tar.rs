@@ -1,24 +1,26 @@
 //! Reads tar archives as the unpacker needs them: entry by entry, from a stream, with a bound on everything.
 //!
-//! The fields of a header are the `tar` crate's to parse; what spans several blocks is read here, because names, maps of
-//! sparse files and attributes are as long as the archive says, and an archive may say anything. Knows ustar, GNU long
-//! names and sparse files, and pax with its three kinds of sparse files
-//! (<https://www.gnu.org/software/tar/manual/html_node/Sparse-Formats.html>).
+//! `tar-core` parses headers, GNU and pax extensions and the maps of sparse files. This file reads what the parser asks
+//! for, keeps to its own bounds, and refuses what the parser lets pass.
 
 use std::io::{self, BufRead};
 
-use tar::{EntryType, GnuExtSparseHeader, Header};
+use tar_core::parse::{Limits, ParseError, ParseEvent, ParsedEntry, Parser};
+use tar_core::{EntryType, Header, PaxExtensions, SparseEntry};
 
 use super::error::{UnpackError, shown};
-use super::sparse::{self, Segment, Sparse, SparseMap};
 
 const BLOCK: usize = 512;
-/// What precedes an entry: long names, attributes. PATH_MAX is 4096, one attribute at most 64 KiB.
-const EXTENSION_LIMIT: u64 = 1 << 20;
+/// Names and attributes of one entry. PATH_MAX is 4096, one attribute at most 64 KiB.
+const METADATA_LIMIT: u32 = 1 << 20;
+/// More parts than any sparse file of an image has; each costs memory before anything is written.
+const SEGMENT_LIMIT: usize = 1 << 16;
+/// What may precede the content of an entry: its metadata, and a map of the most parts in decimal numbers.
+const HEAD_LIMIT: usize = 4 << 20;
 
 /// What archives are read from.
 pub(crate) trait Source: BufRead {
-    /// Passes over so many bytes; false when there are not so many.
+    /// Skips this many bytes; false when the source ends before.
     fn skip(&mut self, mut count: u64) -> io::Result<bool> {
         while count > 0 {
             let available = self.fill_buf()?.len();
@@ -39,7 +41,6 @@ impl<S: Source> Source for &mut S {
     }
 }
 
-/// What an entry is, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -50,7 +51,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// An entry's header, and all that came before it.
+/// An entry's header with all its extensions.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) path: Vec<u8>,
@@ -62,165 +63,111 @@ pub(crate) struct Entry {
     pub(super) mtime: i64,
     /// Bytes that follow in the archive.
     pub(crate) stored: u64,
-    /// Where they go, when not all one after the other.
+    /// Where the stored bytes go in a file with holes.
     pub(super) sparse: Option<SparseMap>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Entry {
-    /// How large the file will look.
-    pub(super) fn size(&self) -> u64 {
-        self.sparse.as_ref().map_or(self.stored, |sparse| sparse.size)
-    }
+/// Where the stored bytes of a file with holes go.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SparseMap {
+    /// The file's size with its holes.
+    pub(super) size: u64,
+    pub(super) segments: Vec<SparseEntry>,
 }
 
 /// An archive being read.
 pub(crate) struct TarStream<R> {
     inner: R,
-    /// Of the entry at hand: bytes not read yet, and what fills its last block.
+    parser: Parser,
+    /// Bytes that were read to parse a header, from `used` on not consumed yet.
+    head: Vec<u8>,
+    used: usize,
+    /// Bytes consumed since the beginning of the archive.
+    position: u64,
+    /// Unread bytes of the current entry, and what fills its last block.
     left: u64,
     padding: u64,
-    /// Whether the archive said that it ends here.
+    /// Whether the archive has its end mark.
     pub(super) complete: bool,
 }
 
-/// What pax records and GNU entries say of the entry that follows them.
-#[derive(Default)]
-struct Extensions {
-    path: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-    size: Option<u64>,
-    uid: Option<u64>,
-    gid: Option<u64>,
-    mtime: Option<i64>,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    sparse: Sparse,
-    bytes: u64,
+/// The outcome of parsing the bytes at hand.
+enum Step {
+    /// An entry, whose header takes this many bytes.
+    Entry(Box<Entry>, usize),
+    /// Records for the whole archive: they say nothing that counts here.
+    Skip(usize),
+    /// A header that goes on.
+    More,
+    End,
 }
 
 impl<R: Source> TarStream<R> {
     pub(crate) fn new(inner: R) -> Self {
-        Self { inner, left: 0, padding: 0, complete: false }
+        let limits = Limits {
+            max_metadata_size: METADATA_LIMIT,
+            max_sparse_entries: SEGMENT_LIMIT,
+            ..Limits::default()
+        };
+        let mut parser = Parser::new(limits);
+        // A time before 1970 is no number for it; numbers of pax records are checked here instead.
+        parser.set_ignore_pax_errors(true);
+        parser.set_allow_empty_path(true);
+        Self { inner, parser, head: Vec::new(), used: 0, position: 0, left: 0, padding: 0, complete: false }
     }
 
-    /// What it is read from, which is right at an entry's content after [`Self::next`] gave it.
-    pub(crate) fn source(&mut self) -> &mut R {
-        &mut self.inner
+    /// Returns how many bytes of the archive were consumed: the place of the entry's content after [`Self::next`].
+    pub(crate) fn position(&self) -> u64 {
+        self.position
     }
 
-    /// The next entry; what is left of the one before is passed over.
+    /// Returns the next entry, after skipping what is left of the one before.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, UnpackError> {
-        self.pass_over()?;
-        let mut extensions = Extensions::default();
+        self.skip_entry()?;
         loop {
-            let Some(block) = self.header()? else { return Ok(None) };
-            let header = Header::from_byte_slice(&block);
-            let size = field(&header.as_old().size, header.entry_size())?;
-            match header.entry_type() {
-                EntryType::XGlobalHeader => self.extension(&mut extensions, size).map(drop)?,
-                EntryType::XHeader => {
-                    let records = self.extension(&mut extensions, size)?;
-                    extensions.pax(&records)?;
+            let Self { inner, parser, head, used, .. } = self;
+            let available = available(inner, head, *used)?;
+            if available.is_empty() {
+                return Ok(None);
+            }
+            match step(parser, available)? {
+                Step::Entry(entry, count) => {
+                    self.advance(count);
+                    self.left = entry.stored;
+                    self.padding = padding(entry.stored);
+                    return Ok(Some(*entry));
                 }
-                EntryType::GNULongName => {
-                    let mut name = self.extension(&mut extensions, size)?;
-                    strip_zeros(&mut name);
-                    extensions.path.get_or_insert(name);
+                Step::Skip(count) => self.advance(count),
+                Step::End => {
+                    self.complete = true;
+                    return Ok(None);
                 }
-                EntryType::GNULongLink => {
-                    let mut name = self.extension(&mut extensions, size)?;
-                    strip_zeros(&mut name);
-                    extensions.link.get_or_insert(name);
-                }
-                _ => return self.entry(header, extensions).map(Some),
+                Step::More => self.read_ahead()?,
             }
         }
     }
 
-    fn entry(&mut self, header: &Header, extensions: Extensions) -> Result<Entry, UnpackError> {
-        let old = header.as_old();
-        let path = extensions.path.unwrap_or_else(|| header.path_bytes().into_owned());
-        let link =
-            extensions.link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned());
-        if path.contains(&0) || link.contains(&0) {
-            return Err(UnpackError::Entry { entry: shown(&path), why: "its name holds a zero byte" });
-        }
-        let kind = match header.entry_type() {
-            // Archives of before 1988 have no folders, only names with a slash at the end.
-            EntryType::Regular if path.ends_with(b"/") => Kind::Folder,
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
-            EntryType::Directory => Kind::Folder,
-            EntryType::Symlink => Kind::SymbolicLink,
-            EntryType::Link => Kind::HardLink,
-            _ => Kind::Other,
-        };
-        // Links and folders have no content, whatever their size says: so every container tool reads them.
-        let header_only = !matches!(kind, Kind::File | Kind::Other)
-            || matches!(header.entry_type(), EntryType::Block | EntryType::Char | EntryType::Fifo);
-        let size = match extensions.size {
-            _ if header_only => 0,
-            Some(size) => size,
-            None => field(&old.size, header.entry_size())?,
-        };
-        let mode = field(&old.mode, header.mode())?;
-        let mut entry = Entry {
-            path,
-            link,
-            kind,
-            mode,
-            uid: extensions.uid.map_or_else(|| field(&old.uid, header.uid()), Ok)?,
-            gid: extensions.gid.map_or_else(|| field(&old.gid, header.gid()), Ok)?,
-            mtime: match extensions.mtime {
-                Some(mtime) => mtime,
-                // Before 1970 as GNU writes it wraps around, which is what the cast undoes.
-                None => field(&old.mtime, header.mtime())?.cast_signed(),
-            },
-            stored: size,
-            sparse: None,
-            xattrs: extensions.xattrs,
-        };
-        self.left = size;
-        self.padding = padding(size);
-        if header.entry_type() == EntryType::GNUSparse {
-            let map = self.gnu_sparse(header)?;
-            entry.sparse = Some(map);
-        } else if kind == Kind::File && extensions.sparse.is_used() {
-            if let Some(name) = &extensions.sparse.name {
-                entry.path.clone_from(name);
-            }
-            let map = match extensions.sparse.needs_map() {
-                false => extensions.sparse.into_map()?,
-                true => self.pax_sparse(&extensions.sparse)?,
-            };
-            entry.sparse = Some(map);
-            entry.stored = self.left;
-        }
-        if let Some(map) = &entry.sparse {
-            map.check(entry.stored)?;
-        }
-        Ok(entry)
-    }
-
-    /// More of the entry's content, at most `limit` bytes; empty at its end.
+    /// Returns more of the entry's content, at most `limit` bytes; nothing at its end.
     pub(super) fn data(&mut self, limit: u64) -> Result<&[u8], UnpackError> {
         let wanted = self.left.min(limit);
         if wanted == 0 {
             return Ok(&[]);
         }
-        let available = self.inner.fill_buf().map_err(read_error)?;
+        let available = available(&mut self.inner, &self.head, self.used)?;
         if available.is_empty() {
             return Err(malformed("it ends in the middle of a file"));
         }
         Ok(&available[..available.len().min(usize::try_from(wanted).unwrap_or(usize::MAX))])
     }
 
-    /// Says that so much of what [`Self::data`] gave was used.
+    /// Marks this much of what [`Self::data`] returned as used.
     pub(super) fn consume(&mut self, count: usize) {
-        self.inner.consume(count);
+        self.advance(count);
         self.left -= count as u64;
     }
 
-    /// Reads to the very end of the stream, also what follows the archive.
+    /// Reads to the end of the stream, and so also what follows the archive.
     pub(super) fn drain(mut self) -> Result<(), UnpackError> {
         loop {
             let count = self.inner.fill_buf().map_err(read_error)?.len();
@@ -231,189 +178,214 @@ impl<R: Source> TarStream<R> {
         }
     }
 
-    fn pass_over(&mut self) -> Result<(), UnpackError> {
-        let left = self.left + self.padding;
+    fn skip_entry(&mut self) -> Result<(), UnpackError> {
+        let left = self.left.saturating_add(self.padding);
         (self.left, self.padding) = (0, 0);
-        match self.inner.skip(left).map_err(read_error)? {
+        let ahead = (self.head.len() - self.used).min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.advance(ahead);
+        let rest = left - ahead as u64;
+        self.position += rest;
+        match self.inner.skip(rest).map_err(read_error)? {
             true => Ok(()),
             false => Err(malformed("it ends in the middle of an entry")),
         }
     }
 
-    /// The next block that is a header; None at the end of the archive.
-    fn header(&mut self) -> Result<Option<[u8; BLOCK]>, UnpackError> {
-        let mut block = [0; BLOCK];
-        if !self.block(&mut block)? {
-            return Ok(None);
+    fn advance(&mut self, count: usize) {
+        self.position += count as u64;
+        if self.used == self.head.len() {
+            return self.inner.consume(count);
         }
-        if block.iter().all(|byte| *byte == 0) {
-            self.complete = true;
-            return Ok(None);
-        }
-        // The sum of the header with its own field taken as spaces.
-        let sum = block[..148].iter().chain(&block[156..]).map(|byte| u32::from(*byte)).sum::<u32>() + 8 * 32;
-        match Header::from_byte_slice(&block).cksum() {
-            Ok(expected) if expected == sum => Ok(Some(block)),
-            _ => Err(malformed("a header's checksum is wrong")),
+        self.used += count;
+        if self.used == self.head.len() {
+            self.head.clear();
+            self.used = 0;
         }
     }
 
-    /// Reads a block; false when nothing at all is left.
-    fn block(&mut self, block: &mut [u8; BLOCK]) -> Result<bool, UnpackError> {
-        let mut filled = 0;
-        while filled < BLOCK {
-            let available = self.inner.fill_buf().map_err(read_error)?;
-            if available.is_empty() {
-                return if filled == 0 {
-                    Ok(false)
-                } else {
-                    Err(malformed("it ends in the middle of a header"))
-                };
-            }
-            let count = available.len().min(BLOCK - filled);
-            block[filled..filled + count].copy_from_slice(&available[..count]);
-            self.inner.consume(count);
-            filled += count;
-        }
-        Ok(true)
-    }
-
-    /// The content of an entry that speaks of the next one.
-    fn extension(&mut self, extensions: &mut Extensions, size: u64) -> Result<Vec<u8>, UnpackError> {
-        extensions.bytes = extensions.bytes.saturating_add(size).saturating_add(BLOCK as u64);
-        if extensions.bytes > EXTENSION_LIMIT {
+    /// Collects one more chunk for a header that does not end in the bytes at hand. Whole chunks, because the parser
+    /// starts again from the beginning each time.
+    fn read_ahead(&mut self) -> Result<(), UnpackError> {
+        self.head.drain(..self.used);
+        self.used = 0;
+        if self.head.len() > HEAD_LIMIT {
             return Err(UnpackError::TooBig {
-                what: "bytes of names and attributes for one entry",
-                limit: EXTENSION_LIMIT,
+                what: "bytes in the header of one entry",
+                limit: HEAD_LIMIT as u64,
             });
         }
-        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-        (self.left, self.padding) = (size, padding(size));
-        while self.left > 0 {
-            let data = self.data(u64::MAX)?;
-            content.extend_from_slice(data);
-            let count = data.len();
-            self.consume(count);
-        }
-        self.pass_over()?;
-        Ok(content)
-    }
-
-    /// The map of an old GNU sparse file: in its header and the blocks after it.
-    fn gnu_sparse(&mut self, header: &Header) -> Result<SparseMap, UnpackError> {
-        let bad = |_| malformed("the map of a sparse file cannot be read");
-        let gnu = header.as_gnu().ok_or_else(|| malformed("a sparse file without a GNU header"))?;
-        let mut map = SparseMap { size: gnu.real_size().map_err(bad)?, segments: Vec::new() };
-        let mut add = |sparse: &[tar::GnuSparseHeader]| -> Result<(), UnpackError> {
-            for part in sparse.iter().filter(|part| !part.is_empty()) {
-                let (start, length) = (part.offset().map_err(bad)?, part.length().map_err(bad)?);
-                sparse::add(&mut map.segments, Segment { start, length })?;
+        for _ in 0..if self.head.is_empty() { 2 } else { 1 } {
+            let chunk = self.inner.fill_buf().map_err(read_error)?;
+            if chunk.is_empty() {
+                return Err(malformed("it ends in the middle of a header"));
             }
-            Ok(())
+            let count = chunk.len();
+            self.head.extend_from_slice(chunk);
+            self.inner.consume(count);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes that come next: those read ahead, then those of the source.
+fn available<'a, R: Source>(inner: &'a mut R, head: &'a [u8], used: usize) -> Result<&'a [u8], UnpackError> {
+    match &head[used..] {
+        [] => inner.fill_buf().map_err(read_error),
+        ahead => Ok(ahead),
+    }
+}
+
+fn step(parser: &mut Parser, bytes: &[u8]) -> Result<Step, UnpackError> {
+    // One empty block ends an archive, as for the engines; the parser wants two.
+    if bytes.get(..BLOCK).is_some_and(|block| block.iter().all(|byte| *byte == 0)) {
+        return Ok(Step::End);
+    }
+    check_metadata(bytes)?;
+    Ok(match parser.parse(bytes).map_err(parse_error)? {
+        ParseEvent::NeedData { .. } => Step::More,
+        ParseEvent::GlobalExtensions { consumed, .. } => Step::Skip(consumed),
+        ParseEvent::Entry { consumed, entry } => Step::Entry(Box::new(Entry::new(&entry, None)?), consumed),
+        ParseEvent::SparseEntry { consumed, entry, sparse_map: segments, real_size: size } => {
+            Step::Entry(Box::new(Entry::new(&entry, Some(SparseMap { size, segments }))?), consumed)
+        }
+        ParseEvent::End { .. } => Step::End,
+    })
+}
+
+/// Refuses metadata that is too large by itself: the parser adds up sizes before it checks their sum, which a size near
+/// the largest number overflows.
+fn check_metadata(mut bytes: &[u8]) -> Result<(), UnpackError> {
+    while let Some((block, rest)) = bytes.split_first_chunk::<BLOCK>() {
+        let header = Header::from_bytes(block);
+        if !matches!(
+            header.entry_type(),
+            EntryType::GnuLongName | EntryType::GnuLongLink | EntryType::XHeader
+        ) {
+            break;
+        }
+        let size = header.entry_size().unwrap_or_default();
+        if size > METADATA_LIMIT.into() {
+            return Err(too_much_metadata());
+        }
+        bytes = rest.get((size + padding(size)) as usize..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn too_much_metadata() -> UnpackError {
+    UnpackError::TooBig { what: "bytes of names and attributes for one entry", limit: METADATA_LIMIT.into() }
+}
+
+impl Entry {
+    fn new(parsed: &ParsedEntry<'_>, sparse: Option<SparseMap>) -> Result<Self, UnpackError> {
+        let path = parsed.path.to_vec();
+        let link = parsed.link_target.as_deref().unwrap_or_default().to_vec();
+        if path.contains(&0) || link.contains(&0) {
+            return Err(UnpackError::Entry { entry: shown(&path), why: "its name contains a zero byte" });
+        }
+        let kind = match parsed.entry_type {
+            // Archives of before 1988 have no folders, only names with a slash at the end.
+            EntryType::Regular if path.ends_with(b"/") => Kind::Folder,
+            EntryType::Regular | EntryType::Continuous | EntryType::GnuSparse => Kind::File,
+            EntryType::Directory => Kind::Folder,
+            EntryType::Symlink => Kind::SymbolicLink,
+            EntryType::Link => Kind::HardLink,
+            _ => Kind::Other,
         };
-        add(&gnu.sparse)?;
-        let mut extended = gnu.is_extended();
-        while extended {
-            let mut more = GnuExtSparseHeader::new();
-            let mut block = [0; BLOCK];
-            if !self.block(&mut block)? {
-                return Err(malformed("it ends in the map of a sparse file"));
-            }
-            more.as_mut_bytes().copy_from_slice(&block);
-            add(&more.sparse)?;
-            extended = more.is_extended();
+        // Links and folders have no content, whatever their size says: so every container tool reads them.
+        let header_only = !matches!(kind, Kind::File | Kind::Other)
+            || matches!(parsed.entry_type, EntryType::Block | EntryType::Char | EntryType::Fifo);
+        let records = Records::read(parsed.pax.unwrap_or_default())?;
+        let entry = Self {
+            path,
+            link,
+            kind,
+            mode: parsed.mode,
+            uid: parsed.uid,
+            gid: parsed.gid,
+            // GNU tar writes a time before 1970 as a number that wraps around.
+            mtime: records.mtime.unwrap_or(parsed.mtime.cast_signed()),
+            stored: if header_only { 0 } else { parsed.size },
+            sparse: if kind == Kind::File { records.sparse_map(sparse)? } else { None },
+            xattrs: parsed.xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
+        };
+        if let Some(map) = &entry.sparse {
+            map.check(entry.stored)?;
         }
-        Ok(map)
+        Ok(entry)
     }
 
-    /// The map of a pax sparse file of version 1.0: decimal lines before the content, filled up to a block.
-    fn pax_sparse(&mut self, sparse: &Sparse) -> Result<SparseMap, UnpackError> {
-        let mut segments = Vec::new();
-        let mut read = 0;
-        let count = self.decimal_line(&mut read)?;
-        for _ in 0..count {
-            let (start, length) = (self.decimal_line(&mut read)?, self.decimal_line(&mut read)?);
-            sparse::add(&mut segments, Segment { start, length })?;
-        }
-        let mut fill = padding(read);
-        while fill > 0 {
-            let count = self.data(fill)?.len();
-            if count == 0 {
-                return Err(malformed("it ends in the map of a sparse file"));
-            }
-            self.consume(count);
-            fill -= count as u64;
-        }
-        Ok(SparseMap { size: sparse.real_size()?, segments })
-    }
-
-    fn decimal_line(&mut self, read: &mut u64) -> Result<u64, UnpackError> {
-        let mut number: Option<u64> = None;
-        loop {
-            let byte =
-                *self.data(1)?.first().ok_or_else(|| malformed("it ends in the map of a sparse file"))?;
-            self.consume(1);
-            *read += 1;
-            match (byte, number) {
-                (b'\n', Some(number)) => return Ok(number),
-                (b'0'..=b'9', _) => {
-                    let digit = u64::from(byte - b'0');
-                    let next =
-                        number.unwrap_or(0).checked_mul(10).and_then(|number| number.checked_add(digit));
-                    number = Some(next.ok_or_else(|| malformed("the map of a sparse file cannot be read"))?);
-                }
-                _ => return Err(malformed("the map of a sparse file cannot be read")),
-            }
-        }
+    /// Returns the size of the unpacked file.
+    pub(super) fn size(&self) -> u64 {
+        self.sparse.as_ref().map_or(self.stored, |sparse| sparse.size)
     }
 }
 
-/// A number of a header. One that is left blank is zero, for every other reader too.
-fn field<T: Default>(text: &[u8], parsed: io::Result<T>) -> Result<T, UnpackError> {
-    match parsed {
-        Ok(number) => Ok(number),
-        Err(_) if text.iter().all(|byte| matches!(byte, 0 | b' ')) => Ok(T::default()),
-        Err(_) => Err(malformed("a header's number cannot be read")),
+/// What the parser does not tell of pax records.
+#[derive(Default)]
+struct Records {
+    mtime: Option<i64>,
+    is_sparse: bool,
+    size: Option<u64>,
+}
+
+impl Records {
+    fn read(text: &[u8]) -> Result<Self, UnpackError> {
+        let bad = || malformed("its pax records cannot be read");
+        let mut records = Self::default();
+        for record in PaxExtensions::new(text) {
+            let record = record.map_err(|error| malformed(&error.to_string()))?;
+            let value = record.value_bytes();
+            records.is_sparse |= record.key_bytes().starts_with(b"GNU.sparse.");
+            match record.key_bytes() {
+                b"mtime" => records.mtime = Some(seconds(value).ok_or_else(bad)?),
+                b"GNU.sparse.size" | b"GNU.sparse.realsize" => {
+                    records.size = Some(number(value).ok_or_else(bad)?);
+                }
+                b"size" | b"uid" | b"gid" | b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => {
+                    number(value).ok_or_else(bad)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(records)
+    }
+
+    /// Returns the map of a sparse file. The parser takes a file of nothing but holes for an empty one.
+    fn sparse_map(&self, parsed: Option<SparseMap>) -> Result<Option<SparseMap>, UnpackError> {
+        if !self.is_sparse {
+            return Ok(parsed);
+        }
+        let size = self.size.ok_or_else(|| malformed("a sparse file has no size"))?;
+        Ok(Some(SparseMap { size, segments: parsed.map_or_else(Vec::new, |map| map.segments) }))
     }
 }
 
-impl Extensions {
-    /// Reads pax records, `LENGTH KEY=VALUE\n` each, where the length counts itself
-    /// (<https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html>).
-    fn pax(&mut self, mut records: &[u8]) -> Result<(), UnpackError> {
-        let bad = || malformed("its pax records cannot be read");
-        while !records.is_empty() {
-            let space = records.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;
-            let length = usize::try_from(number(&records[..space]).ok_or_else(bad)?).map_err(|_| bad())?;
-            if length <= space + 1 || length > records.len() || records[length - 1] != b'\n' {
-                return Err(bad());
-            }
-            let record = &records[space + 1..length - 1];
-            let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
-            self.record(&record[..equals], &record[equals + 1..])?;
-            records = &records[length..];
+impl SparseMap {
+    /// Checks that the parts are in order, do not overlap, lie within the file, and are as long as the stored bytes.
+    fn check(&self, stored: u64) -> Result<(), UnpackError> {
+        let mut end = 0;
+        let mut sum = 0_u64;
+        for segment in &self.segments {
+            let next = segment.offset.checked_add(segment.length);
+            let Some(next) = next.filter(|next| segment.offset >= end && *next <= self.size) else {
+                return Err(malformed("the map of a sparse file contradicts itself"));
+            };
+            end = next;
+            sum += segment.length;
         }
-        Ok(())
+        if sum == stored { Ok(()) } else { Err(malformed("a sparse file has not the bytes of its map")) }
     }
+}
 
-    fn record(&mut self, key: &[u8], value: &[u8]) -> Result<(), UnpackError> {
-        let bad = || malformed("its pax records cannot be read");
-        match key {
-            b"path" => self.path = Some(value.to_vec()),
-            b"linkpath" => self.link = Some(value.to_vec()),
-            b"size" => self.size = Some(number(value).ok_or_else(bad)?),
-            b"uid" => self.uid = Some(number(value).ok_or_else(bad)?),
-            b"gid" => self.gid = Some(number(value).ok_or_else(bad)?),
-            b"mtime" => self.mtime = Some(seconds(value).ok_or_else(bad)?),
-            _ => {
-                if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.xattrs.push((name.to_vec(), value.to_vec()));
-                } else if let Some(rest) = key.strip_prefix(b"GNU.sparse.") {
-                    self.sparse.record(rest, value)?;
-                }
-            }
+fn parse_error(error: ParseError) -> UnpackError {
+    match error {
+        ParseError::MetadataTooLarge { .. } | ParseError::TooManyPendingEntries { .. } => too_much_metadata(),
+        ParseError::TooManySparseEntries { .. } => {
+            UnpackError::TooBig { what: "parts in a sparse file", limit: SEGMENT_LIMIT as u64 }
         }
-        Ok(())
+        ParseError::Header(_) => malformed("a header has a wrong checksum, or a number that cannot be read"),
+        other => malformed(&other.to_string()),
     }
 }
 
@@ -421,7 +393,7 @@ pub(super) fn malformed(why: &str) -> UnpackError {
     UnpackError::Malformed(why.into())
 }
 
-/// Errors of our own that passed through a reader come out as they were.
+/// Takes an error of our own out of the reader that it passed through.
 pub(super) fn read_error(error: io::Error) -> UnpackError {
     match error.downcast::<UnpackError>() {
         Ok(error) => error,
@@ -429,12 +401,12 @@ pub(super) fn read_error(error: io::Error) -> UnpackError {
     }
 }
 
-/// A decimal number and nothing else.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
+/// Parses a decimal number and nothing else.
+fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+'))?.parse().ok()
 }
 
-/// The whole seconds of a time with a fraction; rounded down also before 1970.
+/// Parses the whole seconds of a time with a fraction; rounded down also before 1970.
 fn seconds(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -445,10 +417,4 @@ fn seconds(text: &[u8]) -> Option<i64> {
 
 fn padding(size: u64) -> u64 {
     (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64
-}
-
-fn strip_zeros(name: &mut Vec<u8>) {
-    while name.last() == Some(&0) {
-        name.pop();
-    }
 }
