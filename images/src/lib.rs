@@ -27,7 +27,9 @@ pub use manifest::{Descriptor, ManifestError, RunConfig};
 pub use name::{EngineKind, ImageName, NameError, RegistryName};
 pub use platform::Platform;
 pub use progress::{Event, Progress};
-pub use pull::{CredentialHelper, HelperAnswer, PullError, Reason, Tried};
+pub use pull::{
+    ConnectionFailure, CredentialError, CredentialHelper, HelperAnswer, HelperError, PullError, Reason, Tried,
+};
 pub use recipe::{
     Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
 };

@@ -4,15 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use codebridge_images::{CredentialHelper, HelperAnswer};
+use codebridge_images::{CredentialHelper, HelperAnswer, HelperError};
 use codebridge_runtimes::exec::{CommandLine, find_program, run_with_input};
 
 /// A person may have to unlock a key ring.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What helpers print, on either stream, when they know nothing of a registry.
+/// What helpers print, on either stream, when they have no credentials for a registry.
 const UNKNOWN: &str = "credentials not found in native keychain";
 
-/// Helpers as they are installed.
+/// The installed helpers.
 #[derive(Debug)]
 pub(super) struct Programs;
 
@@ -21,20 +21,23 @@ impl CredentialHelper for Programs {
         Box::pin(async move {
             let name = format!("docker-credential-{name}");
             let Some(program) = find_program(Path::new(&name)) else {
-                return Err(format!("{name}, which holds the credentials, is not installed"));
+                return Err(HelperError::NotInstalled(name));
             };
             let command = CommandLine::new(program).arg("get");
-            let done = run_with_input(command, registry.as_bytes().to_vec(), LIMIT).await;
-            let done = done.map_err(|error| error.to_string())?;
-            let said = [done.stdout.as_slice(), done.stderr.as_slice()].map(String::from_utf8_lossy);
+            let done = match run_with_input(command, registry.as_bytes().to_vec(), LIMIT).await {
+                Ok(done) => done,
+                Err(error) => return Err(HelperError::Failed { program: name, why: error.to_string() }),
+            };
             if done.status.success() {
                 return Ok(Some(done.stdout));
             }
-            if said.iter().any(|text| text.contains(UNKNOWN)) {
+            let output = [done.stdout, done.stderr].join(&b' ');
+            let output = String::from_utf8_lossy(&output);
+            if output.contains(UNKNOWN) {
                 return Ok(None);
             }
-            let said = said.join(" ");
-            Err(format!("{name} ended with {}: {}", done.status, said.trim()))
+            let why = format!("{}: {}", done.status, output.trim());
+            Err(HelperError::Failed { program: name, why })
         })
     }
 }

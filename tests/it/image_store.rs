@@ -351,7 +351,7 @@ fn a_registry_that_wants_a_login_gets_one(env: &TestEnv) {
     };
     let output = pull(&|_| ());
     assert_eq!(output.code(), Some(72), "{output}");
-    assert!(output.stderr.contains("it wants a login") && output.stderr.contains("podman login"), "{output}");
+    assert!(output.stderr.contains("login required") && output.stderr.contains("podman login"), "{output}");
     // As skopeo, podman and docker write it.
     let file = env.folder("home").join("auth.json");
     let login =
@@ -375,7 +375,7 @@ fn a_registry_that_wants_a_login_gets_one(env: &TestEnv) {
     }
     let output = pull(&|_| ());
     assert!(
-        output.stderr.contains("docker-credential-tests, which holds the credentials, is not installed"),
+        output.stderr.contains("credential helper 'docker-credential-tests' is not installed"),
         "{output}"
     );
 }
@@ -474,7 +474,7 @@ fn a_full_disk_leaves_no_half_image(env: &TestEnv) {
             vec![unshare.into(), "--mount".into(), "--".into(), "sh".into(), "-c".into(), script.into()];
         let output = command.run(env.guard());
         assert!(output.stderr.contains("No space left on device"), "{output}");
-        assert!(output.stderr.contains("hint: make room"), "{output}");
+        assert!(output.stderr.contains("hint: free disk space"), "{output}");
         let lines: Vec<_> = output.stdout.lines().collect();
         assert_eq!(lines[..2], ["status 72", "no images"], "{output}");
     }

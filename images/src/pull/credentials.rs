@@ -1,9 +1,11 @@
-//! Who one is to a registry: from the files that `docker login` and `podman login` write, and from credential helpers.
+//! Credentials for registries, from the files that `docker login` and `podman login` write and from credential helpers.
 //!
 //! containers-auth.json(5), <https://docs.docker.com/reference/cli/docker/login/#credential-stores>.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
@@ -13,21 +15,20 @@ use serde::Deserialize;
 
 use super::environment::Environment;
 
-/// What proves who one is.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     Password {
         user: String,
         password: String,
     },
-    /// A token that the registry takes as it is.
+    /// A token that the registry accepts as it is.
     Token(String),
-    /// A token that the registry's own login gives such tokens for.
+    /// A token that the registry's token service exchanges for such a token.
     Identity(String),
 }
 
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Password { .. } => "Password(…)",
             Self::Token(_) => "Token(…)",
@@ -36,40 +37,103 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Runs credential helpers: programs, which are not started here.
+/// Runs credential helpers, which are programs; this crate starts none.
 pub trait CredentialHelper: Send + Sync {
-    /// What `docker-credential-NAME get` prints for a registry; the error is shown to people.
+    /// Returns what `docker-credential-NAME get` prints for a registry; None when it has no credentials for it.
     fn get<'a>(&'a self, name: &'a str, registry: &'a str) -> HelperAnswer<'a>;
 }
 
-/// What a helper printed; None when it knows nothing of that registry.
-pub type HelperAnswer<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, String>> + Send + 'a>>;
+/// The future of [`CredentialHelper::get`].
+pub type HelperAnswer<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, HelperError>> + Send + 'a>>;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// The reason why a credential helper returned nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    /// The program does not exist.
+    #[error("credential helper '{0}' is not installed")]
+    NotInstalled(String),
+    /// The program failed.
+    #[error("credential helper '{program}' failed: {why}")]
+    Failed {
+        /// Its name.
+        program: String,
+        /// The error, or the status and the output.
+        why: String,
+    },
+}
+
+/// The reason why credentials are unusable.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// A file with credentials exists but cannot be read.
+    #[error("failed to read the credentials in '{path}': {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A file with credentials is no JSON of the expected form. What is there instead may be a secret.
+    #[error("the credentials file '{path}' is invalid at line {line}, column {column}")]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// From 1.
+        column: usize,
+    },
+    /// An entry of a file is not encoded as it should be.
+    #[error("the credentials for '{registry}' in '{path}' are not base64 of `user:password`")]
+    Encoding {
+        /// The file.
+        path: PathBuf,
+        /// The key of the entry.
+        registry: String,
+    },
+    /// A file names a helper that cannot be a program of the right form.
+    #[error("'{name}' in '{path}' is not a valid name of a credential helper")]
+    HelperName {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// A helper failed.
+    #[error(transparent)]
+    Helper(#[from] HelperError),
+    /// A helper printed something unexpected.
+    #[error("credential helper 'docker-credential-{0}' printed something else than credentials")]
+    HelperOutput(String),
+    /// An identity token is stored, but the registry does not exchange such tokens.
+    #[error("an identity token is stored for the registry, but the registry names no token service")]
+    NoTokenService,
+}
+
+/// Docker writes null for what is not set.
+#[derive(Debug, Deserialize)]
 struct AuthFile {
-    auths: BTreeMap<String, Auth>,
+    auths: Option<BTreeMap<String, Auth>>,
     #[serde(rename = "credHelpers")]
-    helpers: BTreeMap<String, String>,
+    helpers: Option<BTreeMap<String, String>>,
     #[serde(rename = "credsStore")]
     store: Option<String>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Auth {
     auth: Option<String>,
     identitytoken: Option<String>,
     registrytoken: Option<String>,
 }
 
-impl std::fmt::Debug for Auth {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Auth(…)")
     }
 }
 
-/// The files that are looked into, first one first.
+/// Returns the files with credentials, in the order in which they are read.
 pub(super) fn files(environment: &Environment) -> Vec<PathBuf> {
     if let Some(path) = environment.path("REGISTRY_AUTH_FILE") {
         return vec![path];
@@ -80,55 +144,60 @@ pub(super) fn files(environment: &Environment) -> Vec<PathBuf> {
     [runtime, config, docker.map(|dir| dir.join("config.json"))].into_iter().flatten().collect()
 }
 
-/// What there is for a repository of a registry.
+/// Returns the credentials for a repository of a registry, from the first file that has any.
 pub(super) async fn find(
     environment: &Environment,
     helper: &dyn CredentialHelper,
     host: &str,
     repository: &str,
-) -> Result<Option<Credentials>, String> {
+) -> Result<Option<Credentials>, CredentialError> {
     for path in files(environment) {
-        let Some(file) = read(&path) else { continue };
-        if let Some(found) = find_in(&file, helper, host, repository).await? {
+        let Some(file) = read(&path)? else { continue };
+        if let Some(found) = find_in(&path, &file, helper, host, repository).await? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-fn read(path: &Path) -> Option<AuthFile> {
-    let text = std::fs::read(path).ok()?;
-    match serde_json::from_slice(&text) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a file of credentials is left out");
-            None
+fn read(path: &Path) -> Result<Option<AuthFile>, CredentialError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
         }
-    }
+        Err(source) => return Err(CredentialError::Read { path: path.into(), source }),
+    };
+    let invalid = |error: serde_json::Error| {
+        let (line, column) = (error.line(), error.column());
+        CredentialError::Invalid { path: path.into(), line, column }
+    };
+    serde_json::from_slice(&text).map(Some).map_err(invalid)
 }
 
 async fn find_in(
+    path: &Path,
     file: &AuthFile,
     helper: &dyn CredentialHelper,
     host: &str,
     repository: &str,
-) -> Result<Option<Credentials>, String> {
+) -> Result<Option<Credentials>, CredentialError> {
     let names = host_names(host);
     for name in &names {
-        if let Some(program) = file.helpers.get(*name)
-            && let Some(found) = ask(helper, program, name).await?
+        if let Some(program) = file.helpers.as_ref().and_then(|helpers| helpers.get(*name))
+            && let Some(found) = ask(path, helper, program, name).await?
         {
             return Ok(Some(found));
         }
     }
-    if let Some(auth) = best(&file.auths, &names, repository)
-        && let Some(found) = read_auth(auth)?
+    if let Some((registry, auth)) = most_specific(file.auths.iter().flatten(), &names, repository)
+        && let Some(found) = parse_auth(auth, path, registry)?
     {
         return Ok(Some(found));
     }
     if let Some(program) = &file.store {
         for name in &names {
-            if let Some(found) = ask(helper, program, name).await? {
+            if let Some(found) = ask(path, helper, program, name).await? {
                 return Ok(Some(found));
             }
         }
@@ -136,7 +205,7 @@ async fn find_in(
     Ok(None)
 }
 
-/// By which names a registry is known to such files; docker's own has several for historical reasons.
+/// Returns the names of a registry in such files; docker's own has several for historical reasons.
 fn host_names(host: &str) -> Vec<&str> {
     match host {
         "docker.io" | "index.docker.io" | "registry-1.docker.io" => {
@@ -146,8 +215,12 @@ fn host_names(host: &str) -> Vec<&str> {
     }
 }
 
-/// The entry that speaks of most of the repository's name.
-fn best<'a>(auths: &'a BTreeMap<String, Auth>, names: &[&str], repository: &str) -> Option<&'a Auth> {
+/// Returns the entry that names most of the repository.
+fn most_specific<'a>(
+    auths: impl Iterator<Item = (&'a String, &'a Auth)>,
+    names: &[&str],
+    repository: &str,
+) -> Option<(&'a String, &'a Auth)> {
     let fits = |key: &str| {
         names.iter().find_map(|name| {
             if key == *name || without_url(key) == *name {
@@ -158,8 +231,8 @@ fn best<'a>(auths: &'a BTreeMap<String, Auth>, names: &[&str], repository: &str)
             (rest.is_empty() || rest.starts_with('/')).then_some(part.len())
         })
     };
-    let fitting = auths.iter().filter_map(|(key, auth)| Some((fits(key)?, auth)));
-    fitting.max_by_key(|(length, _)| *length).map(|(_, auth)| auth)
+    let fitting = auths.filter_map(|(key, auth)| Some((fits(key)?, (key, auth))));
+    fitting.max_by_key(|(length, _)| *length).map(|(_, entry)| entry)
 }
 
 /// Old versions of docker wrote `https://HOST/v1/`.
@@ -169,7 +242,7 @@ fn without_url(key: &str) -> &str {
     key.strip_suffix("/v1").or_else(|| key.strip_suffix("/v2")).unwrap_or(key)
 }
 
-fn read_auth(auth: &Auth) -> Result<Option<Credentials>, String> {
+fn parse_auth(auth: &Auth, path: &Path, registry: &str) -> Result<Option<Credentials>, CredentialError> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if let Some(token) = given(&auth.registrytoken) {
         return Ok(Some(Credentials::Token(token)));
@@ -178,35 +251,35 @@ fn read_auth(auth: &Auth) -> Result<Option<Credentials>, String> {
         return Ok(Some(Credentials::Identity(token)));
     }
     let Some(text) = given(&auth.auth) else { return Ok(None) };
-    let bad = || "the credentials in the file are not base64 of `user:password`".to_string();
-    let plain = String::from_utf8(STANDARD.decode(text.trim()).map_err(|_| bad())?).map_err(|_| bad())?;
-    let (user, password) = plain.split_once(':').ok_or_else(bad)?;
+    let plain = STANDARD.decode(text.trim()).ok().and_then(|plain| String::from_utf8(plain).ok());
+    let parts = plain.as_deref().and_then(|plain| plain.split_once(':'));
+    let encoding = || CredentialError::Encoding { path: path.into(), registry: registry.into() };
+    let (user, password) = parts.ok_or_else(encoding)?;
     // Docker fills up with zeros.
     let password = password.trim_end_matches('\0').to_string();
     Ok(Some(Credentials::Password { user: user.to_string(), password }))
 }
 
 async fn ask(
+    path: &Path,
     helper: &dyn CredentialHelper,
-    program: &str,
+    name: &str,
     registry: &str,
-) -> Result<Option<Credentials>, String> {
+) -> Result<Option<Credentials>, CredentialError> {
     // It becomes the end of a program's name.
-    if program.is_empty()
-        || !program.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-    {
-        return Err(format!("'{program}' is no name of a credential helper"));
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if name.is_empty() || !name.bytes().all(allowed) {
+        return Err(CredentialError::HelperName { path: path.into(), name: name.into() });
     }
-    let Some(answer) = helper.get(program, registry).await? else { return Ok(None) };
+    let Some(answer) = helper.get(name, registry).await? else { return Ok(None) };
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Answer {
         username: String,
         secret: String,
     }
-    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| {
-        format!("docker-credential-{program} answers something else than it should: {error}")
-    })?;
+    let answer: Answer =
+        serde_json::from_slice(&answer).map_err(|_| CredentialError::HelperOutput(name.into()))?;
     Ok(Some(match answer.username.as_str() {
         "<token>" => Credentials::Identity(answer.secret),
         _ => Credentials::Password { user: answer.username, password: answer.secret },
@@ -231,7 +304,7 @@ mod tests {
                     "pass" => Ok(Some(br#"{"ServerURL":"x","Username":"u","Secret":"s"}"#.to_vec())),
                     "acr" => Ok(Some(br#"{"ServerURL":"x","Username":"<token>","Secret":"t"}"#.to_vec())),
                     "noisy" => Ok(Some(b"please unlock".to_vec())),
-                    "broken" => Err("docker-credential-broken is not installed".into()),
+                    "broken" => Err(HelperError::NotInstalled("docker-credential-broken".into())),
                     _ => Ok(None),
                 }
             })
@@ -242,17 +315,29 @@ mod tests {
         Some(Credentials::Password { user: user.into(), password: password.into() })
     }
 
-    async fn found(file: &str, host: &str, repository: &str) -> Result<Option<Credentials>, String> {
+    async fn found(file: &str, host: &str, repository: &str) -> Result<Option<Credentials>, CredentialError> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("auth.json");
         std::fs::write(&path, file).unwrap();
+        found_at(&path, host, repository).await
+    }
+
+    async fn found_at(
+        path: &Path,
+        host: &str,
+        repository: &str,
+    ) -> Result<Option<Credentials>, CredentialError> {
         let environment =
-            Environment::from_lookup(|name| (name == "REGISTRY_AUTH_FILE").then(|| path.clone().into()));
+            Environment::from_lookup(|name| (name == "REGISTRY_AUTH_FILE").then(|| path.into()));
         find(&environment, &FakeHelper::default(), host, repository).await
     }
 
+    async fn refusal(file: &str, host: &str) -> String {
+        found(file, host, "x").await.unwrap_err().to_string()
+    }
+
     #[tokio::test]
-    async fn entries_of_all_ages_are_found() {
+    async fn entries_of_every_form_are_found() {
         // u:p, v:p, w:p with the zeros that docker adds
         let file = r#"{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"},"quay.io":{"auth":"dTpw"},
             "quay.io/team":{"auth":"djpw"},"https://old.example/v1/":{"auth":"dzpwAAA="},"empty.example":{},
@@ -273,28 +358,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn helpers_are_asked_for_their_registry_and_stores_for_the_rest() {
+    async fn helpers_are_asked_for_their_registry_and_the_store_for_the_rest() {
         let file = r#"{"auths":{"a.example":{}},"credHelpers":{"a.example":"pass","b.example":"acr",
             "c.example":"broken","d.example":"noisy","e.example":"../sh"},"credsStore":"nothing"}"#;
         assert_eq!(found(file, "a.example", "x").await.unwrap(), password("u", "s"));
         assert_eq!(found(file, "b.example", "x").await.unwrap(), Some(Credentials::Identity("t".into())));
-        assert!(found(file, "c.example", "x").await.unwrap_err().contains("not installed"));
-        assert!(found(file, "d.example", "x").await.unwrap_err().contains("docker-credential-noisy"));
-        assert!(found(file, "e.example", "x").await.unwrap_err().contains("no name of"));
+        assert!(refusal(file, "c.example").await.contains("'docker-credential-broken' is not installed"));
+        assert!(refusal(file, "d.example").await.contains("docker-credential-noisy"));
+        assert!(refusal(file, "e.example").await.contains("not a valid name of a credential helper"));
         assert_eq!(found(file, "f.example", "x").await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn damaged_files_and_entries_are_told_apart() {
-        assert_eq!(found("no json", "a.example", "x").await.unwrap(), None);
+    async fn a_file_that_cannot_be_used_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("auth.json");
+        assert_eq!(found_at(&path, "a.example", "x").await.unwrap(), None, "no file, no credentials");
+        assert_eq!(found_at(&path.join("file"), "a.example", "x").await.unwrap(), None);
+        std::fs::create_dir(&path).unwrap();
+        let error = found_at(&path, "a.example", "x").await.unwrap_err();
+        assert!(matches!(error, CredentialError::Read { .. }));
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, "no json").unwrap();
+        let error = found_at(&path, "a.example", "x").await.unwrap_err();
+        assert!(matches!(error, CredentialError::Invalid { .. }));
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        assert_eq!(found(r#"{"auths":null,"credHelpers":null}"#, "a.example", "x").await.unwrap(), None);
         let file = r#"{"auths":{"a.example":{"auth":"%%%"},"b.example":{"auth":"bm9jb2xvbg=="}}}"#;
         for host in ["a.example", "b.example"] {
-            assert!(found(file, host, "x").await.unwrap_err().contains("base64"));
+            let text = refusal(file, host).await;
+            assert!(text.contains(&format!("'{host}' in '")) && text.contains("not base64"), "{text}");
         }
     }
 
     #[test]
-    fn files_are_those_of_podman_and_docker() {
+    fn the_files_of_podman_and_docker_are_read() {
         let environment = Environment::from_lookup(|name| match name {
             "HOME" => Some("/home/x".into()),
             "XDG_RUNTIME_DIR" => Some("/run/user/1".into()),

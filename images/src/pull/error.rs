@@ -1,172 +1,240 @@
-//! Why no registry gave an image: each address that was asked, and what it said.
+//! Why no registry provided an image: each address that was asked, and its answer.
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use oci_client::errors::{OciDistributionError, OciErrorCode};
+use rustls::InvalidMessage;
 
+use super::credentials::CredentialError;
 use crate::manifest::ManifestError;
 use crate::store::StoreError;
 
-/// Why an image was not pulled.
+/// The reason why an image was not pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// Every address was asked, and none gave it.
-    #[error("image '{name}' cannot be pulled: {}", said(tried))]
+    /// Every address was asked, and none provided the image.
+    #[error("could not pull image '{name}': {}", join(tried))]
     Refused {
         /// The image's full name.
         name: String,
-        /// Where it was asked for, in order.
+        /// The addresses, in the order in which they were asked.
         tried: Vec<Tried>,
     },
-    /// The list of registries forbids this one.
-    #[error("image '{0}' cannot be pulled: registries.conf blocks its registry")]
+    /// The configuration forbids the registry.
+    #[error("could not pull image '{0}': registries.conf blocks its registry")]
     Blocked(String),
 }
 
 /// One address that was asked.
 #[derive(Debug)]
 pub struct Tried {
-    /// The address.
+    /// Scheme and host.
     pub endpoint: String,
-    /// What came of it.
+    /// Why it did not provide the image.
     pub why: Reason,
 }
 
-/// Why an address did not give an image.
+/// The reason why an address did not provide an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
-    /// It does not answer, or stopped to.
-    #[error("{0}")]
-    Unreachable(String),
-    /// It wants to know who asks, or does not like it.
-    #[error("{}", if *.known { "it refuses the credentials that are stored for it" } else { "it wants a login" })]
-    Unauthorized {
-        /// Whether there are credentials for it.
-        known: bool,
+    /// There is no connection, or it broke.
+    #[error("{message}")]
+    Unreachable {
+        /// What is known of the cause.
+        failure: ConnectionFailure,
+        /// The error with its causes.
+        message: String,
     },
-    /// It does not have the image.
+    /// The registry asks for a login, or rejects the one it got.
+    #[error("{}", if *.logged_in { "the registry rejects the stored credentials" } else { "login required" })]
+    Unauthorized {
+        /// Whether credentials were sent.
+        logged_in: bool,
+    },
+    /// The registry does not have the image.
     #[error("not found")]
     NotFound,
-    /// It says something else.
-    #[error("{0}")]
-    Answer(String),
-    /// Credentials could not be read.
-    #[error("{0}")]
-    Credentials(String),
-    /// What it gives is of no use here.
+    /// The registry answered with another error, or with something that is no answer.
+    #[error("{message}")]
+    Answer {
+        /// The HTTP status, if it was one of an error.
+        status: Option<u16>,
+        /// The answer, shortened.
+        message: String,
+    },
+    /// The credentials for the registry are unusable.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    /// The image's documents are unusable.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// What it gives is not what its digest promises, or could not be kept.
+    /// The content does not match its digest, or the store could not keep it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-fn said(tried: &[Tried]) -> String {
-    let parts: Vec<_> = tried.iter().map(|tried| format!("{}: {}", tried.endpoint, tried.why)).collect();
+/// A cause of a failed connection that has a remedy of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionFailure {
+    /// The registry answers in plain HTTP where TLS was tried.
+    PlainHttp,
+    /// The registry's certificate is not trusted, or no certificate authority is installed.
+    Certificate,
+    /// Everything else.
+    Other,
+}
+
+fn join(tried: &[Tried]) -> String {
+    let parts: Vec<_> = tried.iter().map(ToString::to_string).collect();
     parts.join("; ")
 }
 
 impl PullError {
-    /// What to do about it.
+    /// Returns what to do about it, for the most telling of the answers.
     pub(crate) fn hint(&self) -> Option<String> {
         let Self::Refused { name, tried } = self else {
             return Some("see `blocked` in containers-registries.conf(5)".into());
         };
         let host = name.split('/').next().unwrap_or(name);
-        let any = |test: fn(&Reason) -> bool| tried.iter().any(|tried| test(&tried.why));
-        if any(|why| matches!(why, Reason::Unauthorized { .. })) {
-            // A registry does not tell strangers what it has.
-            return Some(format!(
-                "check the name; if it is right: `podman login {host}` or `docker login {host}`"
-            ));
-        }
-        if any(|why| matches!(why, Reason::NotFound)) {
-            return Some("check the name and the tag".into());
-        }
-        if any(|why| matches!(why, Reason::Manifest(ManifestError::Platform { .. }))) {
-            return Some("take an image that is built for this machine".into());
-        }
-        if any(|why| matches!(why, Reason::Store(error) if error.is_out_of_space())) {
-            return Some("make room, for example with `codebridge image prune --all`".into());
-        }
-        if any(|why| matches!(why, Reason::Manifest(_) | Reason::Store(_))) {
-            return Some(
-                "the registry gives something else than it promises: whoever runs it can mend that".into(),
-            );
-        }
-        if any(|why| matches!(why, Reason::Answer(_)) && why.may_pass()) {
-            return Some("the registry has too much to do, or wants fewer requests: try again later".into());
-        }
-        // What TLS makes of an answer in plain words.
-        if any(|why| matches!(why, Reason::Unreachable(text) if text.contains("InvalidContentType"))) {
-            return Some(
-                "it seems to speak plain HTTP: `codebridge image pull --plain-http`, or `insecure = true` for it in \
-                 containers-registries.conf(5)"
-                    .into(),
-            );
-        }
-        if any(|why| matches!(why, Reason::Unreachable(text) if text.contains("certificate"))) {
-            return Some(
-                "install the certificates of authorities (`apt-get install ca-certificates`), or put the registry's \
-                 own into /etc/containers/certs.d/HOST/ca.crt"
-                    .into(),
-            );
-        }
-        any(|why| matches!(why, Reason::Unreachable(_))).then(|| {
-            "check the network and HTTPS_PROXY, or take an image from a file: `--image oci-archive:FILE`"
-                .into()
-        })
+        tried.iter().filter_map(|tried| tried.why.remedy()).min().map(|remedy| remedy.text(host))
     }
 
-    /// Whether an address gave the image and the store could not keep it.
+    /// Returns whether an address provided the image and the file system had no space for it.
     pub fn is_out_of_space(&self) -> bool {
         let Self::Refused { tried, .. } = self else { return false };
         tried.iter().any(|tried| matches!(&tried.why, Reason::Store(error) if error.is_out_of_space()))
     }
 }
 
-impl Reason {
-    /// It answers with another status than success.
-    pub(super) fn answer(code: u16, message: &str) -> Self {
-        Self::Answer(short(&format!("{code} {message}")))
-    }
+/// What helps against a refusal, most telling first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Remedy {
+    Credentials,
+    Login,
+    Name,
+    Platform,
+    Space,
+    Operator,
+    Wait,
+    PlainHttp,
+    Certificates,
+    Network,
+}
 
-    /// It took too long to answer.
-    pub(super) fn slow(limit: Duration) -> Self {
-        Self::Unreachable(format!("no answer within {} s", limit.as_secs()))
-    }
-
-    /// Whether the same question may get another answer soon.
-    pub(super) fn may_pass(&self) -> bool {
+impl Remedy {
+    fn text(self, host: &str) -> String {
         match self {
-            Self::Unreachable(_) => true,
-            Self::Answer(text) => {
-                ["429", "500", "502", "503", "504"].iter().any(|code| text.starts_with(code))
+            Self::Credentials => format!("log in again: `podman login {host}` or `docker login {host}`"),
+            // A registry does not tell strangers which images it has.
+            Self::Login => {
+                format!("check the name; if it is right: `podman login {host}` or `docker login {host}`")
             }
+            Self::Name => "check the name and the tag".into(),
+            Self::Platform => "choose an image that is built for this machine".into(),
+            Self::Space => "free disk space, for example with `codebridge image prune --all`".into(),
+            Self::Operator => "report it to the operator of the registry: its content is damaged".into(),
+            Self::Wait => "the registry is overloaded or limits requests: try again later".into(),
+            Self::PlainHttp => {
+                "the registry seems to speak plain HTTP: use `codebridge image pull --plain-http`, or \
+                                set `insecure = true` for it in containers-registries.conf(5)"
+                    .into()
+            }
+            Self::Certificates => {
+                "install the certificate authorities (`apt-get install ca-certificates`), or put the \
+                                   registry's own into /etc/containers/certs.d/HOST/ca.crt"
+                    .into()
+            }
+            Self::Network => {
+                "check the network and HTTPS_PROXY, or use an image file: `--image oci-archive:FILE`".into()
+            }
+        }
+    }
+}
+
+impl Reason {
+    fn remedy(&self) -> Option<Remedy> {
+        Some(match self {
+            Self::Credentials(_) => Remedy::Credentials,
+            Self::Unauthorized { .. } => Remedy::Login,
+            Self::NotFound => Remedy::Name,
+            Self::Manifest(ManifestError::Platform { .. }) => Remedy::Platform,
+            Self::Store(error) if error.is_out_of_space() => Remedy::Space,
+            Self::Manifest(_) | Self::Store(_) => Remedy::Operator,
+            Self::Answer { .. } if self.is_temporary() => Remedy::Wait,
+            Self::Answer { .. } => return None,
+            Self::Unreachable { failure: ConnectionFailure::PlainHttp, .. } => Remedy::PlainHttp,
+            Self::Unreachable { failure: ConnectionFailure::Certificate, .. } => Remedy::Certificates,
+            Self::Unreachable { failure: ConnectionFailure::Other, .. } => Remedy::Network,
+        })
+    }
+
+    /// Returns the reason for an answer with the status of an error.
+    pub(super) fn status(code: u16, message: &str) -> Self {
+        Self::Answer { status: Some(code), message: short(&format!("{code} {message}")) }
+    }
+
+    /// Returns the reason for an answer that makes no sense.
+    pub(super) fn senseless(message: impl Into<String>) -> Self {
+        Self::Answer { status: None, message: short(&message.into()) }
+    }
+
+    /// Returns the reason for an answer that did not come in time.
+    pub(super) fn slow(limit: Duration) -> Self {
+        Self::interrupted(format!("no answer within {} s", limit.as_secs()))
+    }
+
+    /// Returns the reason for a connection that ended early.
+    pub(super) fn interrupted(message: String) -> Self {
+        Self::Unreachable { failure: ConnectionFailure::Other, message }
+    }
+
+    /// Returns the reason for an error of the connection.
+    pub(super) fn unreachable(error: &(dyn Error + 'static)) -> Self {
+        let failure = match tls_error(error) {
+            Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+                ConnectionFailure::PlainHttp
+            }
+            Some(rustls::Error::InvalidCertificate(_)) => ConnectionFailure::Certificate,
+            _ => ConnectionFailure::Other,
+        };
+        Self::Unreachable { failure, message: chain(error) }
+    }
+
+    /// Returns the reason for a client without certificates to verify a registry by.
+    pub(super) fn no_certificates(error: &(dyn Error + 'static)) -> Self {
+        Self::Unreachable { failure: ConnectionFailure::Certificate, message: chain(error) }
+    }
+
+    /// Returns whether the same question may soon get another answer.
+    pub(super) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Answer { status, .. } => matches!(status, Some(429 | 500 | 502 | 503 | 504)),
             _ => false,
         }
     }
 
-    /// Whether there was a registry that could answer.
+    /// Returns whether there was a registry that could answer.
     pub(super) fn is_an_answer(&self) -> bool {
-        !matches!(self, Self::Unreachable(_))
+        !matches!(self, Self::Unreachable { .. })
     }
 
-    /// What the client library's error comes down to.
-    pub(super) fn of(error: &OciDistributionError, known: bool) -> Self {
+    /// Returns the reason for an error of the registry library.
+    pub(super) fn of(error: &OciDistributionError, logged_in: bool) -> Self {
         use OciDistributionError as E;
         match error {
-            E::UnauthorizedError { .. } | E::AuthenticationFailure(_) => Self::Unauthorized { known },
-            E::ServerError { code: 401 | 403, .. } => Self::Unauthorized { known },
+            E::UnauthorizedError { .. } | E::AuthenticationFailure(_) => Self::Unauthorized { logged_in },
+            E::ServerError { code: 401 | 403, .. } => Self::Unauthorized { logged_in },
             E::ServerError { code: 404, .. } | E::ImageManifestNotFoundError(_) => Self::NotFound,
-            E::ServerError { code, message, .. } => Self::answer(*code, message),
+            E::ServerError { code, message, .. } => Self::status(*code, message),
             E::RegistryError { envelope, .. } => {
                 let has =
                     |codes: &[OciErrorCode]| envelope.errors.iter().any(|error| codes.contains(&error.code));
                 if has(&[OciErrorCode::Unauthorized, OciErrorCode::Denied]) {
-                    Self::Unauthorized { known }
+                    Self::Unauthorized { logged_in }
                 } else if has(&[
                     OciErrorCode::ManifestUnknown,
                     OciErrorCode::NameUnknown,
@@ -176,19 +244,31 @@ impl Reason {
                 ]) {
                     Self::NotFound
                 } else if has(&[OciErrorCode::Toomanyrequests]) {
-                    Self::Answer(format!("429 {}", short(&envelope.to_string())))
+                    Self::status(429, &envelope.to_string())
                 } else {
-                    Self::Answer(short(&envelope.to_string()))
+                    Self::senseless(envelope.to_string())
                 }
             }
-            E::RequestError(_) | E::IoError(_) => Self::Unreachable(chain(error)),
-            other => Self::Answer(short(&other.to_string())),
+            E::RequestError(_) | E::IoError(_) => Self::unreachable(error),
+            other => Self::senseless(other.to_string()),
         }
     }
 }
 
-/// An error with all that it came from; libraries show the outermost alone, which rarely says why.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+/// Returns the TLS error among the causes of an error.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(tls) = error.downcast_ref() {
+        return Some(tls);
+    }
+    // What an io error wraps is not its source.
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => tls_error(inner),
+        None => tls_error(error.source()?),
+    }
+}
+
+/// Returns an error with its causes; libraries show the outermost alone, which rarely says why.
+fn chain(error: &(dyn Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -199,7 +279,7 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
         }
         next = error.source();
     }
-    // The address is told anyway.
+    // The message has the address already.
     if parts.len() > 1 && parts[0].starts_with("error sending request") {
         parts.remove(0);
     }
@@ -225,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_registries_are_told_apart() {
+    fn each_error_of_a_registry_becomes_its_reason() {
         let server = |code, message: &str| OciDistributionError::ServerError {
             code,
             url: "https://x/v2/".into(),
@@ -233,8 +313,8 @@ mod tests {
         };
         let of = |error: &OciDistributionError| Reason::of(error, false);
         assert!(matches!(of(&server(404, "<html>")), Reason::NotFound));
-        assert!(matches!(of(&server(403, "")), Reason::Unauthorized { known: false }));
-        assert!(of(&server(503, "busy\n")).may_pass() && !of(&server(418, "")).may_pass());
+        assert!(matches!(of(&server(403, "")), Reason::Unauthorized { logged_in: false }));
+        assert!(of(&server(503, "busy\n")).is_temporary() && !of(&server(418, "")).is_temporary());
         let envelope = |code: &str| OciDistributionError::RegistryError {
             envelope: serde_json::from_str(&format!(r#"{{"errors":[{{"code":"{code}","message":"m"}}]}}"#))
                 .unwrap(),
@@ -242,39 +322,41 @@ mod tests {
         };
         assert!(matches!(of(&envelope("MANIFEST_UNKNOWN")), Reason::NotFound));
         assert!(matches!(of(&envelope("DENIED")), Reason::Unauthorized { .. }));
-        assert!(of(&envelope("TOOMANYREQUESTS")).may_pass());
-        assert!(matches!(of(&envelope("UNSUPPORTED")), Reason::Answer(_)));
+        assert!(of(&envelope("TOOMANYREQUESTS")).is_temporary());
+        assert!(matches!(of(&envelope("UNSUPPORTED")), Reason::Answer { .. }));
     }
 
     #[test]
-    fn a_refusal_lists_every_address_and_what_to_do() {
+    fn a_refusal_lists_every_address_and_hints_at_the_remedy() {
         let tried = |endpoint: &str, why| Tried { endpoint: endpoint.into(), why };
         let error = PullError::Refused {
             name: "quay.io/x:1".into(),
             tried: vec![
-                tried("https://mirror.example", Reason::Unreachable("connection refused".into())),
-                tried("https://quay.io", Reason::Unauthorized { known: false }),
+                tried("https://mirror.example", Reason::interrupted("connection refused".into())),
+                tried("https://quay.io", Reason::Unauthorized { logged_in: false }),
             ],
         };
         let text = error.to_string();
         assert!(
-            text.ends_with("https://mirror.example: connection refused; https://quay.io: it wants a login"),
+            text.ends_with("https://mirror.example: connection refused; https://quay.io: login required"),
             "{text}"
         );
         assert!(error.hint().unwrap().contains("podman login quay.io"));
     }
 
     #[test]
-    fn the_hint_is_about_what_went_wrong() {
-        let promises = || {
-            let why = "its indexes lead to other indexes only".into();
+    fn the_hint_is_about_the_most_telling_answer() {
+        let damaged = || {
+            let why = "it leads to other indexes only".into();
             Reason::Manifest(ManifestError::Malformed { what: "index", why })
         };
-        let unreachable = |text: &str| Reason::Unreachable(text.into());
+        let unreachable = |text: &str| Reason::interrupted(text.into());
+        let failed = |failure| Reason::Unreachable { failure, message: String::new() };
         for (reasons, expected) in [
-            (vec![Reason::answer(503, "busy"), unreachable("tls handshake eof")], "try again later"),
-            (vec![promises(), unreachable("tls handshake eof")], "something else than it promises"),
-            (vec![unreachable("received corrupt message of type InvalidContentType")], "--plain-http"),
+            (vec![Reason::status(503, "busy"), unreachable("tls handshake eof")], "try again later"),
+            (vec![damaged(), unreachable("tls handshake eof")], "its content is damaged"),
+            (vec![failed(ConnectionFailure::PlainHttp)], "--plain-http"),
+            (vec![failed(ConnectionFailure::Certificate)], "ca-certificates"),
             (vec![unreachable("connection refused")], "HTTPS_PROXY"),
             (vec![Reason::NotFound], "the name and the tag"),
         ] {

@@ -1,4 +1,4 @@
-//! What the registry library leaves to be desired: documents of bounded size, and identity tokens.
+//! HTTP where the registry library has no answer: documents of bounded size, and identity tokens.
 
 use std::path::Path;
 use std::sync::Once;
@@ -9,9 +9,10 @@ use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
 use reqwest::{Client, NoProxy, Proxy, Response, StatusCode};
 use serde::Deserialize;
 
+use super::credentials::CredentialError;
 use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
-use super::error::{Reason, chain};
+use super::error::Reason;
 use crate::manifest::{MANIFEST_LIMIT, MANIFEST_TYPES};
 
 /// How long to wait for a registry.
@@ -32,7 +33,7 @@ impl Default for Timeouts {
     }
 }
 
-/// What proves who we are, in a request.
+/// The authorization of a request.
 #[derive(Debug, Clone)]
 pub(super) enum Proof {
     Nothing,
@@ -40,23 +41,24 @@ pub(super) enum Proof {
     Basic(String, String),
 }
 
-/// Makes sure that TLS has its cryptography.
+/// Installs the cryptography of TLS.
 pub(super) fn install_provider() {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
-        // Somebody else's choice of the same process is as good.
+        // One that is installed already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }
 
-/// A client for one address.
+/// Returns a client for one address.
 pub(super) fn client(
     endpoint: &Endpoint,
     environment: &Environment,
     timeouts: Timeouts,
 ) -> Result<Client, Reason> {
     install_provider();
-    let error = |error: reqwest::Error| Reason::Unreachable(chain(&error));
+    let certificates_error = |error: reqwest::Error| Reason::no_certificates(&error);
+    let proxy_error = |error: reqwest::Error| Reason::unreachable(&error);
     let mut builder = Client::builder()
         .user_agent(AGENT)
         .connect_timeout(timeouts.connect)
@@ -65,23 +67,23 @@ pub(super) fn client(
         .tls_danger_accept_invalid_certs(endpoint.scheme != Scheme::Https);
     let mut own = Vec::new();
     for certificate in certificates(&endpoint.host) {
-        own.push(reqwest::Certificate::from_pem(&certificate.data).map_err(error)?);
+        own.push(reqwest::Certificate::from_pem(&certificate.data).map_err(certificates_error)?);
     }
     builder = builder.tls_certs_merge(own);
-    let spared = NoProxy::from_string(&environment.no_proxy());
+    let direct = NoProxy::from_string(&environment.no_proxy());
     if let Some(url) = environment.https_proxy() {
-        builder = builder.proxy(Proxy::https(url).map_err(error)?.no_proxy(spared.clone()));
+        builder = builder.proxy(Proxy::https(url).map_err(proxy_error)?.no_proxy(direct.clone()));
     }
     if let Some(url) = environment.http_proxy() {
-        builder = builder.proxy(Proxy::http(url).map_err(error)?.no_proxy(spared));
+        builder = builder.proxy(Proxy::http(url).map_err(proxy_error)?.no_proxy(direct));
     }
-    builder.build().map_err(error)
+    builder.build().map_err(certificates_error)
 }
 
-/// How we call ourselves.
+/// The `User-Agent` of every request.
 pub(super) const AGENT: &str = concat!("codebridge/", env!("CARGO_PKG_VERSION"));
 
-/// A registry's own certificates, where podman and docker look for them
+/// Returns a registry's own certificates, from where podman and docker look for them
 /// (<https://man.archlinux.org/man/containers-certs.d.5>).
 pub(super) fn certificates(host: &str) -> Vec<Certificate> {
     let mut found = Vec::new();
@@ -98,14 +100,14 @@ pub(super) fn certificates(host: &str) -> Vec<Certificate> {
     found
 }
 
-/// A manifest or an index, however large the registry says it is.
+/// Returns a manifest or an index of bounded size, whatever the registry says of its size.
 pub(super) async fn document(
     client: &Client,
     url: &str,
     proof: &Proof,
-    known: bool,
+    logged_in: bool,
 ) -> Result<Vec<u8>, Reason> {
-    let unreachable = |error: reqwest::Error| Reason::Unreachable(chain(&error));
+    let unreachable = |error: reqwest::Error| Reason::unreachable(&error);
     let request = client.get(url).header(ACCEPT, MANIFEST_TYPES.join(", "));
     let request = match proof {
         Proof::Nothing => request,
@@ -118,18 +120,18 @@ pub(super) async fn document(
     match (status, content) {
         (StatusCode::OK, Some(content)) => Ok(content),
         (StatusCode::OK, None) => {
-            Err(Reason::Answer(format!("its manifest has more than {MANIFEST_LIMIT} bytes")))
+            Err(Reason::senseless(format!("its manifest has more than {MANIFEST_LIMIT} bytes")))
         }
-        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Reason::Unauthorized { known }),
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Reason::Unauthorized { logged_in }),
         (StatusCode::NOT_FOUND, _) => Err(Reason::NotFound),
         (status, content) => {
             let text = content.unwrap_or_default();
-            Err(Reason::answer(status.as_u16(), &String::from_utf8_lossy(&text)))
+            Err(Reason::status(status.as_u16(), &String::from_utf8_lossy(&text)))
         }
     }
 }
 
-/// An answer's content; None when it is larger than that.
+/// Returns an answer's content; None when it is larger than the limit.
 async fn bounded(mut response: Response, limit: u64) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut content = Vec::new();
     while let Some(piece) = response.chunk().await? {
@@ -141,7 +143,7 @@ async fn bounded(mut response: Response, limit: u64) -> Result<Option<Vec<u8>>, 
     Ok(Some(content))
 }
 
-/// A token for one repository, for an identity token that an earlier login gave
+/// Exchanges the identity token of an earlier login for a token for one repository
 /// (<https://distribution.github.io/distribution/spec/auth/oauth/>).
 pub(super) async fn exchange(
     client: &Client,
@@ -153,13 +155,12 @@ pub(super) async fn exchange(
     struct Answer {
         access_token: String,
     }
-    let unreachable = |error: reqwest::Error| Reason::Unreachable(chain(&error));
-    let greeting = client.get(format!("{base}/v2/")).send().await.map_err(unreachable)?;
-    let challenge = greeting.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+    let unreachable = |error: reqwest::Error| Reason::unreachable(&error);
+    let answer = client.get(format!("{base}/v2/")).send().await.map_err(unreachable)?;
+    let challenge = answer.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
     let bearer = challenge.and_then(parse_bearer);
     let Some((realm, service)) = bearer else {
-        let text = "an identity token is stored for it, and it does not say where such are taken";
-        return Err(Reason::Credentials(text.into()));
+        return Err(CredentialError::NoTokenService.into());
     };
     let form = [
         ("grant_type", "refresh_token"),
@@ -170,16 +171,16 @@ pub(super) async fn exchange(
     ];
     let response = client.post(realm).form(&form).send().await.map_err(unreachable)?;
     if !response.status().is_success() {
-        return Err(Reason::Unauthorized { known: true });
+        return Err(Reason::Unauthorized { logged_in: true });
     }
     let content = bounded(response, MANIFEST_LIMIT).await.map_err(unreachable)?.unwrap_or_default();
     let answer: Result<Answer, _> = serde_json::from_slice(&content);
     answer
         .map(|answer| answer.access_token)
-        .map_err(|error| Reason::Answer(format!("its token cannot be read: {error}")))
+        .map_err(|_| Reason::senseless("its token service answers without a token"))
 }
 
-/// Where tokens are given and for which service, from `Bearer realm="…",service="…"`.
+/// Parses the token service and the name of the registry there, from `Bearer realm="…",service="…"`.
 fn parse_bearer(challenge: &str) -> Option<(String, String)> {
     let rest = challenge.trim_start();
     let scheme = rest.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("bearer "))?;
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_say_where_tokens_are() {
+    fn a_challenge_names_the_token_service() {
         let expected = Some(("https://x/token".to_string(), "reg".to_string()));
         assert_eq!(parse_bearer(r#"Bearer realm="https://x/token",service="reg""#), expected);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Fetching the layers of an image: several at once, each taken up again where a connection broke.
+//! Downloads the layers of an image: several at once, each resumed where a connection broke.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tokio::sync::oneshot;
 
-use super::error::{Reason, chain};
+use super::error::Reason;
 use super::remote::Remote;
 use crate::digest::Digest;
 use crate::error::ImageError;
@@ -17,16 +17,16 @@ use crate::manifest::Descriptor;
 use crate::progress::{Event, Progress};
 use crate::store::{Receiving, Store, StoreError, pause};
 
-/// Layers at once: as many as docker and podman fetch, give or take one.
+/// As many layers at once as docker and podman download, give or take one.
 const AT_ONCE: usize = 4;
-/// Attempts in a row that bring nothing.
+/// Attempts in a row without a single byte.
 const FRUITLESS_LIMIT: u32 = 4;
-/// Attempts in all: a connection that breaks after each byte is none.
+/// Attempts in all: a connection may break after each byte.
 const ATTEMPT_LIMIT: u32 = 50;
-/// After the first attempt that brought nothing; doubled after each.
+/// The pause after the first attempt without a byte; doubled after each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Layers of which some are still on their way.
+/// Layers of which some are still being downloaded.
 pub(super) struct Arriving {
     store: Store,
     layers: Vec<(Digest, Mutex<Option<oneshot::Receiver<()>>>)>,
@@ -36,7 +36,7 @@ impl Layers for Arriving {
     fn open(&self, layer: usize) -> Result<Box<dyn Read + Send + '_>, ImageError> {
         let (digest, arrival) = &self.layers[layer];
         let arrival = arrival.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // An error is told by the one who fetches.
+        // The download returns the error itself.
         if arrival.is_some_and(|arrival| arrival.blocking_recv().is_err()) {
             return Err(ImageError::NotStored(digest.to_string()));
         }
@@ -47,13 +47,13 @@ impl Layers for Arriving {
     }
 }
 
-/// Layers to be fetched, and the news of each for those who unpack them meanwhile.
+/// Layers to download; who unpacks them meanwhile is notified of each.
 pub(super) struct Fetch {
     wanted: Vec<(Descriptor, Vec<oneshot::Sender<()>>)>,
 }
 
 impl Fetch {
-    /// What of these layers is not here yet.
+    /// Returns the download of what the store does not have of these layers.
     pub(super) fn of(store: &Store, layers: &[Descriptor]) -> (Self, Arc<Arriving>) {
         let mut wanted: Vec<(Descriptor, Vec<oneshot::Sender<()>>)> = Vec::new();
         let mut arriving = Vec::new();
@@ -62,7 +62,7 @@ impl Fetch {
                 None
             } else {
                 let (sender, receiver) = oneshot::channel();
-                // The same layer twice in an image comes once.
+                // A layer that the image has twice is downloaded once.
                 match wanted.iter_mut().find(|(known, _)| known.digest == layer.digest) {
                     Some((_, senders)) => senders.push(sender),
                     None => wanted.push((layer.clone(), vec![sender])),
@@ -74,7 +74,7 @@ impl Fetch {
         (Self { wanted }, Arc::new(Arriving { store: store.clone(), layers: arriving }))
     }
 
-    /// Fetches them all.
+    /// Downloads all layers.
     pub(super) async fn run(
         self,
         remote: &Remote,
@@ -83,10 +83,10 @@ impl Fetch {
     ) -> Result<(), Reason> {
         let bytes = self.wanted.iter().map(|(layer, _)| layer.size).sum();
         progress.event(Event::Layers { count: self.wanted.len(), bytes });
-        let mut left = self.wanted.into_iter().map(|(layer, news)| async move {
+        let mut left = self.wanted.into_iter().map(|(layer, arrivals)| async move {
             receive(remote, store, &layer, progress).await?;
-            for arrival in news {
-                // Nobody may wait for it.
+            for arrival in arrivals {
+                // The unpacking may have ended.
                 let _ = arrival.send(());
             }
             Ok::<_, Reason>(())
@@ -99,7 +99,7 @@ impl Fetch {
     }
 }
 
-/// Fetches one layer, whatever it takes within reason.
+/// Downloads one layer, in as many attempts as the limits allow.
 async fn receive(
     remote: &Remote,
     store: &Store,
@@ -112,7 +112,7 @@ async fn receive(
             return Ok(());
         }
         match store.try_receive(layer)? {
-            // Between the two looks another may have finished it.
+            // Another process may have finished it in between.
             Some(receiving) if store.has_blob(layer) => return Ok(receiving.discard()?),
             Some(receiving) => break receiving,
             None => {
@@ -121,19 +121,21 @@ async fn receive(
             }
         }
     };
-    let mut taken_up = receiving.received() > 0;
+    let mut resumed = receiving.received() > 0;
     let (mut attempts, mut fruitless) = (0, 0);
     loop {
         if receiving.is_complete() {
             match receiving.finish() {
                 Ok(()) => return Ok(()),
-                // What an earlier attempt had left may have been wrong, and not what came now.
-                Err(StoreError::WrongDigest { .. }) if taken_up => {
-                    taken_up = false;
+                // What an earlier attempt left may be wrong, and not what arrived now.
+                Err(StoreError::WrongDigest { .. }) if resumed => {
+                    resumed = false;
                     receiving = match store.try_receive(layer)? {
                         Some(receiving) => receiving,
                         None => {
-                            return Err(Reason::Unreachable("another process fetches the same layer".into()));
+                            return Err(Reason::interrupted(
+                                "another process downloads the same layer".into(),
+                            ));
                         }
                     };
                     continue;
@@ -148,10 +150,10 @@ async fn receive(
         if let Reason::Store(error) = &why
             && error.is_out_of_space()
         {
-            // What there is of it is in nobody's interest now.
+            // The space is needed more than a part of a layer.
             receiving.discard()?;
         }
-        if !why.may_pass() || fruitless >= FRUITLESS_LIMIT || attempts >= ATTEMPT_LIMIT {
+        if !why.is_temporary() || fruitless >= FRUITLESS_LIMIT || attempts >= ATTEMPT_LIMIT {
             return Err(why);
         }
         progress.event(Event::Retrying { layer: layer.digest.clone(), why: why.to_string() });
@@ -161,7 +163,7 @@ async fn receive(
     }
 }
 
-/// One connection's worth of a layer.
+/// Downloads as much of a layer as one connection brings.
 async fn receive_some(
     remote: &Remote,
     receiving: &mut Receiving,
@@ -170,15 +172,15 @@ async fn receive_some(
 ) -> Result<(), Reason> {
     let (mut bytes, partial) = remote.blob(layer, receiving.received()).await?;
     if !partial && receiving.received() > 0 {
-        // Registries need not know ranges.
+        // Registries need not support ranges.
         receiving.start_over()?;
     }
     while let Some(piece) = bytes.next().await {
         match piece {
             Ok(piece) => receiving.write(&piece)?,
-            // The library has its own opinion on the digest of a whole blob; ours comes next.
+            // The library also checks the digest of a whole blob; ours comes next.
             Err(_) if receiving.is_complete() => return Ok(()),
-            Err(error) => return Err(Reason::Unreachable(chain(&error))),
+            Err(error) => return Err(Reason::unreachable(&error)),
         }
         let (layer, received, size) = (layer.digest.clone(), receiving.received(), layer.size);
         progress.event(Event::Received { layer, received, size });
@@ -186,5 +188,6 @@ async fn receive_some(
     if receiving.is_complete() {
         return Ok(());
     }
-    Err(Reason::Unreachable(format!("it ended after {} of {} bytes", receiving.received(), layer.size)))
+    let message = format!("the connection ended after {} of {} bytes", receiving.received(), layer.size);
+    Err(Reason::interrupted(message))
 }

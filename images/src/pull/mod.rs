@@ -17,6 +17,6 @@ mod remote;
 #[cfg(test)]
 mod tests;
 
-pub use credentials::{CredentialHelper, HelperAnswer};
-pub use error::{PullError, Reason, Tried};
+pub use credentials::{CredentialError, CredentialHelper, HelperAnswer, HelperError};
+pub use error::{ConnectionFailure, PullError, Reason, Tried};
 pub(crate) use puller::Puller;

@@ -22,7 +22,7 @@ use crate::store::{Root, Store};
 /// Indexes within indexes.
 const DEPTH_LIMIT: usize = 4;
 
-/// Fetches images from registries into a store.
+/// Downloads images from registries into a store.
 pub(crate) struct Puller {
     pub(super) environment: Environment,
     pub(super) helper: Arc<dyn CredentialHelper>,
@@ -30,9 +30,10 @@ pub(crate) struct Puller {
     pub(super) timeouts: Timeouts,
 }
 
-/// Why an address did not give the image, or why another would not do better.
+/// The outcome of an address that did not provide the image.
 enum Failure {
     Reason(Reason),
+    /// An error that every other address would meet too.
     Final(ImageError),
 }
 
@@ -48,12 +49,12 @@ impl Puller {
         Self { environment, helper, plain_http, timeouts: Timeouts::default() }
     }
 
-    /// The files that credentials are looked for in, for messages.
+    /// Returns the files with credentials, for messages.
     pub(crate) fn credential_files(&self) -> Vec<PathBuf> {
         credentials::files(&self.environment)
     }
 
-    /// Fetches an image as the registry has it now, unpacks it, and remembers its name.
+    /// Downloads an image as the registry has it now, unpacks it and stores its name.
     pub(crate) async fn pull(
         &self,
         store: &Store,
@@ -61,13 +62,13 @@ impl Puller {
         progress: &Arc<dyn Progress>,
     ) -> Result<Root, ImageError> {
         let full = name.to_string();
-        // Read at each pull: it is rare, and the files may change under a bridge that lives for weeks.
+        // The files may change while a bridge runs for weeks.
         let endpoints = Registries::of(&self.environment).endpoints(name, self.plain_http);
         let endpoints = endpoints.ok_or_else(|| PullError::Blocked(full.clone()))?;
         let mut tried: Vec<Tried> = Vec::new();
         let mut answered: Option<&str> = None;
         for endpoint in &endpoints {
-            // It has said what it has to say, in another scheme.
+            // It answered already, in another scheme.
             if answered == Some(endpoint.host.as_str()) {
                 continue;
             }
@@ -80,7 +81,7 @@ impl Puller {
                         answered = Some(&endpoint.host);
                         tried.retain(|tried| !tried.endpoint.ends_with(&format!("//{}", endpoint.host)));
                     }
-                    tracing::debug!(image = full, endpoint = endpoint.url(), %why, "not from here");
+                    tracing::debug!(image = full, endpoint = endpoint.url(), %why, "no image from this address");
                     tried.push(Tried { endpoint: endpoint.url(), why });
                 }
             }
@@ -110,7 +111,7 @@ impl Puller {
         let root = match store.root(&image.id)? {
             Some(root) => root,
             None => match fetch_and_unpack(&remote, store, &image, &manifest, progress).await {
-                // What an earlier pull left may have been damaged since.
+                // What an earlier pull left may be damaged.
                 Err(Failure::Final(ImageError::Store(_)))
                     if store.remove_damaged(&manifest.layers).await? =>
                 {
@@ -124,12 +125,12 @@ impl Puller {
     }
 }
 
-/// The manifest for this machine, and its digest; both are kept.
+/// Returns the manifest for this machine and its digest; the store keeps it.
 async fn find_manifest(remote: &Remote, store: &Store) -> Result<(Manifest, Digest), Reason> {
     let mut wanted: Option<Digest> = None;
     for _ in 0..DEPTH_LIMIT {
         let (content, digest) = match remote.document(wanted.as_ref()).await {
-            // A connection that was kept open for long may be dead by now.
+            // A connection that was open for long may be dead.
             Err(why) if !why.is_an_answer() => remote.document(wanted.as_ref()).await?,
             answer => answer?,
         };
@@ -141,11 +142,11 @@ async fn find_manifest(remote: &Remote, store: &Store) -> Result<(Manifest, Dige
             }
         }
     }
-    let why = "its indexes lead to other indexes only".into();
+    let why = "it leads to other indexes only".into();
     Err(ManifestError::Malformed { what: "index", why }.into())
 }
 
-/// Fetches layers and unpacks the first of them meanwhile.
+/// Downloads the layers, and unpacks the first of them meanwhile.
 async fn fetch_and_unpack(
     remote: &Remote,
     store: &Store,
@@ -159,10 +160,10 @@ async fn fetch_and_unpack(
     let unpacking = ensure_root(store, image, layers, progress);
     tokio::pin!(fetching, unpacking);
     let unpacked = tokio::select! {
-        // What is bad about a layer makes the others worthless.
+        // A bad layer makes the others worthless.
         unpacked = &mut unpacking => unpacked,
         fetched = &mut fetching => {
-            // A layer that does not come ends the unpacking; and it has to have ended, with all that it made.
+            // A layer that does not arrive ends the unpacking, which removes what it made.
             let unpacked = unpacking.await;
             fetched?;
             unpacked

@@ -11,14 +11,14 @@ use oci_client::{Client, Reference, RegistryOperation};
 use super::credentials::{self, CredentialHelper, Credentials};
 use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
-use super::error::{Reason, chain};
+use super::error::Reason;
 use super::http::{self, Proof, Timeouts};
 use crate::digest::Digest;
 use crate::manifest::Descriptor;
 use crate::name::RegistryName;
 use crate::store::StoreError;
 
-/// Before a busy registry is asked for a document again.
+/// Pauses before a busy registry is asked for a document again.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
@@ -28,18 +28,19 @@ pub(super) struct Remote {
     http: reqwest::Client,
     /// The address without a path.
     base: String,
-    /// Of the image at that address, by tag or digest.
     reference: Reference,
+    /// The digest that the manifest must have.
+    digest: Option<Digest>,
     proof: Proof,
-    known: bool,
+    logged_in: bool,
     timeouts: Timeouts,
 }
 
-/// Bytes as they come.
+/// The pieces of a blob, as they arrive.
 pub(super) type Bytes = BoxStream<'static, std::io::Result<Vec<u8>>>;
 
 impl Remote {
-    /// Finds out who we are to the registry and logs in.
+    /// Logs in to a registry, with the credentials that are stored for it.
     pub(super) async fn connect(
         endpoint: &Endpoint,
         name: &RegistryName,
@@ -47,9 +48,8 @@ impl Remote {
         helper: &dyn CredentialHelper,
         timeouts: Timeouts,
     ) -> Result<Self, Reason> {
-        let found = credentials::find(environment, helper, &endpoint.host, &endpoint.repository).await;
-        let found = found.map_err(Reason::Credentials)?;
-        let known = found.is_some();
+        let found = credentials::find(environment, helper, &endpoint.host, &endpoint.repository).await?;
+        let logged_in = found.is_some();
         let (host, repository) = (endpoint.host.clone(), endpoint.repository.clone());
         let reference = match (name.digest(), name.tag()) {
             (Some(digest), _) => Reference::with_digest(host, repository, digest.to_string()),
@@ -57,7 +57,7 @@ impl Remote {
         };
         let http = http::client(endpoint, environment, timeouts)?;
         let scheme = if endpoint.scheme == Scheme::Http { "http" } else { "https" };
-        // Docker's own registry has another address than its images' names.
+        // Docker's own registry has another host than the names of its images.
         let base = format!("{scheme}://{}", reference.resolve_registry());
         let auth = match found {
             None => RegistryAuth::Anonymous,
@@ -71,34 +71,31 @@ impl Remote {
         let client = client(endpoint, environment, timeouts)?;
         let login = || async {
             let token = client.auth(&reference, &auth, RegistryOperation::Pull).await;
-            token.map_err(|error| Reason::of(&error, known))
+            token.map_err(|error| Reason::of(&error, logged_in))
         };
         let proof = match (within(timeouts.document, persistently(login)).await?, auth) {
             (Some(token), _) => Proof::Bearer(token),
             (None, RegistryAuth::Basic(user, password)) => Proof::Basic(user, password),
             (None, _) => Proof::Nothing,
         };
-        Ok(Self { client, http, base, reference, proof, known, timeouts })
+        Ok(Self { client, http, base, reference, digest: name.digest().cloned(), proof, logged_in, timeouts })
     }
 
-    /// The manifest or index that the name stands for, or the one with this digest.
+    /// Returns the manifest or index that the name stands for, or the one with this digest.
     pub(super) async fn document(&self, digest: Option<&Digest>) -> Result<(Vec<u8>, Digest), Reason> {
-        let named = self.reference.digest().map(str::parse::<Digest>).transpose();
-        let named = named.map_err(|error| Reason::Answer(error.to_string()))?;
-        let wanted = digest.cloned().or(named);
-        let name = match &wanted {
+        let wanted = digest.or(self.digest.as_ref());
+        let name = match wanted {
             Some(digest) => digest.to_string(),
             None => self.reference.tag().unwrap_or("latest").to_string(),
         };
         let url = format!("{}/v2/{}/manifests/{name}", self.base, self.reference.repository());
-        let question = || http::document(&self.http, &url, &self.proof, self.known);
+        let question = || http::document(&self.http, &url, &self.proof, self.logged_in);
         let content = within(self.timeouts.document, persistently(question)).await?;
         match wanted {
-            Some(expected) if !expected.verifies(&content) => {
-                let actual = Digest::of(&content);
-                Err(StoreError::WrongDigest { expected, actual }.into())
+            Some(expected) => {
+                verify(expected, &content)?;
+                Ok((content, expected.clone()))
             }
-            Some(wanted) => Ok((content, wanted)),
             None => {
                 let digest = Digest::of(&content);
                 Ok((content, digest))
@@ -106,16 +103,16 @@ impl Remote {
         }
     }
 
-    /// A small blob, whole and verified.
+    /// Returns a small blob, whole and verified.
     pub(super) async fn small_blob(&self, blob: &Descriptor, limit: u64) -> Result<Vec<u8>, Reason> {
         if blob.size > limit {
-            return Err(Reason::Answer(format!("its configuration has {} bytes", blob.size)));
+            return Err(Reason::senseless(format!("its configuration has {} bytes", blob.size)));
         }
         let read = || async {
             let mut content = Vec::new();
             let (mut bytes, _) = self.blob(blob, 0).await?;
             while let Some(piece) = bytes.next().await {
-                content.extend_from_slice(&piece.map_err(|error| Reason::Unreachable(chain(&error)))?);
+                content.extend_from_slice(&piece.map_err(|error| Reason::unreachable(&error))?);
                 if content.len() as u64 > blob.size {
                     let (digest, expected) = (blob.digest.clone(), blob.size);
                     return Err(
@@ -123,21 +120,18 @@ impl Remote {
                     );
                 }
             }
-            if blob.digest.verifies(&content) {
-                return Ok(content);
-            }
-            let actual = Digest::of(&content);
-            Err(StoreError::WrongDigest { expected: blob.digest.clone(), actual }.into())
+            verify(&blob.digest, &content)?;
+            Ok(content)
         };
         within(self.timeouts.document, persistently(read)).await
     }
 
-    /// A blob from this byte on, and whether it really comes from there and not from its beginning.
+    /// Returns a blob from this byte on, and whether the registry really starts there and not at the beginning.
     pub(super) async fn blob(&self, blob: &Descriptor, start: u64) -> Result<(Bytes, bool), Reason> {
         let digest = blob.digest.to_string();
         let response =
             self.client.pull_blob_stream_partial(&self.reference, digest.as_str(), start, None).await;
-        let (stream, partial) = match response.map_err(|error| Reason::of(&error, self.known))? {
+        let (stream, partial) = match response.map_err(|error| Reason::of(&error, self.logged_in))? {
             BlobResponse::Full(stream) => (stream, false),
             BlobResponse::Partial(stream) => (stream, true),
         };
@@ -145,22 +139,29 @@ impl Remote {
     }
 }
 
-/// Asks again a few times while the registry is busy. Where there is none, nobody waits.
+/// Asks again a few times while the registry is busy, but not when there is no connection.
 async fn persistently<T, F: Future<Output = Result<T, Reason>>>(
     question: impl Fn() -> F,
 ) -> Result<T, Reason> {
     for pause in PAUSES {
         match question().await {
-            Err(why) if why.is_an_answer() && why.may_pass() => tokio::time::sleep(pause).await,
+            Err(why) if why.is_an_answer() && why.is_temporary() => tokio::time::sleep(pause).await,
             answer => return answer,
         }
     }
     question().await
 }
 
-/// The answer, if it comes in time.
+/// Waits for an answer no longer than this.
 async fn within<T>(limit: Duration, question: impl Future<Output = Result<T, Reason>>) -> Result<T, Reason> {
     tokio::time::timeout(limit, question).await.unwrap_or_else(|_| Err(Reason::slow(limit)))
+}
+
+fn verify(expected: &Digest, content: &[u8]) -> Result<(), StoreError> {
+    if expected.verifies(content) {
+        return Ok(());
+    }
+    Err(StoreError::WrongDigest { expected: expected.clone(), actual: Digest::of(content) })
 }
 
 fn client(endpoint: &Endpoint, environment: &Environment, timeouts: Timeouts) -> Result<Client, Reason> {
@@ -180,7 +181,7 @@ fn client(endpoint: &Endpoint, environment: &Environment, timeouts: Timeouts) ->
         user_agent: http::AGENT,
         ..ClientConfig::default()
     };
-    // Whatever it is told, the library makes one of the system's authorities as well, and panics where there are none.
-    reqwest::Client::builder().build().map_err(|error| Reason::Unreachable(chain(&error)))?;
-    Client::try_from(config).map_err(|error| Reason::Unreachable(chain(&error)))
+    // The library also builds a default client, and panics where the system has no certificate authorities.
+    reqwest::Client::builder().build().map_err(|error| Reason::no_certificates(&error))?;
+    Client::try_from(config).map_err(|error| Reason::no_certificates(&error))
 }

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 
-use super::credentials::{CredentialHelper, HelperAnswer};
+use super::credentials::{CredentialHelper, HelperAnswer, HelperError};
+use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
-use super::error::{PullError, Reason, Tried};
+use super::error::{ConnectionFailure, PullError, Reason, Tried};
 use super::fake_registry::{Door, FakeRegistry, Fault, blob_path};
-use super::http::Timeouts;
+use super::http::{self, Timeouts};
 use super::puller::Puller;
 use crate::digest::Digest;
 use crate::error::ImageError;
@@ -26,7 +28,7 @@ struct NoHelper;
 
 impl CredentialHelper for NoHelper {
     fn get<'a>(&'a self, name: &'a str, registry: &'a str) -> HelperAnswer<'a> {
-        Box::pin(async move { Err(format!("{name} was asked for {registry}")) })
+        Box::pin(async move { Err(HelperError::NotInstalled(format!("{name} for {registry}"))) })
     }
 }
 
@@ -129,7 +131,7 @@ fn what(root: &Root) -> String {
 }
 
 #[tokio::test]
-async fn an_image_is_fetched_verified_unpacked_and_named() {
+async fn an_image_is_downloaded_verified_unpacked_and_named() {
     let scene = Scene::new().await;
     let (manifest, digests) = scene.registry.image("team/app", Some("v1"), &layers());
     let root = scene.pull("team/app:v1").await.unwrap();
@@ -146,7 +148,7 @@ async fn an_image_is_fetched_verified_unpacked_and_named() {
 }
 
 #[tokio::test]
-async fn content_that_was_damaged_here_is_fetched_anew() {
+async fn damaged_content_in_the_store_is_downloaded_again() {
     let scene = Scene::new().await;
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     drop(scene.pull("a:1").await.unwrap());
@@ -165,7 +167,7 @@ async fn content_that_was_damaged_here_is_fetched_anew() {
 }
 
 #[tokio::test]
-async fn what_is_here_is_not_fetched_again() {
+async fn content_of_the_store_is_not_downloaded_again() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
     scene.pull("a:1").await.unwrap();
@@ -211,7 +213,7 @@ async fn the_image_for_this_machine_is_taken_from_an_index_by_tag_and_by_digest(
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
+async fn a_broken_download_resumes_where_it_broke() {
     let scene = Scene::new().await;
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     let path = blob_path("a", &digests[1]);
@@ -229,7 +231,7 @@ async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
 }
 
 #[tokio::test]
-async fn without_ranges_it_starts_over_and_gets_there_all_the_same() {
+async fn without_ranges_a_download_starts_over_and_succeeds() {
     let scene = Scene::new().await;
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     scene.registry.without_ranges();
@@ -238,7 +240,7 @@ async fn without_ranges_it_starts_over_and_gets_there_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_interrupted_pull_is_gone_on_with_by_the_next_one() {
+async fn the_next_pull_resumes_an_interrupted_one() {
     let scene = Scene::new().await;
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     let path = blob_path("a", &digests[1]);
@@ -265,12 +267,12 @@ async fn a_connection_that_always_breaks_is_given_up() {
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     scene.registry.fault(blob_path("a", &digests[1]), Fault::Cut { after: 0, times: usize::MAX });
     let tried = scene.refused("a:1").await;
-    assert!(matches!(&tried[0].why, Reason::Unreachable(_)), "{}", tried[0]);
+    assert!(matches!(&tried[0].why, Reason::Unreachable { .. }), "{}", tried[0]);
     assert_eq!((scene.retries(), scene.roots()), (3, 0));
 }
 
 #[tokio::test]
-async fn content_that_lies_is_refused_whatever_it_is() {
+async fn content_that_does_not_match_its_digest_is_refused() {
     let archive = zstd::encode_all(Archive::new().file("usr/what", b"evil!").done().as_slice(), 1).unwrap();
     for (layer, content) in [(0, archive), (0, b"short".to_vec()), (1, vec![0; 1 << 20])] {
         let scene = Scene::new().await;
@@ -281,7 +283,7 @@ async fn content_that_lies_is_refused_whatever_it_is() {
         let told = matches!(
             tried[0].why,
             Reason::Store(StoreError::WrongDigest { .. } | StoreError::WrongSize { .. })
-                | Reason::Unreachable(_)
+                | Reason::Unreachable { .. }
         );
         assert!(told, "{}", tried[0]);
         assert_eq!((scene.roots(), scene.store.list().unwrap().len()), (0, 0));
@@ -298,7 +300,7 @@ async fn content_that_lies_is_refused_whatever_it_is() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_lies_is_refused() {
+async fn a_configuration_that_does_not_match_its_digest_is_refused() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
     scene.pull("a:1").await.unwrap();
@@ -345,14 +347,14 @@ async fn a_busy_registry_is_asked_again_and_a_silent_one_is_given_up() {
     let mut scene = scene;
     scene.puller.timeouts.read = Duration::from_millis(100);
     let tried = scene.refused("b:1").await;
-    assert!(matches!(tried[0].why, Reason::Unreachable(_)), "{}", tried[0]);
+    assert!(matches!(tried[0].why, Reason::Unreachable { .. }), "{}", tried[0]);
     scene.puller.timeouts = Timeouts { document: Duration::from_millis(100), ..Timeouts::default() };
     let tried = scene.refused("b:1").await;
     assert!(tried[0].to_string().contains("no answer within"), "{}", tried[0]);
 }
 
 #[tokio::test]
-async fn a_manifest_without_end_ends() {
+async fn a_manifest_without_an_end_is_refused() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
     scene.registry.fault("/v2/a/manifests/1", Fault::Endless);
@@ -361,23 +363,23 @@ async fn a_manifest_without_end_ends() {
 }
 
 #[tokio::test]
-async fn passwords_open_doors_of_both_kinds() {
+async fn a_password_serves_basic_and_bearer_logins() {
     for door in [Door::Basic("Basic dTpw".into()), Door::Bearer("Basic dTpw".into())] {
         let scene = Scene::new().await;
         scene.registry.image("a", Some("1"), &layers());
         scene.registry.close(door.clone());
         let tried = scene.refused("a:1").await;
-        assert!(matches!(tried[0].why, Reason::Unauthorized { known: false }), "{door:?}: {}", tried[0]);
+        assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: false }), "{door:?}: {}", tried[0]);
         scene.login(r#"{"auths":{"HOST":{"auth":"eDp4"}}}"#);
         let tried = scene.refused("a:1").await;
-        assert!(matches!(tried[0].why, Reason::Unauthorized { known: true }), "{door:?}: {}", tried[0]);
+        assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: true }), "{door:?}: {}", tried[0]);
         scene.login(r#"{"auths":{"HOST":{"auth":"dTpw"}}}"#);
         assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
     }
 }
 
 #[tokio::test]
-async fn an_identity_token_is_exchanged_for_one_that_opens() {
+async fn an_identity_token_is_exchanged_for_an_access_token() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
     scene.registry.close(Door::Identity("refresh_token=r%2Fme".into()));
@@ -386,11 +388,11 @@ async fn an_identity_token_is_exchanged_for_one_that_opens() {
     scene.registry.image("b", Some("1"), &layers());
     scene.login(r#"{"auths":{"HOST":{"identitytoken":"other"}}}"#);
     let tried = scene.refused("b:1").await;
-    assert!(matches!(tried[0].why, Reason::Unauthorized { known: true }), "{}", tried[0]);
+    assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: true }), "{}", tried[0]);
 }
 
 #[tokio::test]
-async fn tokens_for_anybody_are_fetched_without_a_login() {
+async fn an_anonymous_token_needs_no_login() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
     scene.registry.close(Door::Bearer(String::new()));
@@ -421,7 +423,7 @@ async fn a_helper_that_fails_is_named() {
     scene.registry.image("a", Some("1"), &layers());
     scene.login(r#"{"credHelpers":{"HOST":"pass"}}"#);
     let tried = scene.refused("a:1").await;
-    assert!(tried[0].to_string().contains("pass was asked for 127.0.0.1"), "{}", tried[0]);
+    assert!(tried[0].to_string().contains("'pass for 127.0.0.1"), "{}", tried[0]);
     assert_eq!(scene.registry.asked().len(), 0, "nobody is asked without the credentials that there are");
 }
 
@@ -482,21 +484,36 @@ async fn proxies_are_used_for_others_and_never_for_this_machine() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_known_soon() {
+async fn plain_http_where_tls_is_expected_is_recognized() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+    });
+    let endpoint = Endpoint { host, repository: "a".into(), scheme: Scheme::HttpsUnverified };
+    let client = http::client(&endpoint, &Environment::default(), Timeouts::default()).unwrap();
+    let url = format!("https://{}/v2/a/manifests/1", endpoint.host);
+    let why = http::document(&client, &url, &http::Proof::Nothing, false).await.unwrap_err();
+    assert!(matches!(why, Reason::Unreachable { failure: ConnectionFailure::PlainHttp, .. }), "{why}");
+}
+
+#[tokio::test]
+async fn an_unreachable_registry_is_reported_soon() {
     let started = Instant::now();
     let scene = Scene::new().await;
     let progress: Arc<dyn Progress> = Arc::new(());
     for name in ["127.0.0.1:1/x:1", "no-such-host.invalid/x:1"] {
         let error = scene.puller.pull(&scene.store, &name.parse().unwrap(), &progress).await;
         let error = error.map(|root| root.id().clone()).unwrap_err();
-        assert!(error.to_string().contains("cannot be pulled: http"), "{error}");
+        assert!(error.to_string().starts_with(&format!("could not pull image '{name}': http")), "{error}");
         assert!(error.hint().unwrap().contains("oci-archive"), "{error}");
     }
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn charts_and_other_artifacts_are_no_images() {
+async fn charts_and_other_artifacts_are_refused() {
     let scene = Scene::new().await;
     let config = scene.registry.blob("chart", "application/vnd.cncf.helm.config.v1+json", b"{}");
     let layer = scene.registry.blob("chart", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", b"x");
