@@ -4,10 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
-use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, Stream};
+use crate::session::{
+    Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, Stream,
+};
 
 /// Sessions that obey these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
 /// released, whatever is cancelled), `panic`, `report TEXT…` (each word as a line, then hold), `print TEXT` and `raise`.
@@ -39,12 +40,7 @@ pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
 }
 
 impl RunPython for FakeSessions {
-    async fn run(
-        &self,
-        request: RunRequest,
-        progress: mpsc::Sender<Progress>,
-        cancel: CancellationToken,
-    ) -> RunOutcome {
+    async fn run(&self, request: RunRequest, Caller { progress, cancel, .. }: Caller) -> RunOutcome {
         let code = request.code.clone();
         self.requests.lock().unwrap().push(request);
         self.started.notify_one();

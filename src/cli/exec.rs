@@ -13,7 +13,7 @@ use super::{ExecArgs, code, complain};
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
-use crate::session::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
+use crate::session::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
 use crate::workspace::Workspace;
 
 /// Pieces of output that may wait for a slow terminal; then the code waits too.
@@ -78,7 +78,8 @@ async fn run<P: RunPython>(
         Ok(())
     };
     // The sender is dropped with the run, and that ends the other half.
-    tokio::join!(sessions.run(request.clone(), progress, stop.clone()), passing_on)
+    let caller = Caller::without_answers(progress, stop.clone());
+    tokio::join!(sessions.run(request.clone(), caller), passing_on)
 }
 
 struct Sink<W> {

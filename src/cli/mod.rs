@@ -22,9 +22,7 @@ use clap::Parser;
 use crate::error::Exit;
 use crate::machine_supervisor;
 use crate::reaper;
-use crate::server::Client;
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
-use crate::upstream::{Answers, NoAnswers};
 use crate::workspace::{Bridge, Workspace};
 
 /// Bytes of each stream that `exec` has in a result.
@@ -77,22 +75,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             settings.output_limit.value = MOST_AT_ONCE;
         }
     }
-    let open =
-        |answers| Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())), answers);
-    let without_answers = || open(Arc::new(NoAnswers));
+    let open = || Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())));
     let exit = runtime.block_on(async {
         match command {
-            Command::Serve => {
-                let client = Arc::new(Client::default());
-                serve::serve(&open(Arc::clone(&client) as Arc<dyn Answers>), client).await
-            }
-            Command::Exec(args) => exec::exec(&without_answers(), args).await,
-            Command::Doctor(args) => host::doctor(&without_answers(), args).await,
+            Command::Serve => serve::serve(&open()).await,
+            Command::Exec(args) => exec::exec(&open(), args).await,
+            Command::Doctor(args) => host::doctor(&open(), args).await,
             Command::Ps(form) => host::ps(&settings, form).await,
             Command::Reap => host::reap(&settings).await,
-            Command::Servers(args) => servers::servers(&without_answers(), args).await,
-            Command::Tools(command) => tools::tools(&without_answers(), command).await,
-            Command::Call(args) => tools::call(&without_answers(), args).await,
+            Command::Servers(args) => servers::servers(&open(), args).await,
+            Command::Tools(command) => tools::tools(&open(), command).await,
+            Command::Call(args) => tools::call(&open(), args).await,
             Command::Image(what) => image::image(what).await,
             Command::Reaper { .. } | Command::MachineSupervisor(_) => Exit::Fine.into(),
         }

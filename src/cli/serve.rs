@@ -5,17 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::complain;
 use super::signals::Signals;
 use crate::error::Exit;
 use crate::mcp::stdio;
-use crate::server::{Client, Connection, serve as serve_connection};
+use crate::server::{Connection, serve as serve_connection};
 use crate::workspace::Workspace;
 
-/// Serves `client`, which answers the questions of the servers of `workspace`.
-pub(super) async fn serve(workspace: &Workspace, client: Arc<Client>) -> ExitCode {
+/// Serves the client on standard input and output.
+pub(super) async fn serve(workspace: &Workspace) -> ExitCode {
     let connected = || -> io::Result<_> { Ok((stdio::input()?, stdio::output()?, Signals::listen()?)) };
     let (input, output, signals) = match connected() {
         Ok(connected) => connected,
@@ -28,12 +27,10 @@ pub(super) async fn serve(workspace: &Workspace, client: Arc<Client>) -> ExitCod
         );
     }
     let stop = CancellationToken::new();
-    let _passing_on =
-        AbortOnDropHandle::new(tokio::spawn(Arc::clone(&client).pass_on(workspace.upstream.events())));
     let serving = async {
-        let sessions = Arc::new(workspace.sessions.clone());
+        let (sessions, events) = (Arc::new(workspace.sessions.clone()), workspace.upstream.events());
         let settings = &workspace.bridge.settings;
-        let served = serve_connection(sessions, client, settings, connection, stop.clone()).await;
+        let served = serve_connection(sessions, events, settings, connection, stop.clone()).await;
         workspace.close().await;
         served
     };

@@ -15,7 +15,7 @@ use super::{CallArgs, Form, SearchArgs, ToolsCommand, complain};
 use crate::error::Exit;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
-use crate::upstream::{Searched, UpstreamError};
+use crate::upstream::{CallOptions, Searched, UpstreamError};
 use crate::workspace::Workspace;
 
 /// How long servers that were never asked are waited for.
@@ -115,7 +115,7 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> ExitCode {
         return complain(&error, None, Exit::Usage);
     };
     let stop = CancellationToken::new();
-    let call = workspace.upstream.call(server, tool, arguments, None, &stop);
+    let call = workspace.upstream.call(server, tool, arguments, CallOptions::new(&stop));
     match until_told(workspace, &stop, call).await {
         Ok(Ok(outcome)) => {
             let exit = if outcome.is_error { Exit::Tool } else { Exit::Fine };

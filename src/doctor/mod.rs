@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::housekeeping::{self, Listed};
 use crate::image_sources::image_resolver;
-use crate::session::{RunPython, RunRequest, Sessions, Status};
+use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::{RuntimeChoice, Settings};
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
@@ -254,7 +254,7 @@ async fn run(sessions: &Sessions, settings: &Settings) -> Run {
     let began = Instant::now();
     // Nobody listens to a diagnosis.
     let (progress, _) = mpsc::channel(1);
-    let outcome = sessions.run(request, progress, CancellationToken::new()).await;
+    let outcome = sessions.run(request, Caller::without_answers(progress, CancellationToken::new())).await;
     Run {
         ok: outcome.status == Status::Success && outcome.stdout.text.trim() == "42",
         milliseconds: began.elapsed().as_millis(),

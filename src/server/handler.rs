@@ -1,10 +1,10 @@
-//! What the server answers, request by request.
+//! Answers the requests of one client.
 
 use std::sync::Arc;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
-    ErrorCode, ErrorData, Implementation, InitializeRequestParams, InitializeResult, InputRequiredResult,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
+    ErrorData, Implementation, InitializeRequestParams, InitializeResult, InputRequiredResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
     ServerConfig,
@@ -15,48 +15,62 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Timeouts, parse_arguments};
-use super::client::Client;
+use super::logs::LogReceiver;
 use super::offers::offers_of;
-use super::rounds::{Round, Step};
-use super::{Payload, progress, render, resources, tool};
+use super::payload::Payload;
+use super::peer_answers::PeerAnswers;
+use super::render::render;
+use super::rounds::{Round, Rounds, Step};
+use super::{progress, resources, tool};
 use crate::mcp::server::Turn;
-use crate::session::{RunPython, RunRequest};
+use crate::session::{Caller, RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
-use crate::upstream::Offers;
+use crate::upstream::{Answers, ClientId, NoAnswers, Offers};
 
-/// What the client of a call can be asked by its result; None for one that is asked by requests, or has no answers.
+/// Returns what the client of a call can be asked by its result; None for one that is asked by requests, or answers nothing.
 fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
-    let speaks_so = context.protocol_version()? >= ProtocolVersion::V_2026_07_28;
+    let has_rounds = context.protocol_version()? >= ProtocolVersion::V_2026_07_28;
     let offers = offers_of(&context.client_capabilities()?);
-    (speaks_so && offers != Offers::default()).then_some(offers)
+    (has_rounds && offers != Offers::default()).then_some(offers)
+}
+
+/// Runs a call in the order in which calls were read.
+async fn in_turn<T>(turn: Option<Turn>, run: impl Future<Output = T>) -> T {
+    match turn {
+        Some(turn) => turn.start(run).await,
+        None => run.await,
+    }
 }
 
 /// The server of one connection.
 #[derive(Debug)]
 pub(super) struct McpHandler<P> {
     sessions: Arc<P>,
-    client: Arc<Client>,
+    /// The client at the other end.
+    id: ClientId,
+    logs: Arc<LogReceiver>,
+    rounds: Rounds,
     timeouts: Timeouts,
     output_mode: OutputMode,
 }
 
 impl<P: RunPython> McpHandler<P> {
-    pub(super) fn new(sessions: Arc<P>, client: Arc<Client>, settings: &Settings) -> Self {
+    pub(super) fn new(sessions: Arc<P>, logs: Arc<LogReceiver>, settings: &Settings) -> Self {
         let timeouts = Timeouts { default: *settings.timeout, max: *settings.max_timeout };
-        Self { sessions, client, timeouts, output_mode: *settings.output_mode }
+        let (id, rounds) = (ClientId::next(), Rounds::default());
+        Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
     }
 
-    async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> Payload {
+    async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> CallToolResult {
         let (progress, mut events) = mpsc::channel(progress::QUEUE);
-        // Boxed, because the type of this future would be nested too deep for the compiler.
-        let run = Box::pin(self.sessions.run(request.clone(), progress, context.ct.clone()));
-        let turn = context.extensions.get::<Turn>().cloned();
-        let run = async move {
-            match turn {
-                Some(turn) => turn.start(run).await,
-                None => run.await,
-            }
+        let answers: Arc<dyn Answers> = match PeerAnswers::new(self.id, &context.peer) {
+            Some(answers) => Arc::new(answers),
+            None => Arc::new(NoAnswers(self.id)),
         };
+        let caller = Caller { progress, answers, cancel: context.ct.clone() };
+        // Boxed, because the type of this future would be nested too deep for the compiler.
+        let run = Box::pin(self.sessions.run(request.clone(), caller));
+        let run = in_turn(context.extensions.get::<Turn>().cloned(), run);
         let outcome = match context.meta.get_progress_token() {
             Some(token) => {
                 progress::forward_progress(run, &mut events, &context.peer, token, &context.ct).await
@@ -66,21 +80,15 @@ impl<P: RunPython> McpHandler<P> {
                 run.await
             }
         };
-        Payload::new(&request, outcome)
+        self.result(&Payload::new(&request, outcome))
     }
 
     /// Begins a call whose client can be asked by its result.
     fn begin(&self, request: RunRequest, offers: Offers, context: &RequestContext<RoleServer>) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
-        let asked = request.clone();
-        self.client.rounds().begin(request, offers, |progress, cancel| {
-            tokio::spawn(async move {
-                let run = Box::pin(sessions.run(asked, progress, cancel));
-                match turn {
-                    Some(turn) => turn.start(run).await,
-                    None => run.await,
-                }
-            })
+        let copy = request.clone();
+        Round::begin(request, self.id, offers, |caller| {
+            tokio::spawn(async move { in_turn(turn, Box::pin(sessions.run(copy, caller))).await })
         })
     }
 
@@ -99,21 +107,14 @@ impl<P: RunPython> McpHandler<P> {
         match step {
             Step::Done(outcome) => self.result(&Payload::new(&round.request, outcome)).into(),
             Step::Asks(questions) => {
-                let name = self.client.rounds().pause(round);
+                let name = self.rounds.pause(round);
                 InputRequiredResult::new(Some(questions), Some(name)).into()
             }
         }
     }
 
     fn result(&self, payload: &Payload) -> CallToolResult {
-        let rendered = render(payload, self.output_mode);
-        let content = vec![ContentBlock::text(rendered.text)];
-        let mut result = match rendered.is_error {
-            true => CallToolResult::error(content),
-            false => CallToolResult::success(content),
-        };
-        result.structured_content = Some(rendered.structured);
-        result
+        render(payload, self.output_mode)
     }
 
     fn refusal(&self, message: String) -> CallToolResult {
@@ -122,7 +123,7 @@ impl<P: RunPython> McpHandler<P> {
 }
 
 impl<P: RunPython> ServerHandler for McpHandler<P> {
-    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 hear what servers log")]
+    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 get log messages")]
     fn get_info(&self) -> ServerConfig {
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_resources().enable_logging().build();
@@ -136,22 +137,22 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         let result = self.negotiate_initialize(&request)?;
-        // Later requests are handled in the protocol that was agreed on, not in the one that was asked for.
+        // Later requests are handled in the agreed protocol, not in the requested one.
         let mut client = request;
         client.protocol_version = result.protocol_version.clone();
         context.peer.set_peer_info(client);
-        self.client.connected(&context.peer);
+        self.logs.connected(&context.peer);
         Ok(result)
     }
 
-    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 may ask for it")]
+    #[expect(deprecated, reason = "clients of the versions before 2026-07-28 may set it")]
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         if let Ok(Value::String(level)) = serde_json::to_value(request.level) {
-            self.client.set_level(&level);
+            self.logs.set_level(&level);
         }
         Ok(())
     }
@@ -173,10 +174,10 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
             return Ok(self.refusal(format!("Unknown tool: {}", call.name)).into());
         }
         if let Some(name) = &call.request_state {
-            let round = self.client.rounds().resume(name, call.input_responses.unwrap_or_default());
+            let round = self.rounds.resume(name, call.input_responses.unwrap_or_default());
             return Ok(match round {
                 Some(round) => self.resume_round(round, context).await,
-                None => self.refusal("no call waits for these answers: make it anew".into()).into(),
+                None => self.refusal("no call waits for these answers: make the call again".into()).into(),
             });
         }
         let request = match parse_arguments(call.arguments.unwrap_or_default(), self.timeouts) {
@@ -185,7 +186,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         };
         Ok(match offers_by_result(&context) {
             Some(offers) => self.resume_round(self.begin(request, offers, &context), context).await,
-            None => self.result(&self.run(request, context).await).into(),
+            None => self.run(request, context).await.into(),
         })
     }
 
@@ -218,7 +219,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         }
     }
 
-    /// Also where requests of known methods end whose parameters do not fit.
+    /// Also gets requests of known methods whose parameters do not fit.
     async fn on_custom_request(
         &self,
         request: CustomRequest,

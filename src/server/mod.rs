@@ -4,11 +4,12 @@
 //! sessions by their trait only, and neither names a runtime nor spawns a process.
 
 mod arguments;
-mod client;
 mod guard;
 mod handler;
+mod logs;
 mod offers;
 mod payload;
+mod peer_answers;
 mod progress;
 mod render;
 mod resources;
@@ -19,7 +20,6 @@ mod tool;
 #[cfg(test)]
 mod tests;
 
-pub use client::Client;
 pub use payload::Payload;
-pub use render::{Rendered, render, render_plain};
+pub use render::render_plain;
 pub use serve::{Connection, ServeError, serve};

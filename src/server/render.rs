@@ -1,23 +1,13 @@
-//! Writing a result in the three output modes. Pure functions.
+//! Writes a result in the three output modes. Pure functions.
 
+use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
 use super::Payload;
 use crate::settings::OutputMode;
 
-/// A result as it goes to the client.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rendered {
-    /// The text block.
-    pub text: String,
-    /// The structured content.
-    pub structured: Value,
-    /// Whether it is an error result.
-    pub is_error: bool,
-}
-
 /// Writes the payload as a tool result.
-pub fn render(payload: &Payload, mode: OutputMode) -> Rendered {
+pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
     let (text, structured) = match mode {
         OutputMode::Compact => (compact_text(payload), compact_fields(payload)),
         OutputMode::Toon => {
@@ -32,7 +22,13 @@ pub fn render(payload: &Payload, mode: OutputMode) -> Rendered {
             (fenced("json", &full.to_string()), full)
         }
     };
-    Rendered { text, structured, is_error: payload.is_error() }
+    let content = vec![ContentBlock::text(text)];
+    let mut result = match payload.is_error() {
+        true => CallToolResult::error(content),
+        false => CallToolResult::success(content),
+    };
+    result.structured_content = Some(structured);
+    result
 }
 
 /// Writes the payload for a terminal or a pipe: the text of a result without its fence.
@@ -145,8 +141,14 @@ mod tests {
     }
 
     fn rendered(outcome: RunOutcome, mode: OutputMode) -> (String, String, bool) {
-        let rendered = render(&payload(outcome), mode);
-        (rendered.text, rendered.structured.to_string(), rendered.is_error)
+        parts(render(&payload(outcome), mode))
+    }
+
+    /// The text block, the structured content, and whether it is an error.
+    fn parts(result: CallToolResult) -> (String, String, bool) {
+        let [ContentBlock::Text(text)] = &result.content[..] else { panic!("{result:?}") };
+        let structured = result.structured_content.unwrap().to_string();
+        (text.text.clone(), structured, result.is_error.unwrap())
     }
 
     fn compact(outcome: RunOutcome) -> (String, String, bool) {
@@ -300,19 +302,19 @@ mod tests {
             timeout: Duration::from_secs(5),
             session: "main".into(),
         };
-        let rendered = render(&Payload::new(&request, outcome("1\n", "")), OutputMode::Compact);
-        assert_eq!(rendered.structured.to_string(), r#"{"servers":["github"],"stdout":["1"]}"#);
+        let rendered = parts(render(&Payload::new(&request, outcome("1\n", "")), OutputMode::Compact));
+        assert_eq!(rendered.1, r#"{"servers":["github"],"stdout":["1"]}"#);
     }
 
     #[test]
     fn a_validation_error_says_what_is_wrong() {
-        let rendered =
+        let result =
             render(&Payload::validation_error("Missing 'code' argument".into()), OutputMode::Compact);
-        assert_eq!(rendered.text, "status: validation_error\nerror: Missing 'code' argument");
-        assert!(rendered.is_error);
-        assert_eq!(
-            rendered.structured.to_string(),
-            r#"{"status":"validation_error","summary":"Missing 'code' argument","error":"Missing 'code' argument"}"#
+        expect(
+            parts(result),
+            "status: validation_error\nerror: Missing 'code' argument",
+            r#"{"status":"validation_error","summary":"Missing 'code' argument","error":"Missing 'code' argument"}"#,
+            true,
         );
     }
 

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::client::Client;
 use super::guard::Guarded;
 use super::handler::McpHandler;
+use super::logs::LogReceiver;
 use crate::mcp::server::LineTransport;
 use crate::session::RunPython;
 use crate::settings::Settings;
+use crate::upstream::Event;
 
-/// A client's two streams, and what tells that it no longer reads.
+/// The two streams of a client, and what says that it no longer reads.
 #[derive(Debug)]
 pub struct Connection<R, W, H> {
     /// Where requests come from.
@@ -37,13 +40,13 @@ pub enum ServeError {
 }
 
 /// Serves until the client closes its end, cannot be written to any more, or `stop` is cancelled. Calls that still
-/// run get a short time to end, then they are cancelled. `client` is told of the connection.
+/// run get a short time to end, then they are cancelled. Log messages among `events` go to the client.
 ///
 /// # Errors
 /// The service broke down.
 pub async fn serve<P, R, W, H>(
     sessions: Arc<P>,
-    client: Arc<Client>,
+    events: broadcast::Receiver<Event>,
     settings: &Settings,
     connection: Connection<R, W, H>,
     stop: CancellationToken,
@@ -57,21 +60,23 @@ where
     let stop = stop.child_token();
     let broken = CancellationToken::new();
     let transport = LineTransport::new(connection.input, connection.output, broken.clone());
-    let service = Guarded(McpHandler::new(sessions, client, settings));
+    let logs = Arc::<LogReceiver>::default();
+    let _forwarding = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&logs).forward_logs(events)));
+    let service = Guarded(McpHandler::new(sessions, logs, settings));
     let served = {
         let serving = serve_until_closed(service, transport, stop.clone());
         tokio::pin!(serving);
         tokio::select! {
             served = &mut serving => served,
             () = async { tokio::select! { () = connection.hung_up => {}, () = broken.cancelled() => {} } } => {
-                // Nobody is left to read an answer, so nothing is worth waiting for.
+                // Nobody is left to read an answer.
                 tracing::debug!("the client is gone");
                 stop.cancel();
                 serving.await
             }
         }
     };
-    // Handlers that outlived the connection see it by their tokens.
+    // Handlers that outlive the connection see that by their tokens.
     stop.cancel();
     served
 }

@@ -9,14 +9,16 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Progress;
 use super::grant::{Grant, ServerName, not_available};
 use super::guest_questions::{
     Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter,
 };
+use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
-use crate::upstream::{ServerProgress, Upstream, UpstreamError};
+use crate::upstream::{
+    Answers, CallOptions, CallerGuard, NoAnswers, ServerProgress, Upstream, UpstreamError,
+};
 
 /// How long a search waits for servers whose tools are not known yet.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,11 +36,14 @@ pub(super) struct ServerAccess {
     current: Mutex<Current>,
 }
 
-/// What holds for the current run; the grant goes on to hold for tasks that it leaves in the background.
-#[derive(Debug, Default)]
+/// What holds for the current run. Grant and answers go on to hold for tasks that it leaves in the background.
+#[derive(Debug)]
 struct Current {
     grant: Grant,
     progress: Option<mpsc::Sender<Progress>>,
+    answers: Arc<dyn Answers>,
+    /// Lets servers that are started for the run ask its client.
+    run: Option<CallerGuard>,
     /// Servers by the names under which they were called: to look one up takes longer than a call.
     called: HashMap<String, Arc<Server>>,
     /// What code waits for.
@@ -47,23 +52,45 @@ struct Current {
     patience: Duration,
 }
 
+/// A server that code may call, and where progress and questions of the call go.
+type Granted = (Arc<Server>, Option<mpsc::Sender<Progress>>, Arc<dyn Answers>);
+
 impl ServerAccess {
     pub(super) fn new(upstream: Upstream) -> Self {
-        Self { upstream, current: Mutex::default() }
+        let current = Current {
+            grant: Grant::Nothing,
+            progress: None,
+            answers: Arc::new(NoAnswers::default()),
+            run: None,
+            called: HashMap::new(),
+            under_way: Vec::new(),
+            patience: Duration::ZERO,
+        };
+        Self { upstream, current: Mutex::new(current) }
     }
 
-    /// Begins a run: from here on code may call what `grant` allows, and `progress` gets the progress of its calls.
-    pub(super) fn begin(&self, grant: Grant, timeout: Duration, progress: mpsc::Sender<Progress>) {
+    /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls.
+    pub(super) fn begin(&self, grant: Grant, timeout: Duration, caller: &Caller) {
         let mut current = self.lock();
         let under_way = std::mem::take(&mut current.under_way);
         // A run with little time gets what is known.
         let patience = PATIENCE.min(timeout / 2);
-        *current = Current { grant, progress: Some(progress), called: HashMap::new(), under_way, patience };
+        *current = Current {
+            grant,
+            progress: Some(caller.progress.clone()),
+            answers: Arc::clone(&caller.answers),
+            run: Some(self.upstream.begin_run(&caller.answers)),
+            called: HashMap::new(),
+            under_way,
+            patience,
+        };
     }
 
     /// Ends the run.
     pub(super) fn end(&self) {
-        self.lock().progress = None;
+        let mut current = self.lock();
+        current.progress = None;
+        current.run = None;
     }
 
     /// Returns what code waits for: calls as `server.tool`, servers that are still starting with the last lines of their
@@ -229,26 +256,27 @@ impl ServerAccess {
     /// Calls a tool, if the current run may.
     pub(super) async fn call(&self, call: Call, cancel: &CancellationToken) -> Result<Answer, QuestionError> {
         let Call { server, tool, arguments } = call;
-        let (server, progress) = self.granted(server)?;
+        let (server, progress, answers) = self.granted(server)?;
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
+        let options = CallOptions { progress, answers, cancel };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
-        let outcome = self.upstream.call_of(&server, &tool, arguments, progress, cancel).await?;
+        let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
         Ok(Answer::Raw(outcome.json))
     }
 
-    /// Returns the server of a name that the current run may call, and where the progress of the call goes.
-    fn granted(&self, name: String) -> Result<(Arc<Server>, Option<mpsc::Sender<Progress>>), QuestionError> {
+    /// Returns the server of a name that the current run may call, and where progress and questions of the call go.
+    fn granted(&self, name: String) -> Result<Granted, QuestionError> {
         let mut current = self.lock();
-        let progress = current.progress.clone();
+        let (progress, answers) = (current.progress.clone(), Arc::clone(&current.answers));
         if let Some(server) = current.called.get(&name) {
-            return Ok((Arc::clone(server), progress));
+            return Ok((Arc::clone(server), progress, answers));
         }
         let server = self.upstream.server(&name)?;
         if !current.grant.allows(&server) {
             return Err(QuestionError { kind: Some("server"), message: not_available(&server) });
         }
         current.called.insert(name, Arc::clone(&server));
-        Ok((server, progress))
+        Ok((server, progress, answers))
     }
 }
 

@@ -176,14 +176,13 @@ mod tests {
     use super::*;
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
-    use crate::upstream::{NoAnswers, Upstream};
+    use crate::upstream::Upstream;
 
     async fn answer(json: &str) -> Value {
         let dir = tempfile::tempdir().unwrap();
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.path().into()));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let access =
-            ServerAccess::new(Upstream::new(&settings, [].into(), Arc::new(NoAnswers), Reaper::of(None)));
+        let access = ServerAccess::new(Upstream::new(&settings, [].into(), Reaper::of(None)));
         let answer = answerer.answer(&access, json.into(), &CancellationToken::new()).await;
         serde_json::from_slice(&answer).unwrap()
     }

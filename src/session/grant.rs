@@ -13,10 +13,9 @@ use crate::upstream::{Upstream, UpstreamError};
 const ANY: &str = "*";
 
 /// Which servers a run may call.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) enum Grant {
     /// None; no definition was read.
-    #[default]
     Nothing,
     Named(Vec<Arc<Server>>),
     /// Every server, also one that is defined later; the snapshot has those of now.

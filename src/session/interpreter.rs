@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Progress;
 use super::access::ServerAccess;
 use super::answers::{Answerer, answer_questions};
 use super::frames::{FrameError, FromGuest, ToGuest};
 use super::loss::Loss;
 use super::pipes::{read_frames, widen, write_frames};
-use super::run::{Cell, Early, Event, Interrupt, RunEnd, RunReport, Running};
+use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress};
+use super::{Caller, Progress};
 
 /// The protocol version that this bridge speaks.
 const PROTOCOL: u32 = 1;
@@ -43,16 +43,30 @@ pub(super) enum StartError {
     Cancelled,
 }
 
+/// What an interpreter starts with.
+pub(super) struct Startup {
+    /// The first bytes of the sandbox's standard input.
+    pub(super) guest: Vec<u8>,
+    /// Names and sources.
+    pub(super) saved_tools: Vec<(String, String)>,
+    pub(super) answerer: Arc<Answerer>,
+    pub(super) access: Arc<ServerAccess>,
+    /// In bytes, for messages.
+    pub(super) memory_limit: u64,
+}
+
 /// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the reaper.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     sandbox: Sandbox,
     frames: mpsc::UnboundedSender<ToGuest>,
     writer: AbortHandle,
-    events: mpsc::Receiver<Event>,
+    incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
     /// What came between runs, for the next one.
     early: Early,
     limits: HeldLimits,
+    /// In bytes, for messages.
+    memory_limit: u64,
     /// What the code may use of the world outside.
     access: Arc<ServerAccess>,
     /// What the guest offered before any user code ran.
@@ -67,25 +81,23 @@ impl Interpreter {
     /// On an error the sandbox is handed back, to be ended.
     pub(super) async fn start(
         mut sandbox: Sandbox,
-        guest: Vec<u8>,
-        tools: Vec<(String, String)>,
-        answerer: Arc<Answerer>,
-        access: Arc<ServerAccess>,
+        startup: Startup,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<Self, (Sandbox, StartError)> {
+        let Startup { guest, saved_tools, answerer, access, memory_limit } = startup;
         let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
             return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
         };
         widen(&stdin);
         let (frames, outgoing) = mpsc::unbounded_channel();
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
-        let (sender, events) = mpsc::channel(WAITING_FRAMES);
+        let (sender, incoming) = mpsc::channel(WAITING_FRAMES);
         let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
         let (question, questions) = mpsc::unbounded_channel();
         tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
         tokio::spawn(read_frames(stdout, sender, question));
-        for (name, source) in tools {
+        for (name, source) in saved_tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
         let limits = sandbox.held();
@@ -93,9 +105,10 @@ impl Interpreter {
             sandbox,
             frames,
             writer,
-            events,
+            incoming,
             early: Early::default(),
             limits,
+            memory_limit,
             access,
             offered: None,
             killed: 0,
@@ -117,16 +130,16 @@ impl Interpreter {
 
     async fn hello(&mut self) -> Result<(), StartError> {
         loop {
-            match self.events.recv().await {
-                Some(Event::Frame(FromGuest::Hello(PROTOCOL))) => return Ok(()),
-                Some(Event::Frame(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
-                Some(Event::Frame(FromGuest::Parts(parts))) => self.offered = Some(parts),
-                Some(Event::Frame(frame)) => self.early.take(frame),
-                Some(Event::Broken(FrameError::Io(_)) | Event::Closed) | None => {
+            match self.incoming.recv().await {
+                Some(Ok(FromGuest::Hello(PROTOCOL))) => return Ok(()),
+                Some(Ok(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
+                Some(Ok(FromGuest::Parts(parts))) => self.offered = Some(parts),
+                Some(Ok(frame)) => self.early.take(frame),
+                Some(Err(FrameError::Io(_))) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
                     return Err(StartError::Ended(end, self.sandbox.messages()));
                 }
-                Some(Event::Broken(error)) => return Err(StartError::Frame(error)),
+                Some(Err(error)) => return Err(StartError::Frame(error)),
             }
         }
     }
@@ -136,30 +149,30 @@ impl Interpreter {
         self.offered.take()
     }
 
-    /// Who holds which limit of the sandbox.
-    pub(super) fn limits(&self) -> HeldLimits {
-        self.limits
+    /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
+    pub(super) fn lost_while_idle(&mut self) -> Option<String> {
+        let loss = self.loss_in_frames()?;
+        let loss = if self.was_short_of_memory() { loss.out_of_memory() } else { loss };
+        Some(self.describe(&loss))
     }
 
-    /// Looks at what came since the last run; why the interpreter is gone, if it is.
-    pub(super) fn lost_while_idle(&mut self) -> Option<Loss> {
-        let loss = self.loss_in_events()?;
-        Some(if self.was_short_of_memory() { loss.out_of_memory() } else { loss })
+    fn describe(&self, loss: &Loss) -> String {
+        loss.describe(self.limits, self.memory_limit)
     }
 
-    fn loss_in_events(&mut self) -> Option<Loss> {
+    fn loss_in_frames(&mut self) -> Option<Loss> {
         loop {
-            match self.events.try_recv() {
-                Ok(Event::Frame(FromGuest::End(end))) => return Some(Loss::Ended(end)),
-                Ok(Event::Frame(FromGuest::Done(id, ..))) => {
+            match self.incoming.try_recv() {
+                Ok(Ok(FromGuest::End(end))) => return Some(Loss::Ended(end)),
+                Ok(Ok(FromGuest::Done(id, ..))) => {
                     return Some(Loss::Forged(format!(
                         "it reported the end of run {id}, which is not running"
                     )));
                 }
-                Ok(Event::Frame(frame)) => self.early.take(frame),
-                Ok(Event::Broken(FrameError::Io(error))) => return Some(Loss::Vanished(error.to_string())),
-                Ok(Event::Broken(error)) => return Some(Loss::Forged(error.to_string())),
-                Ok(Event::Closed) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                Ok(Ok(frame)) => self.early.take(frame),
+                Ok(Err(FrameError::Io(error))) => return Some(Loss::Vanished(error.to_string())),
+                Ok(Err(error)) => return Some(Loss::Forged(error.to_string())),
+                Err(mpsc::error::TryRecvError::Disconnected) => {
                     return Some(Loss::Vanished("the sandbox went away".into()));
                 }
                 Err(mpsc::error::TryRecvError::Empty) => return None,
@@ -171,26 +184,21 @@ impl Interpreter {
     pub(super) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
         // The end of its input tells the guest to leave; a writer that waits for it to read would keep that open.
         self.writer.abort();
-        drop(self.events);
+        drop(self.incoming);
         self.sandbox.end().await
     }
 
-    /// Runs code. The interpreter lives on unless the report says that it is lost.
-    pub(super) async fn run(
-        &mut self,
-        cell: Cell,
-        progress: &mpsc::Sender<Progress>,
-        cancel: &CancellationToken,
-    ) -> RunReport {
+    /// Runs code. The interpreter can run more unless the result says that it is lost.
+    pub(super) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
+        let Caller { progress, cancel, .. } = caller;
         let Cell { id, code, grant, timeout, budgets } = cell;
         self.sandbox.set_busy(true);
         let started = Instant::now();
-        let mut run = Running::new(std::mem::take(&mut self.early), budgets);
+        let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
-        self.access.begin(grant, timeout, progress.clone());
+        self.access.begin(grant, timeout, caller);
         let _ = self.frames.send(ToGuest::Run(id, code));
-        let mut interrupted = None;
-        let mut waited_for = Vec::new();
+        let mut interrupt = None;
         let mut deadline = started + timeout;
         let mut interrupts = 0;
         let mut waiting: Option<Progress> = None;
@@ -203,7 +211,7 @@ impl Interpreter {
                         room.send(output);
                     }
                 }
-                event = self.events.recv(), if waiting.is_none() => {
+                event = self.incoming.recv(), if waiting.is_none() => {
                     match run.take(id, event, &mut waiting) {
                         Some(RunEnd::Lost(Loss::Vanished(text))) => break self.lost_under_us(text).await,
                         Some(end) => break end,
@@ -213,15 +221,12 @@ impl Interpreter {
                         waiting = None;
                     }
                 }
-                () = cancel.cancelled(), if interrupted.is_none() => {
-                    interrupted = Some(Interrupt::Cancel);
+                () = cancel.cancelled(), if interrupt.is_none() => {
+                    interrupt = Some(Interrupt::Cancel);
                     deadline = Instant::now();
                 }
                 () = sleep_until(deadline) => {
-                    if interrupted.is_none() {
-                        interrupted = Some(Interrupt::Timeout);
-                        waited_for = self.access.under_way();
-                    }
+                    interrupt.get_or_insert_with(|| Interrupt::Timeout { waited_for: self.access.under_way() });
                     match interrupts {
                         0 => deadline = Instant::now() + SECOND_INTERRUPT,
                         1 => deadline = Instant::now() + (INTERRUPT_GRACE - SECOND_INTERRUPT),
@@ -245,7 +250,7 @@ impl Interpreter {
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
-        RunReport { waited_for, ..run.finish(id, end, interrupted, started.elapsed()) }
+        run.finish(id, end, interrupt, started.elapsed(), |loss| self.describe(loss))
     }
 
     /// Whether processes were killed for want of memory since this was asked last, where the bridge does that itself.

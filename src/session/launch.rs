@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::access::ServerAccess;
 use super::answers::Answerer;
 use super::bytecode::Bytecode;
-use super::interpreter::{Interpreter, StartError};
+use super::interpreter::{Interpreter, StartError, Startup};
 use super::library;
 use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
@@ -132,11 +132,6 @@ impl Launcher {
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
-    }
-
-    /// The memory limit in bytes, for messages.
-    pub(super) fn memory_limit(&self) -> u64 {
-        self.template.limits.memory
     }
 
     /// The state folder of this bridge, which the reaper watches from then on.
@@ -261,10 +256,15 @@ impl Launcher {
             wants_compiled: self.bytecode.keeps(),
             compiled: self.bytecode.load(&choice.root),
         });
-        let tools = answerer.tools().load();
-        let (answerer, access) = (Arc::clone(answerer), Arc::clone(access));
+        let startup = Startup {
+            guest: blob,
+            saved_tools: answerer.tools().load(),
+            answerer: Arc::clone(answerer),
+            access: Arc::clone(access),
+            memory_limit: self.template.limits.memory,
+        };
         let give_up = cancel.child_token();
-        let start = Interpreter::start(sandbox, blob, tools, answerer, access, START_LIMIT, &give_up);
+        let start = Interpreter::start(sandbox, startup, START_LIMIT, &give_up);
         tokio::pin!(start);
         let (started, stalled) = tokio::select! {
             started = &mut start => (started, None),

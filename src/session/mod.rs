@@ -3,7 +3,7 @@
 //! The room owns every running sandbox of this bridge. It knows nothing of MCP; what it returns is plain data.
 //!
 //! ```text
-//! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ report
+//! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ run (output, outcome)
 //! ```
 
 mod access;
@@ -19,7 +19,6 @@ mod loss;
 mod outcome;
 mod output;
 mod pipes;
-mod report;
 mod roots;
 mod run;
 mod run_python;
@@ -28,5 +27,5 @@ mod tools;
 
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
-pub use run_python::RunPython;
+pub use run_python::{Caller, RunPython};
 pub use sessions::Sessions;

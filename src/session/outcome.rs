@@ -95,6 +95,33 @@ pub struct RunOutcome {
     pub elapsed: Duration,
 }
 
+impl RunOutcome {
+    /// The outcome of a call whose code never ran.
+    pub(super) fn not_started(failure: Failure, error: String) -> Self {
+        Self {
+            run_id: 0,
+            status: Status::Error,
+            failure: Some(failure),
+            exit_code: None,
+            stdout: Stream::default(),
+            stderr: Stream::default(),
+            error: Some(error),
+            notices: Vec::new(),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// The outcome of a call that was cancelled before its code ran.
+    pub(super) fn cancelled(failure: Failure, error: String) -> Self {
+        Self { status: Status::Cancelled, ..Self::not_started(failure, error) }
+    }
+
+    /// The outcome of a call that asks for a server that it cannot have.
+    pub(super) fn refused(error: String) -> Self {
+        Self { status: Status::Refused, ..Self::not_started(Failure::Request, error) }
+    }
+}
+
 /// What happens while a call runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {

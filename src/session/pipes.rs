@@ -7,8 +7,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::answers::QuestionFromGuest;
-use super::frames::{self, FromGuest, ToGuest};
-use super::run::Event;
+use super::frames::{self, FrameError, FromGuest, ToGuest};
 
 /// Bytes of questions that wait for an answer: as many as the longest one has, and some.
 const WAITING_QUESTIONS: usize = 128 << 20;
@@ -49,16 +48,16 @@ pub(super) async fn write_frames(
     }
 }
 
-/// Reads frames until the stream ends or breaks.
+/// Reads frames until the stream ends or breaks; the channel of frames ends with it.
 pub(super) async fn read_frames(
     stdout: ChildStdout,
-    events: mpsc::Sender<Event>,
+    frames: mpsc::Sender<Result<FromGuest, FrameError>>,
     questions: mpsc::UnboundedSender<QuestionFromGuest>,
 ) {
     let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
-        let event = match frames::read(&mut reader).await {
+        let frame = match frames::read(&mut reader).await {
             Ok(Some(FromGuest::Query(id, json))) => {
                 // A guest that asks and does not take its answers is not read either, once this much waits. Below that it
                 // is: it takes no answer as long as it cannot get rid of its next question.
@@ -71,12 +70,12 @@ pub(super) async fn read_frames(
                 let _ = questions.send(QuestionFromGuest::Withdrawn(id));
                 continue;
             }
-            Ok(Some(frame)) => Event::Frame(frame),
-            Ok(None) => Event::Closed,
-            Err(error) => Event::Broken(error),
+            Ok(Some(frame)) => Ok(frame),
+            Ok(None) => return,
+            Err(error) => Err(error),
         };
-        let last = !matches!(event, Event::Frame(_));
-        if events.send(event).await.is_err() || last {
+        let last = frame.is_err();
+        if frames.send(frame).await.is_err() || last {
             return;
         }
     }

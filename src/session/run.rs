@@ -1,18 +1,18 @@
-//! One run of code: what it is given, what it has brought so far, and how it ended.
+//! One run of code: what it is given, its output so far, and how it ended.
 
 use std::time::Duration;
 
 use super::frames::{DoneStatus, FrameError, FromGuest};
 use super::grant::Grant;
 use super::loss::Loss;
-use super::output::{Capture, KeptStream};
-use super::{OutputStream, Progress, Stream};
+use super::output::{Capture, Kept};
+use super::{Failure, OutputStream, Progress, RunOutcome, Status};
 
-/// Bytes of a traceback, which has a budget of its own so that chatter on standard error cannot push it out.
+/// Bytes of a traceback, which has a budget of its own so that other output on standard error cannot push it out.
 const TRACEBACK_BUDGET: usize = 8_000;
 /// Bytes of each stream that are kept of what background code prints between runs.
 const EARLY_OUTPUT: usize = 256 << 10;
-/// Notices of one run; a guest that sends more is not listened to.
+/// Notices of one run; further ones are dropped.
 const MOST_NOTICES: usize = 20;
 
 /// How much of each stream is shown.
@@ -25,55 +25,40 @@ pub(super) struct Budgets {
 /// One piece of code to run.
 #[derive(Debug)]
 pub(super) struct Cell {
-    /// Number of the run.
     pub(super) id: u32,
-    /// Python source.
     pub(super) code: String,
-    /// Which servers the code may use.
     pub(super) grant: Grant,
-    /// How long it may run.
     pub(super) timeout: Duration,
-    /// How much of its output is shown.
     pub(super) budgets: Budgets,
 }
 
 /// How one run ended.
 #[derive(Debug)]
 pub(super) enum RunEnd {
-    /// The interpreter reported the end and waits for more.
+    /// The interpreter reported the end and waits for more code.
     Done { status: DoneStatus, exit_code: i32, error: String },
     /// The interpreter is gone.
     Lost(Loss),
 }
 
 /// Why a run was interrupted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Interrupt {
-    Timeout,
+    /// It ran into its timeout while it waited for these: calls as `server.tool`, servers that were still starting.
+    Timeout {
+        waited_for: Vec<String>,
+    },
     Cancel,
 }
 
-/// Everything that one run came to.
+/// The outcome of a run, and what else follows from it.
 #[derive(Debug)]
-pub(super) struct RunReport {
-    pub(super) end: RunEnd,
-    pub(super) interrupted: Option<Interrupt>,
-    /// What it waited for at its timeout: calls as `server.tool`, servers that were still starting.
-    pub(super) waited_for: Vec<String>,
-    pub(super) stdout: (Stream, Option<KeptStream>),
-    pub(super) stderr: (Stream, Option<KeptStream>),
-    pub(super) traceback: (Stream, Option<KeptStream>),
-    pub(super) notices: Vec<String>,
-    pub(super) elapsed: Duration,
-}
-
-/// What comes out of the sandbox.
-#[derive(Debug)]
-pub(super) enum Event {
-    Frame(FromGuest),
-    /// It cannot be read any further.
-    Broken(FrameError),
-    Closed,
+pub(super) struct FinishedRun {
+    pub(super) outcome: RunOutcome,
+    /// Why the interpreter is gone, when it is.
+    pub(super) loss: Option<String>,
+    /// The streams that were cut.
+    pub(super) kept: Kept,
 }
 
 /// What came between runs; within bounds, the rest is dropped.
@@ -100,15 +85,15 @@ impl Early {
     }
 }
 
-/// What a run has brought so far.
-pub(super) struct Running {
+/// The output of a run so far.
+pub(super) struct RunInProgress {
     stdout: Capture,
     stderr: Capture,
     traceback: Capture,
     pub(super) notices: Vec<String>,
 }
 
-impl Running {
+impl RunInProgress {
     pub(super) fn new(early: Early, budgets: Budgets) -> Self {
         let mut run = Self {
             stdout: Capture::new(budgets.stdout),
@@ -121,16 +106,16 @@ impl Running {
         run
     }
 
-    /// Takes an event in; the end of the run, when it is one. Output that came between runs counts for this one.
+    /// Takes a frame; returns the end of the run when it is one. Output that came between runs belongs to this one.
     pub(super) fn take(
         &mut self,
         run: u32,
-        event: Option<Event>,
+        frame: Option<Result<FromGuest, FrameError>>,
         output: &mut Option<Progress>,
     ) -> Option<RunEnd> {
         let lost = |loss| Some(RunEnd::Lost(loss));
-        match event {
-            Some(Event::Frame(frame)) => match frame {
+        match frame {
+            Some(Ok(frame)) => match frame {
                 FromGuest::Stdout(bytes) => {
                     self.stdout.push(&bytes);
                     *output = Some(Progress::Output(OutputStream::Stdout, bytes));
@@ -154,41 +139,102 @@ impl Running {
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
                 FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
-                // They do not come here.
+                // Those go to whoever answers questions.
                 FromGuest::Query(..) | FromGuest::Withdraw(_) => {}
             },
-            Some(Event::Broken(FrameError::Io(error))) => {
+            Some(Err(FrameError::Io(error))) => {
                 return lost(Loss::Vanished(format!("the sandbox went away: {error}")));
             }
-            Some(Event::Broken(error)) => return lost(Loss::Forged(error.to_string())),
-            Some(Event::Closed) | None => return lost(Loss::Vanished("the sandbox went away".into())),
+            Some(Err(error)) => return lost(Loss::Forged(error.to_string())),
+            None => return lost(Loss::Vanished("the sandbox went away".into())),
         }
         None
     }
 
+    /// Ends the run; `describe` puts a loss into words.
     pub(super) fn finish(
         self,
-        id: u32,
+        run_id: u32,
         end: RunEnd,
-        interrupted: Option<Interrupt>,
+        interrupt: Option<Interrupt>,
         elapsed: Duration,
-    ) -> RunReport {
+        describe: impl FnOnce(&Loss) -> String,
+    ) -> FinishedRun {
         let rest = |stream: &'static str| {
             move || {
                 format!(
-                    "read it with runtime.output({id}, \"{stream}\", start, length) or as resource codebridge://runs/{id}/{stream}"
+                    "read it with runtime.output({run_id}, \"{stream}\", start, length) or as resource codebridge://runs/{run_id}/{stream}"
                 )
             }
         };
-        RunReport {
-            end,
-            interrupted,
-            waited_for: Vec::new(),
-            stdout: self.stdout.finish(rest("stdout")),
-            stderr: self.stderr.finish(rest("stderr")),
-            traceback: self.traceback.finish(rest("traceback")),
-            notices: self.notices,
-            elapsed,
+        let (stdout, kept_stdout) = self.stdout.finish(rest("stdout"));
+        let (mut stderr, kept_stderr) = self.stderr.finish(rest("stderr"));
+        let (traceback, kept_traceback) = self.traceback.finish(rest("traceback"));
+        if !traceback.text.is_empty() {
+            if !stderr.text.is_empty() && !stderr.text.ends_with('\n') {
+                stderr.text.push('\n');
+            }
+            stderr.text.push_str(&traceback.text);
+            stderr.total_bytes += traceback.total_bytes;
+            stderr.truncated |= traceback.truncated;
+        }
+        let loss = match &end {
+            RunEnd::Lost(loss) => Some(describe(loss)),
+            RunEnd::Done { .. } => None,
+        };
+        let (status, failure, exit_code, error) = match interrupt {
+            Some(interrupt) => {
+                let (status, error) = interrupt.describe(loss.as_deref());
+                (status, Some(Failure::Code), None, Some(error))
+            }
+            None => end.describe(loss.as_deref()),
+        };
+        let notices = self.notices;
+        let outcome =
+            RunOutcome { run_id, status, failure, exit_code, stdout, stderr, error, notices, elapsed };
+        FinishedRun { outcome, loss, kept: [kept_stdout, kept_stderr, kept_traceback] }
+    }
+}
+
+impl Interrupt {
+    /// Returns the status of an interrupted run, and what became of the code.
+    fn describe(self, loss: Option<&str>) -> (Status, String) {
+        let (status, what) = match self {
+            Self::Timeout { waited_for } if waited_for.is_empty() => {
+                (Status::Timeout, "the code ran longer than its timeout".to_string())
+            }
+            Self::Timeout { waited_for } => {
+                let waited_for = waited_for.join(", ");
+                (Status::Timeout, format!("the code was still waiting for {waited_for} at its timeout"))
+            }
+            Self::Cancel => (Status::Cancelled, "the call was cancelled".to_string()),
+        };
+        let error = match loss {
+            Some(loss) => format!("{what} and was ended: {loss}"),
+            None => format!("{what} and was interrupted; variables are kept"),
+        };
+        (status, error)
+    }
+}
+
+impl RunEnd {
+    /// Returns status, failure, exit code and error of a run that nobody interrupted.
+    fn describe(self, loss: Option<&str>) -> (Status, Option<Failure>, Option<i32>, Option<String>) {
+        let loss = loss.map(str::to_owned);
+        match self {
+            Self::Done { status: DoneStatus::Ok, .. }
+            | Self::Done { status: DoneStatus::Exit, exit_code: 0, .. } => {
+                (Status::Success, None, Some(0), None)
+            }
+            Self::Done { exit_code, error, .. } => {
+                let error = Some(error).filter(|error| !error.is_empty());
+                (Status::Error, Some(Failure::Code), Some(exit_code), error)
+            }
+            Self::Lost(Loss::Ended(end)) => {
+                let exit_code = end.exit.or(end.signal.map(|signal| 128 + signal));
+                (Status::Error, Some(Failure::Code), exit_code, loss)
+            }
+            Self::Lost(_) => (Status::Error, Some(Failure::Sandbox), None, loss),
         }
     }
 }

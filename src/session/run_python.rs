@@ -1,30 +1,42 @@
-//! The seam between the sessions and those who call them.
+//! The interface of the sessions to the server and the command line.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{OutputStream, Progress, RunOutcome, RunRequest};
+use crate::upstream::{Answers, NoAnswers};
+
+/// The connection of a run to whoever asked for it.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Gets what happens during the run. It is bounded, and output waits for space in it, so that a slow reader slows the
+    /// code down as a pipe would and memory stays bounded. Every byte of output is sent before the outcome is returned. A
+    /// closed receiver does not stop the run.
+    pub progress: mpsc::Sender<Progress>,
+    /// Answers the questions that servers ask during the calls of the run.
+    pub answers: Arc<dyn Answers>,
+    /// Cancels the run.
+    pub cancel: CancellationToken,
+}
+
+impl Caller {
+    /// Returns a caller that no server can ask anything.
+    pub fn without_answers(progress: mpsc::Sender<Progress>, cancel: CancellationToken) -> Self {
+        Self { progress, answers: Arc::new(NoAnswers::default()), cancel }
+    }
+}
 
 /// What the server and the command line need of the sessions.
 pub trait RunPython: Send + Sync + 'static {
     /// Runs the code; never fails: what goes wrong is in the outcome.
-    ///
-    /// `progress` gets what happens meanwhile. It is bounded, and output waits for room in it, so that a slow
-    /// reader slows the code down as a pipe would and nothing piles up. Every byte of output is sent before the
-    /// outcome is returned. A closed receiver means that nobody looks; the run goes on without it.
-    fn run(
-        &self,
-        request: RunRequest,
-        progress: mpsc::Sender<Progress>,
-        cancel: CancellationToken,
-    ) -> impl Future<Output = RunOutcome> + Send;
+    fn run(&self, request: RunRequest, caller: Caller) -> impl Future<Output = RunOutcome> + Send;
 
-    /// A part of the kept output of a run: bytes from `start`, at most `length`; None when nothing is kept of
-    /// that run.
+    /// Returns part of the kept output of a run: bytes from `start`, at most `length`; None when nothing of that run is kept.
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>>;
 
-    /// The runs whose output was cut and is still kept, oldest first.
+    /// Returns the runs whose output was cut and is still kept, oldest first.
     fn kept_runs(&self) -> Vec<u32>;
 }

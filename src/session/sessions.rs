@@ -15,16 +15,17 @@ use super::answers::Answerer;
 use super::grant::Grant;
 use super::interpreter::Interpreter;
 use super::launch::{Launcher, StartFailure};
-use super::loss::Loss;
 use super::output::Outputs;
-use super::report::{Report, failed_start, outcome_of, refused};
-use super::run::{Budgets, Cell};
-use super::{Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
+use super::run::{Budgets, Cell, FinishedRun};
+use super::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
 use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
+
+/// The error of a call that was cancelled while it waited for its session.
+const CANCELLED_EARLY: &str = "cancelled before it started";
 
 /// The sessions of this bridge.
 #[derive(Debug, Clone)]
@@ -102,29 +103,26 @@ impl Sessions {
 }
 
 impl RunPython for Sessions {
-    async fn run(
-        &self,
-        request: RunRequest,
-        progress: mpsc::Sender<Progress>,
-        cancel: CancellationToken,
-    ) -> RunOutcome {
+    async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
         let inner = &self.0;
         let grant = match Grant::of(&request.servers, &inner.upstream).await {
             Ok(grant) => grant,
-            Err(error) => return refused(error.to_string()),
+            Err(error) => return RunOutcome::refused(error.to_string()),
         };
         let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
         let mut state = tokio::select! {
             state = Arc::clone(&slot.state).lock_owned() => state,
-            () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
+            () = caller.cancel.cancelled() => return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into()),
         };
         if let Some(timer) = state.idle_timer.take() {
             timer.abort();
         }
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, request, grant, &progress, &cancel) => outcome,
-            () = inner.closing.cancelled() => failed_start(Failure::Sandbox, "the bridge is shutting down".into(), true),
+            outcome = inner.run_in(&mut state, request, grant, &caller) => outcome,
+            () = inner.closing.cancelled() => {
+                RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
+            },
         };
         state.last_used = Some(Instant::now());
         if throw_away || inner.closing.is_cancelled() {
@@ -172,13 +170,12 @@ impl Inner {
         state: &mut SlotState,
         request: RunRequest,
         grant: Grant,
-        progress: &mpsc::Sender<Progress>,
-        cancel: &CancellationToken,
+        caller: &Caller,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live
             && let Some(loss) = live.interpreter.lost_while_idle()
         {
-            state.lost = Some(format!("the one before ended while it was idle ({})", self.describe(&loss)));
+            state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
             if let Some(live) = state.live.take() {
                 self.end(live);
             }
@@ -186,50 +183,51 @@ impl Inner {
         let mut notices = Vec::new();
         if state.live.is_none() {
             let started = tokio::select! {
-                started = self.start(progress) => started,
-                () = cancel.cancelled() => return failed_start(Failure::Code, "cancelled before it started".into(), true),
+                started = self.start(&caller.progress) => started,
+                () = caller.cancel.cancelled() => {
+                    return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into());
+                }
             };
             match started {
-                Ok((live, said)) => {
+                Ok((live, first_notices)) => {
                     state.live = Some(live);
-                    notices = said;
+                    notices = first_notices;
                     if let Some(why) = state.lost.take() {
                         notices.push(format!(
-                            "session '{}' is new: {why}; its variables are gone",
+                            "session '{}' is new: {why}, and its variables are gone",
                             request.session
                         ));
                     }
                 }
                 Err(StartFailure { failure, text }) => {
-                    return failed_start(failure, text, cancel.is_cancelled());
+                    return match caller.cancel.is_cancelled() {
+                        true => RunOutcome::cancelled(failure, text),
+                        false => RunOutcome::not_started(failure, text),
+                    };
                 }
             }
         }
         let Some(live) = &mut state.live else {
-            return failed_start(Failure::Sandbox, "there is no interpreter".into(), false);
+            return RunOutcome::not_started(Failure::Sandbox, "there is no interpreter".into());
         };
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
-        // Nobody who listens has to hear it.
-        let _ = progress.send(Progress::Running).await;
+        // The receiver may be closed.
+        let _ = caller.progress.send(Progress::Running).await;
         let RunRequest { code, timeout, session, .. } = request;
         let cell = Cell { id, code, grant, timeout, budgets: self.budgets };
-        let report = live.interpreter.run(cell, progress, cancel).await;
-        let limits = live.interpreter.limits();
-        let Report { mut outcome, loss, kept } =
-            outcome_of(id, report, &session, |loss| loss.describe(limits, self.launcher.memory_limit()));
+        let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
-            state.lost = Some(format!("the one before was lost ({loss})"));
+            outcome.notices.push(format!(
+                "session '{session}' has ended; the next call starts a new one without its variables"
+            ));
+            state.lost = Some(format!("the previous one was lost ({loss})"));
             if let Some(live) = state.live.take() {
                 self.end(live);
             }
         }
         outcome
-    }
-
-    fn describe(&self, loss: &Loss) -> String {
-        loss.describe(super::report::UNKNOWN_LIMITS, self.launcher.memory_limit())
     }
 
     /// Starts an interpreter. A caller that does not wait for it any more leaves nothing behind: the start goes on in a
@@ -285,7 +283,7 @@ impl Inner {
         let oldest = idle.filter(|state| state.live.is_some()).min_by_key(|state| state.last_used);
         let Some(mut state) = oldest else { return false };
         let Some(live) = state.live.take() else { return false };
-        state.lost = Some("it had to make room for another session".into());
+        state.lost = Some("the previous one was ended to start another session".into());
         self.end(live);
         true
     }
@@ -309,7 +307,8 @@ impl Inner {
             let mut state = slot.state.lock().await;
             let unused = state.last_used.is_some_and(|used| used.elapsed() >= limit);
             if unused && let Some(live) = state.live.take() {
-                state.lost = Some(format!("it was ended after {} s without a call", limit.as_secs()));
+                state.lost =
+                    Some(format!("the previous one was ended after {} s without a call", limit.as_secs()));
                 inner.end(live);
             }
         });

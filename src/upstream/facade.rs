@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
@@ -14,11 +14,11 @@ use super::docs::{Docs, DocsCache, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::nearest::nearest;
+use super::options::CallOptions;
 use super::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, ServerUse, Tool, ToolList,
 };
-use super::questions::Answers;
-use crate::mcp::client::ServerProgress;
+use super::questions::{Answers, CallerGuard};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
@@ -46,33 +46,22 @@ pub struct Listed {
 
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
-    pub fn new(
-        settings: &Settings,
-        environment: Environment,
-        answers: Arc<dyn Answers>,
-        reaper: Reaper,
-    ) -> Self {
+    pub fn new(settings: &Settings, environment: Environment, reaper: Reaper) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, answers, reaper)
+        Self::with(Surroundings::of_process(settings, environment), limits, reaper)
     }
 
     /// Those of any surroundings.
-    pub fn with(
-        surroundings: Surroundings,
-        limits: Limits,
-        answers: Arc<dyn Answers>,
-        reaper: Reaper,
-    ) -> Self {
+    pub fn with(surroundings: Surroundings, limits: Limits, reaper: Reaper) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let mut context = Context::new(
             limits,
             surroundings.environment.clone(),
             surroundings.cwd.clone(),
-            answers,
             Arc::clone(&cache) as Arc<dyn Listener>,
             reaper,
         );
@@ -80,6 +69,11 @@ impl Upstream {
         let pool = Arc::new(Pool::new(context));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
+    }
+
+    /// Begins a run whose client servers may ask while they are started for it.
+    pub fn begin_run(&self, answers: &Arc<dyn Answers>) -> CallerGuard {
+        self.0.pool.context().runs.enter(answers)
     }
 
     /// All definitions as the files are now.
@@ -167,10 +161,9 @@ impl Upstream {
         server: &str,
         tool: &str,
         arguments: Map<String, Value>,
-        progress: Option<mpsc::Sender<ServerProgress>>,
-        cancel: &CancellationToken,
+        options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
-        self.call_of(&self.server(server)?, tool, arguments, progress, cancel).await
+        self.call_of(&self.server(server)?, tool, arguments, options).await
     }
 
     /// As [`Self::call`], of a server that is known already: nothing is looked up.
@@ -182,9 +175,9 @@ impl Upstream {
         server: &Arc<Server>,
         tool: &str,
         arguments: Map<String, Value>,
-        progress: Option<mpsc::Sender<ServerProgress>>,
-        cancel: &CancellationToken,
+        options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
+        let cancel = options.cancel;
         let tools = self.tools_with(server, tool, cancel).await?;
         let name = match tools.get(tool) {
             Some(tool) => {
@@ -199,7 +192,7 @@ impl Upstream {
             None if tools.tools.is_empty() => tool,
             None => return Err(unknown_tool(server, tool, &tools)),
         };
-        self.0.pool.call(ServerUse::new(server, Purpose::Call, cancel)?, name, arguments, progress).await
+        self.0.pool.call(ServerUse::new(server, Purpose::Call, cancel)?, name, arguments, options).await
     }
 
     /// The tools of a server that is about to be called; asked for anew when this one is not among them.

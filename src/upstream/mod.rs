@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod facade;
 mod nearest;
+mod options;
 mod pool;
 mod questions;
 pub mod search;
@@ -33,8 +34,9 @@ pub use docs::{Refreshed, Searched, UnknownServer};
 pub use error::UpstreamError;
 pub use events::Event;
 pub use facade::{Listed, Upstream};
+pub use options::CallOptions;
 pub use pool::{CallOutcome, Limits, ServerState, Tool, ToolList};
-pub use questions::{Answering, Answers, NoAnswers, Offers, Question, Refusal};
+pub use questions::{Answering, Answers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal};
 pub use tool_doc::{About, ToolDoc};
 
 pub use crate::mcp::client::ServerProgress;

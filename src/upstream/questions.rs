@@ -1,54 +1,73 @@
-//! What servers ask of the client behind the bridge: input of the user, a model's words, folders.
+//! What servers ask of the clients behind the bridge: a form for the user, the words of a model, folders.
+//!
+//! A question goes to the client whose call caused it, never to another one.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// A request of a server.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// Who asks.
     pub server: Arc<str>,
-    /// `elicitation/create`, `sampling/createMessage`, `roots/list`, or a method that nobody knows.
+    /// `elicitation/create`, `sampling/createMessage`, `roots/list`, or an unknown method.
     pub method: String,
     /// Its parameters as they came.
     pub params: Option<Value>,
 }
 
-/// Why a question has no answer.
+/// Why a question has no answer, as JSON-RPC says it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
-    /// The code of JSON-RPC.
     pub code: i32,
     /// For the server's log.
     pub message: String,
-    /// More of it, as the client said it.
+    /// What the client added.
     pub data: Option<Value>,
 }
 
+const INVALID_REQUEST: i32 = -32600;
+const METHOD_NOT_FOUND: i32 = -32601;
+const INTERNAL_ERROR: i32 = -32603;
+
 impl Refusal {
-    /// Nobody here can answer such a question.
+    /// The client cannot answer such a question.
     pub fn not_supported(method: &str) -> Self {
-        const METHOD_NOT_FOUND: i32 = -32601;
         let message = format!("'{method}' is not supported: the client of this bridge does not offer it");
         Self { code: METHOD_NOT_FOUND, message, data: None }
     }
 
-    /// The client was asked, in vain.
+    /// The client was asked and gave no answer.
     pub fn unanswered(why: &str) -> Self {
-        const INTERNAL_ERROR: i32 = -32603;
         let message = format!("the client of this bridge gave no answer: {why}");
         Self { code: INTERNAL_ERROR, message, data: None }
     }
 
-    /// The client's version of the protocol has no way for servers to ask.
-    pub fn no_way(method: &str) -> Self {
+    /// No call is under way that could have caused the question.
+    fn no_call(method: &str) -> Self {
         let message =
-            "is not supported: the client of this bridge has not opened a session in which servers may ask";
-        Self { message: format!("'{method}' {message}"), ..Self::not_supported(method) }
+            format!("'{method}' is not supported without a call: no client of this bridge has one under way");
+        Self { code: METHOD_NOT_FOUND, message, data: None }
+    }
+
+    /// Calls of several clients are under way, and the question does not say which one it belongs to.
+    fn several_clients(method: &str) -> Self {
+        let message = format!(
+            "'{method}' is refused: calls of several clients are under way on this connection, and the request does not say \
+             which one it belongs to"
+        );
+        Self { code: INVALID_REQUEST, message, data: None }
+    }
+
+    /// The call that caused the question has ended.
+    pub(super) fn call_ended() -> Self {
+        let message = "the call that the question belongs to has ended".into();
+        Self { code: INTERNAL_ERROR, message, data: None }
     }
 }
 
@@ -57,7 +76,7 @@ impl Refusal {
 pub struct Offers {
     /// `elicitation/create` with a form.
     pub elicitation: bool,
-    /// `elicitation/create` with an address to visit.
+    /// `elicitation/create` with a URL to visit.
     pub elicitation_by_url: bool,
     /// `sampling/createMessage`.
     pub sampling: bool,
@@ -65,28 +84,171 @@ pub struct Offers {
     pub roots: bool,
 }
 
+impl Offers {
+    fn or(self, other: Self) -> Self {
+        Self {
+            elicitation: self.elicitation || other.elicitation,
+            elicitation_by_url: self.elicitation_by_url || other.elicitation_by_url,
+            sampling: self.sampling || other.sampling,
+            roots: self.roots || other.roots,
+        }
+    }
+}
+
 /// The answer to come.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send + 'a>>;
 
-/// Whoever can answer the questions of servers.
+/// A client, as far as one has to be told from another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// Returns the id of one more client.
+    pub fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// How one run asks its client.
 pub trait Answers: fmt::Debug + Send + Sync + 'static {
-    /// What it can answer at this moment; asked when a server is started.
+    /// Returns who answers.
+    fn client(&self) -> ClientId;
+
+    /// Returns which questions the client can answer.
     fn offers(&self) -> Offers;
 
-    /// Answers. Dropped when the server takes its question back.
+    /// Asks the client. Dropped when the server withdraws its question.
     fn answer(&self, question: Question) -> Answering<'_>;
 }
 
-/// Answers nothing, which is what holds until the server layer hands in something better.
+/// Refuses every question: for clients that answer none, and for the command line.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoAnswers;
+pub struct NoAnswers(pub ClientId);
 
 impl Answers for NoAnswers {
+    fn client(&self) -> ClientId {
+        self.0
+    }
+
     fn offers(&self) -> Offers {
         Offers::default()
     }
 
     fn answer(&self, question: Question) -> Answering<'_> {
         Box::pin(async move { Err(Refusal::not_supported(&question.method)) })
+    }
+}
+
+/// Who can be asked: the callers of everything under way, the latest last.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Callers(Arc<watch::Sender<UnderWay>>);
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    callers: Vec<(CallNumber, Arc<dyn Answers>)>,
+    last: CallNumber,
+    /// What any of the callers so far could answer. A server is told when it starts, which may be between two calls.
+    offers: Offers,
+}
+
+/// Tells one call from another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CallNumber(u64);
+
+/// Something under way whose caller can be asked, as long as it lives.
+#[derive(Debug)]
+pub struct CallerGuard {
+    callers: Callers,
+    pub(super) number: CallNumber,
+}
+
+impl Callers {
+    /// Adds a caller until the guard is dropped.
+    pub(super) fn enter(&self, answers: &Arc<dyn Answers>) -> CallerGuard {
+        let mut number = CallNumber::default();
+        self.0.send_modify(|under_way| {
+            under_way.last.0 += 1;
+            number = under_way.last;
+            under_way.offers = under_way.offers.or(answers.offers());
+            under_way.callers.push((number, Arc::clone(answers)));
+        });
+        CallerGuard { callers: self.clone(), number }
+    }
+
+    /// Returns what the callers so far could answer.
+    pub(super) fn offers(&self) -> Offers {
+        self.0.borrow().offers
+    }
+
+    /// Returns the caller of one call, if that is still under way.
+    pub(super) fn of(&self, number: CallNumber) -> Option<Arc<dyn Answers>> {
+        let under_way = self.0.borrow();
+        let found = under_way.callers.iter().find(|(known, _)| *known == number);
+        found.map(|(_, answers)| Arc::clone(answers))
+    }
+
+    /// Returns the latest caller; None when nothing is under way.
+    ///
+    /// # Errors
+    /// The callers are not one client: a question that does not name its call could be shown to the wrong one.
+    pub(super) fn only(&self, method: &str) -> Result<Option<Arc<dyn Answers>>, Refusal> {
+        let under_way = self.0.borrow();
+        let Some((_, latest)) = under_way.callers.last() else { return Ok(None) };
+        match under_way.callers.iter().all(|(_, other)| other.client() == latest.client()) {
+            true => Ok(Some(Arc::clone(latest))),
+            false => Err(Refusal::several_clients(method)),
+        }
+    }
+
+    /// Returns the latest caller.
+    ///
+    /// # Errors
+    /// As [`Self::only`], or nothing is under way.
+    pub(super) fn any(&self, method: &str) -> Result<Arc<dyn Answers>, Refusal> {
+        self.only(method)?.ok_or_else(|| Refusal::no_call(method))
+    }
+
+    /// Waits until one call has ended, or all have where none is named.
+    pub(super) async fn ended(&self, number: Option<CallNumber>) {
+        let has_ended = |under_way: &UnderWay| match number {
+            Some(number) => under_way.callers.iter().all(|(other, _)| *other != number),
+            None => under_way.callers.is_empty(),
+        };
+        // The sender lives as long as `self`.
+        let _ = self.0.subscribe().wait_for(has_ended).await;
+    }
+}
+
+impl Drop for CallerGuard {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.callers.0.send_modify(|under_way| under_way.callers.retain(|(other, _)| *other != number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_without_a_call_goes_to_the_only_client_and_never_to_one_of_several() {
+        let callers = Callers::default();
+        let code = |asked: Result<Arc<dyn Answers>, Refusal>| {
+            asked.map(|answers| answers.client()).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(code(callers.any("roots/list")), Err(METHOD_NOT_FOUND));
+        let (first, second) = (ClientId::next(), ClientId::next());
+        let enter = |client| callers.enter(&(Arc::new(NoAnswers(client)) as Arc<dyn Answers>));
+        let of_first = (enter(first), enter(first));
+        assert_eq!(code(callers.any("roots/list")), Ok(first));
+        let of_second = enter(second);
+        assert_eq!(code(callers.any("roots/list")), Err(INVALID_REQUEST));
+        assert!(callers.of(of_second.number).is_some_and(|answers| answers.client() == second));
+        drop(of_first);
+        assert_eq!(code(callers.any("roots/list")), Ok(second));
+        let number = of_second.number;
+        drop(of_second);
+        assert!(callers.of(number).is_none());
     }
 }

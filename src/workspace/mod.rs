@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions};
 use crate::settings::{Environment, Settings};
-use crate::upstream::{Answers, Upstream};
+use crate::upstream::Upstream;
 
 /// How long the removal of sandboxes may take at the end. A removal that takes longer is on an engine that hangs, and a
 /// user who has closed the client or pressed Ctrl-C does not wait for that.
@@ -48,10 +48,10 @@ impl Bridge {
 }
 
 impl Workspace {
-    /// Returns the workspace of a user. `answers` answers the questions of servers.
-    pub fn new(bridge: Arc<Bridge>, answers: Arc<dyn Answers>) -> Self {
+    /// Returns the workspace of a user.
+    pub fn new(bridge: Arc<Bridge>) -> Self {
         let Bridge { settings, launcher, environment, reaper } = &*bridge;
-        let upstream = Upstream::new(settings, environment.clone(), answers, reaper.clone());
+        let upstream = Upstream::new(settings, environment.clone(), reaper.clone());
         let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
         Self { bridge, sessions, upstream }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -38,9 +39,9 @@ impl Client {
         let (stop, hang_up) = (CancellationToken::new(), CancellationToken::new());
         let connection = Connection { input, output, hung_up: hang_up.clone().cancelled_owned() };
         let (theirs, stopped) = (sessions.clone(), stop.clone());
-        let client = Arc::default();
+        let (_, events) = broadcast::channel(1);
         let serving =
-            tokio::spawn(async move { serve(theirs, client, &settings, connection, stopped).await });
+            tokio::spawn(async move { serve(theirs, events, &settings, connection, stopped).await });
         Self { to: Some(to), from: BufReader::new(from), sessions, stop, hang_up, serving }
     }
 

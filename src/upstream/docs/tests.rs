@@ -12,8 +12,7 @@ use super::*;
 use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Surroundings;
-use crate::upstream::questions::NoAnswers;
-use crate::upstream::{CallOutcome, Limits, ServerState, Upstream, UpstreamError};
+use crate::upstream::{CallOptions, CallOutcome, Limits, ServerState, Upstream, UpstreamError};
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
 const LONG: Duration = Duration::from_secs(30);
@@ -60,7 +59,7 @@ impl Home {
                 .collect(),
             ..Surroundings::default()
         };
-        Upstream::with(surroundings, limits, Arc::new(NoAnswers), Reaper::of(None))
+        Upstream::with(surroundings, limits, Reaper::of(None))
     }
 
     fn starts(&self, name: &str) -> usize {
@@ -87,7 +86,7 @@ impl Home {
         arguments: Value,
     ) -> Result<CallOutcome, UpstreamError> {
         let arguments = arguments.as_object().cloned().unwrap();
-        bridge.call("fake", tool, arguments, None, &self.cancel).await
+        bridge.call("fake", tool, arguments, CallOptions::new(&self.cancel)).await
     }
 }
 
@@ -218,7 +217,7 @@ async fn a_server_that_was_started_for_its_docs_is_soon_stopped() {
     let limits = Limits { docs_idle: Duration::from_millis(50), ..Limits::default() };
     let bridge = home.bridge_with(limits);
     let arguments = Map::new();
-    bridge.call("called", "echo", arguments, None, &home.cancel).await.unwrap();
+    bridge.call("called", "echo", arguments, CallOptions::new(&home.cancel)).await.unwrap();
     for server in ["asked", "called"] {
         home.docs(&bridge, server).await;
     }
@@ -247,7 +246,7 @@ async fn a_refresh_asks_servers_that_are_known() {
     assert!(refreshed[0].docs.is_ok() && refreshed[0].name == "fake");
     let error = refreshed[1].docs.as_ref().unwrap_err().to_string();
     assert!(error.contains("did you mean 'fake'?"), "{error}");
-    let listings = bridge.call("fake", "listings", Map::new(), None, &home.cancel).await;
+    let listings = bridge.call("fake", "listings", Map::new(), CallOptions::new(&home.cancel)).await;
     assert!(listings.is_err(), "a tool that is not listed was called");
     let all = bridge.refresh(&[], &home.cancel).await;
     let outcomes: Vec<_> = all.iter().map(|one| (one.name.as_str(), one.docs.is_ok())).collect();

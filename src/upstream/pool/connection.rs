@@ -27,6 +27,7 @@ use super::secrets::Secrets;
 use crate::mcp::client::{Answer, Expected, ServerProgress};
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::options::CallOptions;
 use crate::upstream::tool_doc::About;
 
 /// How long the end of a process is waited for, to say how it came.
@@ -79,9 +80,8 @@ pub(super) struct Lease {
 pub(super) struct Calling<'a> {
     pub(super) tool: &'a str,
     pub(super) arguments: Map<String, Value>,
-    pub(super) progress: Option<mpsc::Sender<ServerProgress>>,
+    pub(super) options: CallOptions<'a>,
     pub(super) limit: Duration,
-    pub(super) cancel: &'a CancellationToken,
 }
 
 impl Connection {
@@ -167,11 +167,13 @@ impl Connection {
 
     /// Calls a tool.
     pub(super) async fn call(&self, calling: Calling<'_>) -> Result<CallOutcome, UpstreamError> {
-        let Calling { tool, arguments, progress, limit, cancel } = calling;
-        let request =
+        let Calling { tool, arguments, options, limit } = calling;
+        let CallOptions { progress, answers, cancel } = options;
+        let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
+        let call = self.made.calls.begin(&answers);
+        request.extensions_mut().insert(call.origin());
         let limit = self.made.definition.call_timeout.unwrap_or(limit);
-        let _under_way = self.made.calls.begin();
         let request = ClientRequest::CallToolRequest(request);
         let outcome = CallOutcome::new(self.request(tool, request, progress, limit, cancel).await?);
         Ok(if outcome.is_error { outcome.without(&self.made.secrets) } else { outcome })

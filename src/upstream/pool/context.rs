@@ -9,7 +9,7 @@ use super::starting::Starting;
 use crate::reaper::Reaper;
 use crate::settings::Environment;
 use crate::upstream::events::Events;
-use crate::upstream::questions::Answers;
+use crate::upstream::questions::Callers;
 
 /// How long things may take, and how many there may be.
 #[derive(Debug, Clone)]
@@ -51,7 +51,8 @@ pub(in crate::upstream) struct Context {
     pub(in crate::upstream) environment: Environment,
     pub(in crate::upstream) cwd: PathBuf,
     pub(in crate::upstream) events: Events,
-    pub(in crate::upstream) answers: Arc<dyn Answers>,
+    /// The runs under way, whose clients servers may ask.
+    pub(in crate::upstream) runs: Callers,
     pub(in crate::upstream) listener: Arc<dyn Listener>,
     pub(super) reaper: Reaper,
     pub(super) starting: Starting,
@@ -64,12 +65,12 @@ impl Context {
         limits: Limits,
         environment: Environment,
         cwd: PathBuf,
-        answers: Arc<dyn Answers>,
         listener: Arc<dyn Listener>,
         reaper: Reaper,
     ) -> Self {
         let events = Events::default();
         let starting = Starting::default();
-        Self { limits, environment, cwd, events, answers, listener, reaper, starting, allow_self: false }
+        let runs = Callers::default();
+        Self { limits, environment, cwd, events, runs, listener, reaper, starting, allow_self: false }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use tokio::sync::{OwnedMutexGuard, Semaphore, mpsc};
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -16,9 +16,9 @@ use super::context::{Context, Limits};
 use super::listing::{Age, Listing};
 use super::outcome::CallOutcome;
 use super::start::connect;
-use crate::mcp::client::ServerProgress;
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::options::CallOptions;
 
 /// A connection that lived this long has worked.
 const PROVEN: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ impl Pool {
         wanted: ServerUse<'_>,
         tool: &str,
         arguments: Map<String, Value>,
-        progress: Option<mpsc::Sender<ServerProgress>>,
+        options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let entry = self.entry(&wanted.server.name);
         let _room = tokio::select! {
@@ -125,8 +125,10 @@ impl Pool {
             () = wanted.cancel.cancelled() => return Err(wanted.cancelled(tool)),
             () = self.closing.cancelled() => return Err(UpstreamError::ShuttingDown),
         };
+        // A server may ask as soon as it is started.
+        let _caller = self.context.runs.enter(&options.answers);
         let lease = self.connect(&entry, &wanted, tool).await?;
-        let calling = Calling { tool, arguments, progress, limit: self.limits().call, cancel: wanted.cancel };
+        let calling = Calling { tool, arguments, options, limit: self.limits().call };
         lease.connection.call(calling).await
     }
 

@@ -1,24 +1,25 @@
-//! The client's side of what servers ask.
+//! Answers what a server asks over its connection.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
-    ProtocolVersion,
+    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerRequest,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
 
 use crate::mcp::client::Questions;
-use crate::upstream::questions::{Answers, Question};
+use crate::upstream::questions::{Answers, CallNumber, CallerGuard, Callers, Question, Refusal};
 
-/// The client's side of requests that come from the server.
+/// The bridge's side of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Handler {
     server: Arc<str>,
-    answers: Arc<dyn Answers>,
+    /// The runs under way in the workspace.
+    runs: Callers,
     config: ClientConfig,
     calls: Calls,
     /// Where the questions are that `rmcp` only has the ids of.
@@ -26,13 +27,8 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    pub(super) fn new(
-        server: Arc<str>,
-        answers: Arc<dyn Answers>,
-        calls: Calls,
-        questions: Questions,
-    ) -> Self {
-        let offers = answers.offers();
+    pub(super) fn new(server: Arc<str>, runs: Callers, calls: Calls, questions: Questions) -> Self {
+        let offers = runs.offers();
         let mut capabilities = Map::new();
         for (name, is_offered) in
             [("elicitation", offers.elicitation), ("sampling", offers.sampling), ("roots", offers.roots)]
@@ -42,7 +38,7 @@ impl Handler {
             }
         }
         if offers.elicitation_by_url {
-            // Without a word on its kinds, forms are meant.
+            // A client that names no kinds means forms.
             let mut kinds = json!({ "url": {} });
             if offers.elicitation {
                 kinds["form"] = json!({});
@@ -52,38 +48,90 @@ impl Handler {
         let capabilities: ClientCapabilities =
             serde_json::from_value(Value::Object(capabilities)).unwrap_or_default();
         let us = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        // The newest version of all has no `initialize`.
+        // The latest version has no `initialize`.
         let config = ClientConfig::new(capabilities, us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        Self { server, answers, config, calls, questions }
+        Self { server, runs, config, calls, questions }
     }
 }
 
-/// The calls of tools under way on one connection.
+/// The calls under way on one connection, and which of them a question belongs to.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Calls(Arc<watch::Sender<usize>>);
+pub(super) struct Calls(Arc<CallsInner>);
 
-/// One of them, as long as it lives.
-pub(super) struct Call<'a>(&'a Calls);
+#[derive(Debug, Default)]
+struct CallsInner {
+    callers: Callers,
+    /// The calls on whose streams questions came, until those are handled.
+    origins: Mutex<HashMap<RequestId, CallNumber>>,
+}
+
+/// Rides on the request of a call to where its stream is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallOrigin(CallNumber);
+
+/// A call under way, as long as it lives.
+pub(super) struct Call<'a> {
+    calls: &'a Calls,
+    guard: CallerGuard,
+}
 
 impl Calls {
-    pub(super) fn begin(&self) -> Call<'_> {
-        self.0.send_modify(|count| *count += 1);
-        Call(self)
+    pub(super) fn begin(&self, answers: &Arc<dyn Answers>) -> Call<'_> {
+        Call { calls: self, guard: self.0.callers.enter(answers) }
     }
 
-    /// Waits until none is under way any more; for ever, when there is none now.
-    async fn over(&self) {
-        let mut count = self.0.subscribe();
-        if *count.borrow_and_update() == 0 || count.wait_for(|count| *count == 0).await.is_err() {
-            std::future::pending().await
+    /// Remembers that the questions among these messages came on the stream of a call.
+    pub(super) fn came_with(&self, origin: CallOrigin, messages: &[ServerJsonRpcMessage]) {
+        for message in messages {
+            if let ServerJsonRpcMessage::Request(request) = message
+                && !matches!(request.request, ServerRequest::PingRequest(_))
+            {
+                self.origins().insert(request.id.clone(), origin.0);
+            }
         }
+    }
+
+    fn origins(&self) -> MutexGuard<'_, HashMap<RequestId, CallNumber>> {
+        self.0.origins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn origin(&self) -> CallOrigin {
+        CallOrigin(self.guard.number)
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count -= 1);
+        let number = self.guard.number;
+        self.calls.origins().retain(|_, origin| *origin != number);
+    }
+}
+
+impl Handler {
+    /// Asks the client whose call caused the question.
+    ///
+    /// Over streamable HTTP a question comes on the stream of its call. Over other transports nothing ties it to a call: when
+    /// all calls under way on the connection are of one client, it is asked. Otherwise the question is refused, because the
+    /// wrong client would see it. A server that asks before its first call, as many do once they are started, reaches the
+    /// client whose run it was started for.
+    async fn ask(&self, id: &RequestId, question: Question) -> Result<Value, Refusal> {
+        let calls = &self.calls.0.callers;
+        let origin = self.calls.origins().remove(id);
+        let caller = match origin {
+            Some(call) => Some(calls.of(call).ok_or_else(Refusal::call_ended)?),
+            None => calls.only(&question.method)?,
+        };
+        let Some(caller) = caller else {
+            return self.runs.any(&question.method)?.answer(question).await;
+        };
+        tokio::select! {
+            answer = caller.answer(question) => answer,
+            // Not every server withdraws a question when its call is cancelled.
+            () = calls.ended(origin) => Err(Refusal::call_ended()),
+        }
     }
 }
 
@@ -102,13 +150,11 @@ impl ClientHandler for Handler {
         };
         let question = Question { server: Arc::clone(&self.server), method, params };
         tokio::select! {
-            answer = self.answers.answer(question) => match answer {
+            answer = self.ask(&context.id, question) => match answer {
                 Ok(value) => Ok(CustomResult::new(value)),
                 Err(refusal) => Err(ErrorData::new(ErrorCode(refusal.code), refusal.message, refusal.data)),
             },
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("taken back", None)),
-            // Servers ask for the sake of a call, and not all of them take a question back with it.
-            () = self.calls.over() => Err(ErrorData::internal_error("the call that it was asked for is over", None)),
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the question was withdrawn", None)),
         }
     }
 }

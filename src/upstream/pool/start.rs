@@ -116,8 +116,7 @@ async fn connect_by(
     let inbox = Inbox::new(Box::new(notices));
     let unreadable = inbox.unreadable();
     let calls = Calls::default();
-    let answers = Arc::clone(&context.answers);
-    let handler = Handler::new(Arc::clone(&name), answers, calls.clone(), inbox.questions());
+    let handler = Handler::new(Arc::clone(&name), context.runs.clone(), calls.clone(), inbox.questions());
     let mut made = Made {
         server: name,
         source: Arc::clone(&server.source.path),
@@ -213,8 +212,9 @@ async fn shake_hands(
             serve(handler, transport, way).await
         }
         Launch::Http { url, headers, .. } => {
-            let transport = http::streamable(url, headers, context.limits.calls_at_once, inbox)
-                .map_err(|error| Failure::new(error.to_string()))?;
+            let transport =
+                http::streamable(url, headers, context.limits.calls_at_once, inbox, made.calls.clone())
+                    .map_err(|error| Failure::new(error.to_string()))?;
             serve(handler, transport, way).await
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use codebridge::reaper::Reaper;
 use codebridge::settings::Environment;
 use codebridge::upstream::discovery::Surroundings;
-use codebridge::upstream::{Limits, NoAnswers, Upstream};
+use codebridge::upstream::{CallOptions, Limits, Upstream};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ pub(crate) fn upstream(home: &Path) -> Upstream {
         state_dir: home.join("MCPs"),
         ..Surroundings::default()
     };
-    Upstream::with(surroundings, Limits::default(), Arc::new(NoAnswers), Reaper::of(None))
+    Upstream::with(surroundings, Limits::default(), Reaper::of(None))
 }
 
 pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {
@@ -47,7 +47,7 @@ pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {
     let text = TEXT;
     let arguments: Map<String, Value> = [("text".to_owned(), text.into())].into_iter().collect();
     let cancel = CancellationToken::new();
-    let call = || bridge.call(SERVER, &tool, arguments.clone(), None, &cancel);
+    let call = || bridge.call(SERVER, &tool, arguments.clone(), CallOptions::new(&cancel));
     // Both are warm before the clock runs.
     for _ in 0..TURN {
         direct.call(&tool, text).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {
             .map(|_| {
                 let (bridge, tool, arguments) = (bridge.clone(), tool.clone(), arguments.clone());
                 tokio::spawn(async move {
-                    bridge.call(SERVER, &tool, arguments, None, &CancellationToken::new()).await
+                    bridge.call(SERVER, &tool, arguments, CallOptions::new(&CancellationToken::new())).await
                 })
             })
             .collect();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use reqwest::{Client, Response};
-use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
@@ -18,6 +18,7 @@ use sse_stream::Sse;
 use super::client::{HttpError, body, client, content_type, header_map, is_of_type, refusal};
 use super::events::{Data, Event, EventReader};
 use crate::mcp::client::{Inbox, is_message};
+use crate::upstream::pool::handler::{CallOrigin, Calls};
 use crate::upstream::pool::stdio::LONGEST_LINE;
 
 const EVENTS: &str = "text/event-stream";
@@ -34,9 +35,10 @@ pub(in crate::upstream::pool) fn streamable(
     headers: &[(String, String)],
     calls_at_once: usize,
     inbox: Inbox,
+    calls: Calls,
 ) -> Result<StreamableHttpClientTransport<Posts>, HttpError> {
     let posts =
-        Posts { http: client(url)?, headers: header_map(headers), inbox: Arc::new(Mutex::new(inbox)) };
+        Posts { http: client(url)?, headers: header_map(headers), inbox: Arc::new(Mutex::new(inbox)), calls };
     let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(calls_at_once);
     Ok(StreamableHttpClientTransport::with_client(posts, config))
 }
@@ -47,6 +49,7 @@ pub(in crate::upstream::pool) struct Posts {
     http: Client,
     headers: HeaderMap,
     inbox: Arc<Mutex<Inbox>>,
+    calls: Calls,
 }
 
 impl Posts {
@@ -82,6 +85,7 @@ impl Posts {
         &self,
         mut response: Response,
         request: Option<RequestId>,
+        origin: Option<CallOrigin>,
         has_session: bool,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let status = response.status();
@@ -108,7 +112,7 @@ impl Posts {
         }
         let Some(request) = request else { return Ok(StreamableHttpPostResponse::Accepted) };
         if is_of_type(&response, EVENTS) {
-            return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response, origin), session));
         }
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
@@ -121,6 +125,7 @@ impl Posts {
             return Err(StreamableHttpError::Client(HttpError::TooLong(LONGEST_LINE)));
         };
         let mut messages = self.inbox().read_whole(&bytes);
+        self.note_origin(origin, &messages);
         if !messages.iter().any(is_answer) {
             messages.extend(self.inbox().unanswered(request));
         }
@@ -133,16 +138,22 @@ impl Posts {
         Ok(StreamableHttpPostResponse::Sse(futures_util::stream::iter(events).boxed(), session))
     }
 
-    /// Events whose messages have passed the inbox.
-    fn events(&self, response: Response) -> Events {
+    fn note_origin(&self, origin: Option<CallOrigin>, messages: &[ServerJsonRpcMessage]) {
+        if let Some(origin) = origin {
+            self.calls.came_with(origin, messages);
+        }
+    }
+
+    /// Returns events whose messages have passed the inbox.
+    fn events(&self, response: Response, origin: Option<CallOrigin>) -> Events {
         let state = (EventReader::new(response), self.clone(), VecDeque::new());
-        let next = |(mut reader, posts, mut ready): (EventReader, Self, VecDeque<Sse>)| async move {
+        let next = move |(mut reader, posts, mut ready): (EventReader, Self, VecDeque<Sse>)| async move {
             loop {
                 if let Some(event) = ready.pop_front() {
                     return Some((Ok(event), (reader, posts, ready)));
                 }
                 match reader.next().await {
-                    Ok(Some(event)) => ready.extend(posts.pass(event)),
+                    Ok(Some(event)) => ready.extend(posts.pass(event, origin)),
                     Ok(None) => return None,
                     Err(error) => {
                         return Some((Err(SseError::Body(Box::new(error))), (reader, posts, ready)));
@@ -153,13 +164,14 @@ impl Posts {
         unfold(state, next).boxed()
     }
 
-    fn pass(&self, event: Event) -> Vec<Sse> {
+    fn pass(&self, event: Event, origin: Option<CallOrigin>) -> Vec<Sse> {
         let messages = match &event.data {
             _ if !event.is_message() => Vec::new(),
             Data::None => Vec::new(),
             Data::Whole(data) => self.inbox().read_whole(data),
             Data::TooLong(skipped) => self.inbox().read_skipped(skipped, LONGEST_LINE),
         };
+        self.note_origin(origin, &messages);
         let mut events: Vec<Sse> = messages.iter().map(event_of).collect();
         if events.is_empty() {
             events.push(Sse::default());
@@ -198,16 +210,22 @@ impl StreamableHttpClient for Posts {
         protocol_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         self.inbox().note(&message);
-        let request = match &message {
-            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
-            _ => None,
+        let (request, origin) = match &message {
+            ClientJsonRpcMessage::Request(request) => {
+                let origin = match &request.request {
+                    ClientRequest::CallToolRequest(call) => call.extensions().get::<CallOrigin>().copied(),
+                    _ => None,
+                };
+                (Some(request.id.clone()), origin)
+            }
+            _ => (None, None),
         };
         let bytes = serde_json::to_vec(&message)?;
         let accept = |headers: &mut HeaderMap| accept(headers, "application/json, text/event-stream");
         let sent =
             self.send(Method::POST, &uri, session_id.as_deref(), protocol_headers, accept, Some(bytes)).await;
         let read = match sent {
-            Ok(response) => self.read(response, request.clone(), session_id.is_some()).await,
+            Ok(response) => self.read(response, request.clone(), origin, session_id.is_some()).await,
             Err(error) => Err(StreamableHttpError::Client(error)),
         };
         if read.is_err()
@@ -254,6 +272,6 @@ impl StreamableHttpClient for Posts {
         if !response.status().is_success() {
             return Err(StreamableHttpError::Client(refusal(response).await.0));
         }
-        Ok(self.events(response))
+        Ok(self.events(response, None))
     }
 }

@@ -13,10 +13,12 @@ use super::{Limits, Purpose, ServerUse};
 use crate::mcp::client::ServerProgress;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
-use crate::upstream::questions::{Answering, Answers, NoAnswers, Offers, Question};
+use crate::upstream::options::CallOptions;
+use crate::upstream::questions::{Answering, Answers, ClientId, NoAnswers, Offers, Question};
 use crate::upstream::{CallOutcome, Event, ServerState, ToolList, Upstream, UpstreamError};
 
 mod answers;
+mod asking;
 mod life;
 mod over_http;
 mod starting;
@@ -28,6 +30,7 @@ const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_serv
 struct Bench {
     dir: tempfile::TempDir,
     upstream: Upstream,
+    answers: Arc<dyn Answers>,
     cancel: CancellationToken,
 }
 
@@ -73,9 +76,9 @@ impl Setup {
                     ..Surroundings::default()
                 },
                 self.limits,
-                self.answers.unwrap_or_else(|| Arc::new(NoAnswers)),
                 self.reaper.unwrap_or_else(|| Reaper::of(None)),
             ),
+            answers: self.answers.unwrap_or_else(|| Arc::new(NoAnswers::default())),
             dir,
             cancel: CancellationToken::new(),
         };
@@ -115,9 +118,19 @@ impl Bench {
         progress: Option<mpsc::Sender<ServerProgress>>,
         cancel: &CancellationToken,
     ) -> Result<CallOutcome, UpstreamError> {
+        let options = CallOptions { progress, answers: Arc::clone(&self.answers), cancel };
+        self.call_with(tool, arguments, options).await
+    }
+
+    async fn call_with(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        options: CallOptions<'_>,
+    ) -> Result<CallOutcome, UpstreamError> {
         let server = self.upstream.server("fake")?;
-        let wanted = ServerUse::new(&server, Purpose::Call, cancel)?;
-        self.upstream.pool().call(wanted, tool, arguments, progress).await
+        let wanted = ServerUse::new(&server, Purpose::Call, options.cancel)?;
+        self.upstream.pool().call(wanted, tool, arguments, options).await
     }
 
     /// What a tool says in text, as JSON.

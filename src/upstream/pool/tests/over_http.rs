@@ -9,13 +9,13 @@ use super::*;
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_http_server.py");
 
 /// The server's process, and a user who has a definition of it.
-struct Web {
+pub(super) struct Web {
     child: Child,
-    bench: Bench,
+    pub(super) bench: Bench,
 }
 
 impl Web {
-    async fn with(path: &str, entry: Value) -> Self {
+    pub(super) async fn with(path: &str, entry: Value) -> Self {
         Self::within(path, entry, Limits::default()).await
     }
 
@@ -30,7 +30,7 @@ impl Web {
         Self { child, bench }
     }
 
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.bench.upstream.shutdown().await;
         let group = group_of(&self.child);
         terminate(&mut self.child, group, Duration::ZERO).await;

@@ -42,6 +42,9 @@ async fn questions_are_refused_unless_somebody_answers() {
     #[derive(Debug, Default)]
     struct Everything(AtomicUsize);
     impl Answers for Everything {
+        fn client(&self) -> ClientId {
+            ClientId::default()
+        }
         fn offers(&self) -> Offers {
             Offers { elicitation: true, elicitation_by_url: false, sampling: true, roots: true }
         }

@@ -1,0 +1,70 @@
+//! Asks a client by requests, which clients take that open with `initialize`.
+
+use rmcp::model::{CustomRequest, ServerRequest};
+use rmcp::service::{PeerRequestOptions, RequestHandle, ServiceError};
+use rmcp::{Peer, RoleServer};
+
+use super::offers::{offers_of, supports};
+use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
+
+/// Asks a client by requests.
+#[derive(Debug)]
+pub(super) struct PeerAnswers {
+    client: ClientId,
+    peer: Peer<RoleServer>,
+    offers: Offers,
+}
+
+impl PeerAnswers {
+    /// Returns None for a client that has not opened a session.
+    pub(super) fn new(client: ClientId, peer: &Peer<RoleServer>) -> Option<Self> {
+        let offers = offers_of(&peer.peer_info()?.capabilities);
+        Some(Self { client, peer: peer.clone(), offers })
+    }
+}
+
+impl Answers for PeerAnswers {
+    fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn offers(&self) -> Offers {
+        self.offers
+    }
+
+    fn answer(&self, question: Question) -> Answering<'_> {
+        Box::pin(async move {
+            supports(&self.offers, &question)?;
+            tracing::debug!(server = %question.server, method = question.method, "a server asks the client");
+            let request = CustomRequest::new(question.method, question.params);
+            let request = ServerRequest::CustomRequest(request);
+            let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+            let mut pending = PendingQuestion(Some(sent.map_err(|error| failed(&error))?));
+            let Some(handle) = pending.0.as_mut() else { return Err(failed(&"the connection is closed")) };
+            let answer = (&mut handle.rx).await;
+            pending.0 = None;
+            match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
+                Ok(answer) => serde_json::to_value(answer).map_err(|error| failed(&error)),
+                Err(ServiceError::McpError(error)) => {
+                    Err(Refusal { code: error.code.0, message: error.message.into_owned(), data: error.data })
+                }
+                Err(error) => Err(failed(&error)),
+            }
+        })
+    }
+}
+
+/// A question that is cancelled when nobody waits for its answer any more, so that no dialog stays open.
+struct PendingQuestion(Option<RequestHandle<RoleServer>>);
+
+impl Drop for PendingQuestion {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.take() {
+            tokio::spawn(handle.cancel(Some("the answer is no longer needed".into())));
+        }
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::unanswered(&error.to_string())
+}

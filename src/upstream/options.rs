@@ -1,0 +1,27 @@
+//! The caller's end of a tool call.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::questions::{Answers, NoAnswers};
+use crate::mcp::client::ServerProgress;
+
+/// The caller's end of a tool call.
+#[derive(Debug)]
+pub struct CallOptions<'a> {
+    /// Gets the progress that the server reports.
+    pub progress: Option<mpsc::Sender<ServerProgress>>,
+    /// Answers the questions that the server asks during the call.
+    pub answers: Arc<dyn Answers>,
+    /// Cancels the call.
+    pub cancel: &'a CancellationToken,
+}
+
+impl<'a> CallOptions<'a> {
+    /// Returns options without progress and answers.
+    pub fn new(cancel: &'a CancellationToken) -> Self {
+        Self { progress: None, answers: Arc::new(NoAnswers::default()), cancel }
+    }
+}
