@@ -20,7 +20,7 @@ mod surroundings;
 #[cfg(test)]
 mod tests;
 
-pub(super) use itself::NAMES as OWN_NAMES;
+pub(super) use itself::OWN_NAMES;
 
 pub use definition::{Definition, Launch, Server, Skip, Source};
 pub use snapshot::{Discovery, Snapshot, Warning};

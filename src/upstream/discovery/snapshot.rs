@@ -12,7 +12,7 @@ use super::document::{parse_json, parse_toml};
 use super::expand::Scope;
 use super::files::{Stamp, read};
 use super::forms::{self, Entry};
-use super::itself::{Look, is_itself};
+use super::itself::{ProgramLookup, is_itself};
 use super::sources::{Form, Place, json_files, places};
 use super::surroundings::Surroundings;
 use crate::upstream::alias::aliases;
@@ -218,7 +218,7 @@ impl Discovery {
 
     fn is_itself(&self, definition: &Result<Definition, Skip>, entry: &Entry<'_>) -> bool {
         let Surroundings { cwd, environment, own_binary, .. } = &self.surroundings;
-        let mut look = Look {
+        let mut lookup = ProgramLookup {
             path: environment.get("PATH").map(|path| path.as_os_str()),
             cwd,
             own_binary: own_binary.as_deref(),
@@ -226,12 +226,12 @@ impl Discovery {
         match definition.as_ref().map(|definition| &definition.launch) {
             Ok(Launch::Stdio { command, args, env, cwd }) => {
                 let own_path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_ref());
-                look.path = own_path.or(look.path);
-                look.cwd = cwd.as_deref().unwrap_or(look.cwd);
-                is_itself(command, args, look)
+                lookup.path = own_path.or(lookup.path);
+                lookup.cwd = cwd.as_deref().unwrap_or(lookup.cwd);
+                is_itself(command, args, lookup)
             }
             Err(Skip::MissingVariable(_)) => forms::command_as_written(entry.node)
-                .is_some_and(|words| is_itself(&words[0], &words[1..], look)),
+                .is_some_and(|words| is_itself(&words[0], &words[1..], lookup)),
             _ => false,
         }
     }
