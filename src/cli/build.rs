@@ -45,7 +45,9 @@ pub(super) async fn build(args: BuildArgs) -> ExitCode {
     match (done, told) {
         (Some(Ok(digest)), _) => {
             let text = digest.map(|digest| format!("{digest}\n")).unwrap_or_default();
-            print(&text).await.map_or_else(|error| complain(&error, None, Exit::Io), |()| Exit::Fine.into())
+            print(&text)
+                .await
+                .map_or_else(|error| complain(&error, None, Exit::Io), |()| Exit::Success.into())
         }
         (Some(Err(error)), told) if !error.is_cancelled() || told.is_none() => {
             complain(&error, error.hint().as_deref(), Exit::NoImage)

@@ -132,7 +132,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
 /// The code's own exit status, as a process would pass it on, or the one that says why there is none.
 fn exit_code(outcome: &RunOutcome, told: Option<Exit>) -> ExitCode {
     match (outcome.status, outcome.failure) {
-        (Status::Success, _) => Exit::Fine.into(),
+        (Status::Success, _) => Exit::Success.into(),
         (Status::Timeout, _) => Exit::Timeout.into(),
         (Status::Refused, _) | (_, Some(Failure::Request)) => Exit::Usage.into(),
         (Status::Cancelled, _) => told.unwrap_or(Exit::Interrupted).into(),

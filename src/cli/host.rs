@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
-use super::{DoctorArgs, Form, complain};
+use super::{DoctorArgs, Form, complain, table};
 use crate::doctor::{Diagnosis, Readiness, fix};
 use crate::error::Exit;
 use crate::housekeeping;
@@ -22,7 +22,7 @@ pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> ExitCode 
         Ok(diagnosis) => {
             let diagnosis = Diagnosis { fixed, ..diagnosis };
             let exit = match diagnosis.status {
-                Readiness::Ready => Exit::Fine,
+                Readiness::Ready => Exit::Success,
                 Readiness::Reduced => Exit::Reduced,
                 Readiness::NotReady => Exit::NotReady,
             };
@@ -34,7 +34,7 @@ pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> ExitCode 
 
 pub(super) async fn ps(settings: &Settings, form: Form) -> ExitCode {
     let listed = housekeeping::list(settings).await;
-    write(&form, &listed, housekeeping::table(&listed), Exit::Fine).await
+    write(&form, &listed, table::sandboxes(&listed), Exit::Success).await
 }
 
 pub(super) async fn reap(settings: &Settings) -> ExitCode {
@@ -44,7 +44,7 @@ pub(super) async fn reap(settings: &Settings) -> ExitCode {
         text = "nothing to remove\n".into();
     }
     let written = print(&text).await;
-    let mut exit = Exit::Fine.into();
+    let mut exit = Exit::Success.into();
     for error in swept.failed {
         exit = complain(&error, None, Exit::Sandbox);
     }

@@ -61,7 +61,7 @@ pub(super) async fn image(what: ImageCommand) -> ExitCode {
         ImageCommand::Build(args) => return super::build::build(args).await,
         ImageCommand::Inspect { name } => {
             return match find(store, &name) {
-                Ok(image) => write(&Form { json: true }, &image, String::new(), Exit::Fine).await,
+                Ok(image) => write(&Form { json: true }, &image, String::new(), Exit::Success).await,
                 Err(trouble) => trouble.complain(),
             };
         }
@@ -71,9 +71,9 @@ pub(super) async fn image(what: ImageCommand) -> ExitCode {
 
 async fn end(done: Result<String, Trouble>) -> ExitCode {
     match done {
-        Ok(text) => {
-            print(&text).await.map_or_else(|error| complain(&error, None, Exit::Io), |()| Exit::Fine.into())
-        }
+        Ok(text) => print(&text)
+            .await
+            .map_or_else(|error| complain(&error, None, Exit::Io), |()| Exit::Success.into()),
         Err(trouble) => trouble.complain(),
     }
 }
@@ -81,7 +81,7 @@ async fn end(done: Result<String, Trouble>) -> ExitCode {
 async fn list(store: &Store, form: Form) -> ExitCode {
     let listed = store.list().and_then(|images| Ok(ImageList { images, usage: store.usage()? }));
     match listed {
-        Ok(list) => write(&form, &list, list.text(), Exit::Fine).await,
+        Ok(list) => write(&form, &list, list.text(), Exit::Success).await,
         Err(error) => Trouble::from(error).complain(),
     }
 }

@@ -11,6 +11,7 @@ mod serve;
 mod servers;
 mod signals;
 mod spinner;
+mod table;
 mod tools;
 
 use std::ffi::OsString;
@@ -40,7 +41,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         Err(error) => {
             // Where the text cannot be written, nobody is there to read it.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() };
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }
     };
     let mut command = cli.command.unwrap_or(Command::Serve);
@@ -53,7 +54,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         _ => None,
     };
     if let Some(helped) = helped {
-        return helped.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Fine.into());
+        return helped.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Success.into());
     }
     let mut settings = match resolve(environment, &cli.settings) {
         Ok(settings) => settings,
@@ -69,7 +70,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
     };
     if let Command::Exec(args) = &mut command {
         args.output =
-            args.output.or_else(|| settings.output_mode.is_of_a_flag().then_some(*settings.output_mode));
+            args.output.or_else(|| settings.output_mode.is_from_flag().then_some(*settings.output_mode));
         if args.output.is_some() && !settings.output_limit.is_explicit() {
             // Nobody is there later to be asked for what is cut.
             settings.output_limit.value = MOST_AT_ONCE;
@@ -87,7 +88,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
             Command::Tools(command) => tools::tools(&open(), command).await,
             Command::Call(args) => tools::call(&open(), args).await,
             Command::Image(what) => image::image(what).await,
-            Command::Reaper { .. } | Command::MachineSupervisor(_) => Exit::Fine.into(),
+            Command::Reaper { .. } | Command::MachineSupervisor(_) => Exit::Success.into(),
         }
     });
     // A read of a file that is still under way must not keep the process alive.

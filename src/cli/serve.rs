@@ -35,7 +35,7 @@ pub(super) async fn serve(workspace: &Workspace) -> ExitCode {
         served
     };
     match signals.until_told_twice(&stop, serving).await {
-        (Some(Ok(())), _) => Exit::Fine.into(),
+        (Some(Ok(())), _) => Exit::Success.into(),
         (Some(Err(error)), _) => complain(&error, None, Exit::Io),
         (None, told) => told.unwrap_or(Exit::Terminated).into(),
     }

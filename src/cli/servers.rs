@@ -8,10 +8,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::host::write;
+use super::table::columns;
 use super::tools::until_told;
 use super::{Form, ServersArgs, ServersCommand, complain};
 use crate::error::Exit;
-use crate::housekeeping::columns;
 use crate::upstream::UpstreamError;
 use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Server;
@@ -117,7 +117,7 @@ async fn list(workspace: &Workspace, form: &Form) -> ExitCode {
     for warning in &snapshot.warnings {
         eprintln!("codebridge: {warning}");
     }
-    write(form, &shown, table(&shown), Exit::Fine).await
+    write(form, &shown, table(&shown), Exit::Success).await
 }
 
 /// Asks servers what they offer, and keeps that for searches to come.
@@ -141,7 +141,7 @@ async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> ExitCo
     for error in refreshed.iter().filter_map(|one| one.docs.as_ref().err()) {
         eprintln!("codebridge: {error}");
     }
-    write(form, &shown, table(&shown), if has_failed { Exit::Server } else { Exit::Fine }).await
+    write(form, &shown, table(&shown), if has_failed { Exit::Server } else { Exit::Success }).await
 }
 
 fn table(shown: &[Shown]) -> String {

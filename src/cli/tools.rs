@@ -50,7 +50,7 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> ExitCode {
     if text.is_empty() {
         text = "nothing fits\n".into();
     }
-    write(&args.form, &tools, text, Exit::Fine).await
+    write(&args.form, &tools, text, Exit::Success).await
 }
 
 async fn show(workspace: &Workspace, name: &str, form: &Form) -> ExitCode {
@@ -67,8 +67,8 @@ async fn show(workspace: &Workspace, name: &str, form: &Form) -> ExitCode {
     };
     let text: String = items.iter().map(described).collect();
     match (tool, items.as_slice()) {
-        (Some(_), [item]) => write(form, item, text, Exit::Fine).await,
-        _ => write(form, &items, text, Exit::Fine).await,
+        (Some(_), [item]) => write(form, item, text, Exit::Success).await,
+        _ => write(form, &items, text, Exit::Success).await,
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> ExitCode {
     let call = workspace.upstream.call(server, tool, arguments, CallOptions::new(&stop));
     match until_told(workspace, &stop, call).await {
         Ok(Ok(outcome)) => {
-            let exit = if outcome.is_error { Exit::Tool } else { Exit::Fine };
+            let exit = if outcome.is_error { Exit::Tool } else { Exit::Success };
             match print(&format!("{}\n", outcome.json.get())).await {
                 Ok(()) => exit.into(),
                 Err(error) => complain(&error, None, Exit::Io),

@@ -1,5 +1,5 @@
-//! What can be mended without root and without a question: what dead bridges left is removed, what is remembered of
-//! runtimes and engines is forgotten, the image is fetched.
+//! What can be fixed without root and without a question: sandboxes of dead bridges are removed, cached choices of
+//! runtimes and engines are deleted, the image is pulled.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use crate::image_sources::{Watch, image_resolver};
 use crate::session::cache_dir;
 use crate::settings::{ImageChoice, Settings};
 
-/// Files in the cache folder that hold answers of earlier days.
-const REMEMBERED: [&str; 2] = ["runtime.json", "shares.json"];
+/// The files in the cache folder that remember how engines answered.
+const CACHES: [&str; 2] = ["runtime.json", "shares.json"];
 
-/// Does it; a line for each thing that was done or could not be.
+/// Fixes what it can, and returns a line for each thing that it did or could not do.
 pub async fn fix(settings: &Settings) -> Vec<String> {
     let mut done = Vec::new();
     let swept = housekeeping::reap(settings).await;
     if !swept.removed.is_empty() {
         let names: Vec<String> = swept.removed.iter().map(ToString::to_string).collect();
-        done.push(format!("removed what dead bridges had left: {}", names.join(", ")));
+        done.push(format!("removed sandboxes of dead bridges: {}", names.join(", ")));
     }
     done.extend(
         swept
             .failed
             .iter()
             .chain(&swept.absent)
-            .map(|error| format!("could not remove what a dead bridge left: {error}")),
+            .map(|error| format!("could not remove a sandbox of a dead bridge: {error}")),
     );
-    for name in REMEMBERED {
+    for name in CACHES {
         let Some(path) = cache_dir().map(|dir| dir.join(name)).filter(|path| path.exists()) else { continue };
         done.push(match fs::remove_file(&path) {
-            Ok(()) => format!("forgot what was remembered in {}", path.display()),
-            Err(error) => format!("could not remove {}: {error}", path.display()),
+            Ok(()) => format!("deleted the cache {}", path.display()),
+            Err(error) => format!("could not delete the cache {}: {error}", path.display()),
         });
     }
     done.extend(fetch(settings).await);
     done
 }
 
-/// The image for runtimes that have no store of their own.
+/// Pulls the image for runtimes that have no store of their own.
 async fn fetch(settings: &Settings) -> Option<String> {
     let (ImageChoice::Unset(reference) | ImageChoice::Reference(reference)) = &settings.image.value else {
         return None;
@@ -53,7 +53,7 @@ async fn fetch(settings: &Settings) -> Option<String> {
         return None;
     }
     Some(match images.pull(&name, &watch).await {
-        Ok(_) => format!("fetched {reference} for crun and runc"),
-        Err(error) => format!("could not fetch {reference} for crun and runc: {error}"),
+        Ok(_) => format!("pulled {reference} for crun and runc"),
+        Err(error) => format!("could not pull {reference} for crun and runc: {error}"),
     })
 }

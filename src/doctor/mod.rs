@@ -1,60 +1,56 @@
-//! Diagnosis: what works on this host, what does not and why, what is picked, and what would mend it.
+//! Diagnosis: what works on this host, what does not and why, which runtime is picked, and how to fix the rest.
 //!
-//! `text` writes it for people, on one screen; as JSON its fields are a promise to programs (`README.md`). `fix` does what
-//! can be done without asking anybody.
+//! `text` writes it for people, on one screen. As JSON its fields are documented for programs. `fix` does what needs no
+//! question.
 
 mod fix;
 mod text;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use codebridge_runtimes::{
-    Fact, HeldLimits, Mechanism, ProbeReport, Setback, StateError, Target, Verdict, host_facts,
+    Choice, Fact, HeldLimits, Mechanism, OwnerState, ProbeReport, RuntimeChoice, Setback, StateError, Target,
+    Verdict, host_facts,
 };
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::housekeeping::{self, Listed};
+use crate::housekeeping::{self, SandboxEntry};
 use crate::image_sources::image_resolver;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
-use crate::settings::{RuntimeChoice, Settings};
+use crate::settings::Settings;
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
 
 pub use fix::fix;
 
-/// The form of the JSON. Fields are added without a new number; one that goes or means something else has one.
+/// The version of the JSON. A new field keeps the version; a field that goes or changes its meaning gets a new one.
 const FORM: u32 = 1;
 
 /// Everything that `codebridge doctor` says.
 #[derive(Debug, Serialize)]
 pub struct Diagnosis {
-    /// The number of this form.
     pub form: u32,
     /// Whether code can run here.
     pub ready: bool,
-    /// In one word.
     pub status: Readiness,
     /// Why it is less than ready, one sentence each.
     pub reduced: Vec<String>,
-    /// The runtime that is picked, and with which root.
     pub picked: Option<Picked>,
     /// Each runtime that was asked for, with its engine, machine and share.
     pub runtimes: Vec<ProbeReport>,
-    /// A runtime that passed its probe before and then failed to launch.
+    /// A runtime that passed its probe and then failed to launch.
     pub setback: Option<Setback>,
     /// What the host allows.
     pub host: Vec<Fact>,
-    /// Images for crun and runc.
     pub images: Store,
-    /// The user's MCP servers.
     pub servers: Servers,
-    /// Sandboxes that nobody answers for any more.
-    pub leftovers: Vec<Listed>,
-    /// Real code in a real session; none where nothing was picked.
+    /// Sandboxes of bridges that are gone.
+    pub leftovers: Vec<SandboxEntry>,
+    /// Real code in a real session; None if no runtime works.
     pub run: Option<Run>,
     /// What `--fix` did.
     pub fixed: Vec<String>,
@@ -72,25 +68,22 @@ pub enum Readiness {
     NotReady,
 }
 
-/// The choice and its reason.
+/// The runtime that a call would use, and the reason.
 #[derive(Debug, Serialize)]
 pub struct Picked {
-    /// Which runtime.
     pub runtime: Target,
-    /// What it starts, as one would name it.
+    /// What it starts, as the user names it.
     pub root: String,
-    /// Why this one.
     pub why: String,
-    /// Whether every limit is kept for the sandbox as a whole.
+    /// Whether every limit holds for the sandbox as a whole.
     pub full_limits: bool,
 }
 
-/// The store of images.
+/// The store of images for crun and runc.
 #[derive(Debug, Serialize)]
 pub struct Store {
-    /// Its folder.
-    pub folder: std::path::PathBuf,
-    /// How many images it has.
+    pub folder: PathBuf,
+    /// The number of images.
     pub images: usize,
     /// Bytes on disk.
     pub bytes: u64,
@@ -99,9 +92,8 @@ pub struct Store {
 /// Definitions of MCP servers.
 #[derive(Debug, Serialize)]
 pub struct Servers {
-    /// How many can be used.
+    /// The number of definitions that can be used.
     pub used: usize,
-    /// Those that are not used: name, place and reason.
     pub skipped: Vec<SkippedServer>,
     /// Files that cannot be read.
     pub warnings: Vec<String>,
@@ -110,24 +102,21 @@ pub struct Servers {
 /// A definition that is not used.
 #[derive(Debug, Serialize)]
 pub struct SkippedServer {
-    /// Its name.
     pub name: String,
     /// File and line.
     pub source: String,
-    /// Why.
     pub why: String,
 }
 
-/// `print(6*7)`, from the call to its result.
+/// A run of `print(6*7)`.
 #[derive(Debug, Serialize)]
 pub struct Run {
-    /// Whether it said 42.
+    /// Whether it printed 42.
     pub ok: bool,
-    /// Milliseconds in all, a new session with its sandbox included.
+    /// Milliseconds in all, including those of a new session with its sandbox.
     pub milliseconds: u128,
     /// Milliseconds of the code alone.
     pub code_milliseconds: u128,
-    /// What went wrong.
     pub error: Option<String>,
 }
 
@@ -140,13 +129,14 @@ impl Diagnosis {
         let Workspace { bridge, sessions, upstream } = workspace;
         let settings = &bridge.settings;
         let runtimes = bridge.launcher.examine().await?;
-        let picked = pick(&runtimes, settings);
+        let working = best(&runtimes);
+        let picked = working.map(|(_, choice)| pick(choice, &runtimes, settings));
+        let mut reduced = working.map(|(report, choice)| reductions(report, choice)).unwrap_or_default();
         let run = if picked.is_some() { Some(run(sessions, settings).await) } else { None };
-        let mut reduced = picked.as_ref().map(|picked| reductions(picked, &runtimes)).unwrap_or_default();
-        if picked.is_some() && !can_be_written(&settings.state_dir) {
+        if picked.is_some() && !is_writable(&settings.state_dir) {
             let folder = settings.state_dir.display();
             reduced.push(format!(
-                "{folder} cannot be written: tools are not saved, and what servers offer is asked anew each time; set MCP_BRIDGE_STATE_DIR"
+                "{folder} is not writable: tools are not saved, and servers are asked for their tools each time; set MCP_BRIDGE_STATE_DIR to a writable folder"
             ));
         }
         let works = picked.is_some() && run.as_ref().is_none_or(|run| run.ok);
@@ -167,81 +157,70 @@ impl Diagnosis {
             host: host_facts(),
             images: store(),
             servers: servers(upstream),
-            leftovers: listed.into_iter().filter(|one| one.owner == "dead").collect(),
+            leftovers: listed.into_iter().filter(|entry| entry.owner == OwnerState::Dead).collect(),
             run,
             fixed: Vec::new(),
         })
     }
 }
 
-/// What a call would use.
-fn pick(runtimes: &[ProbeReport], settings: &Settings) -> Option<Picked> {
-    let works = |report: &ProbeReport| match &report.verdict {
-        Verdict::Works(choice) => Some((**choice).clone()),
+/// Returns the runtime that a call would use. A runtime that has the wanted image goes before one that falls back to
+/// another.
+fn best(runtimes: &[ProbeReport]) -> Option<(&ProbeReport, &Choice)> {
+    let working = runtimes.iter().filter_map(|report| match &report.verdict {
+        Verdict::Works(choice) => Some((report, &**choice)),
         Verdict::Refused(_) => None,
-    };
-    // A runtime that has the wanted image goes before one that has to make do with another.
-    let mut working: Vec<_> = runtimes.iter().filter_map(works).collect();
-    working.sort_by_key(|choice| choice.fallback);
-    let spread = matches!(&settings.runtime.value, RuntimeChoice::Named(names) if names.len() > 1);
-    let count = working.len();
-    working.into_iter().next().map(|choice| Picked {
-        runtime: choice.runtime.target(),
-        why: match (runtimes.len(), choice.fallback) {
-            _ if spread => format!("new sessions go to the least loaded of {count} that work"),
-            (1, _) => "the one that was asked for".into(),
-            (_, false) => format!("the first that ran a sandbox of {}", choice.asked),
-            (_, true) => {
-                format!(
-                    "the first that ran a sandbox; the image is not to be had, {} stands in",
-                    choice.asked
-                )
-            }
-        },
-        full_limits: is_full(&choice.held),
-        root: choice.asked.to_string(),
-    })
+    });
+    working.min_by_key(|(_, choice)| choice.fallback)
 }
 
-/// What is weaker than it should be where code would run.
-fn reductions(picked: &Picked, runtimes: &[ProbeReport]) -> Vec<String> {
-    let mut reduced = Vec::new();
-    let picked_report = |report: &&ProbeReport| {
-        report.kind == picked.runtime.kind && report.connection == picked.runtime.connection
+fn pick(choice: &Choice, runtimes: &[ProbeReport], settings: &Settings) -> Picked {
+    let asked = &choice.asked;
+    let why = match (&settings.runtime.value, choice.fallback) {
+        (RuntimeChoice::Named(names), _) if names.len() > 1 => {
+            let working = runtimes.iter().filter(|report| matches!(report.verdict, Verdict::Works(_)));
+            format!("new sessions start on the least loaded of {} that work", working.count())
+        }
+        _ if runtimes.len() == 1 => "the one that was asked for".into(),
+        (_, false) => format!("the first that ran a sandbox with {asked}"),
+        (_, true) => format!("the first that ran a sandbox; the image is unavailable, so it uses {asked}"),
     };
-    let Some(report) = runtimes.iter().find(picked_report) else { return reduced };
-    let Verdict::Works(choice) = &report.verdict else { return reduced };
     let HeldLimits { memory, pids, cpus } = choice.held;
+    let full_limits = [memory, pids, cpus].iter().all(|mechanism| *mechanism == Mechanism::Cgroup);
+    Picked { runtime: choice.runtime.target(), root: asked.to_string(), why, full_limits }
+}
+
+/// Returns what is weaker than it should be where code would run.
+fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
+    let mut reduced: Vec<String> = Vec::new();
+    let HeldLimits { memory, pids, cpus } = choice.held;
+    let no_group = "no control group enforces the limits of memory and processes";
     if memory == Mechanism::Watch {
-        let why = "no control group holds memory and processes: rlimits stand in, and what all processes have together \
-                   is watched from outside";
-        reduced.push(why.into());
+        reduced.push(format!(
+            "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together"
+        ));
     } else if memory == Mechanism::Rlimit || pids == Mechanism::Rlimit {
-        reduced.push(
-            "no control group holds memory and processes: rlimits stand in, memory counts per process".into(),
-        );
+        reduced.push(format!("{no_group}: rlimits do, and memory counts per process"));
     }
     if cpus == Mechanism::Nothing {
-        reduced.push("nothing holds the processor limit that is set".into());
+        reduced.push("nothing enforces the CPU limit".into());
     }
     if choice.fallback {
-        reduced.push(format!("the image that is wanted is not to be had, {} stands in", choice.asked));
+        reduced.push(format!("the image is unavailable: {} is used instead", choice.asked));
     }
     if report.own_profile == Some(false) {
-        let why = "the engine does not see the folder that would carry our seccomp profile: its own holds";
-        reduced.push(why.into());
+        reduced.push(
+            "the engine does not see the folder with the bridge's seccomp profile: the engine's own profile applies"
+                .into(),
+        );
     }
     reduced
 }
 
-/// Whether a folder is there for us, or can be made.
-fn can_be_written(folder: &Path) -> bool {
-    let there = folder.ancestors().find(|folder| folder.exists());
-    there.is_some_and(|folder| folder.is_dir() && access(folder, Access::WRITE_OK).is_ok())
-}
-
-fn is_full(held: &HeldLimits) -> bool {
-    [held.memory, held.pids, held.cpus].iter().all(|mechanism| *mechanism == Mechanism::Cgroup)
+/// Returns whether a folder is writable, or can be created.
+fn is_writable(folder: &Path) -> bool {
+    let existing = folder.ancestors().find(|folder| folder.exists());
+    existing.is_some_and(|folder| folder.is_dir() && access(folder, Access::WRITE_OK).is_ok())
 }
 
 async fn run(sessions: &Sessions, settings: &Settings) -> Run {
@@ -252,7 +231,7 @@ async fn run(sessions: &Sessions, settings: &Settings) -> Run {
         session: RunRequest::THROW_AWAY.into(),
     };
     let began = Instant::now();
-    // Nobody listens to a diagnosis.
+    // A diagnosis shows no progress.
     let (progress, _) = mpsc::channel(1);
     let outcome = sessions.run(request, Caller::without_answers(progress, CancellationToken::new())).await;
     Run {

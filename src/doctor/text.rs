@@ -1,4 +1,4 @@
-//! The diagnosis for people: a word at the left for what a line is about.
+//! The diagnosis for people. The first word of a line says what the line is about.
 
 use std::fmt::Write;
 
@@ -7,22 +7,22 @@ use codebridge_runtimes::{FactState, HeldLimits, ProbeReport, RuntimeKind, Setba
 use super::{Diagnosis, Readiness, Run};
 use crate::image_sources::bytes_text;
 
-/// Characters of what others say that a line shows; all of it is in the JSON.
-const MOST_SAID: usize = 300;
+/// The longest foreign message in a line, in characters. The JSON has all of it.
+const MESSAGE_LIMIT: usize = 300;
 
 impl Diagnosis {
-    /// On one screen.
+    /// Returns the text, which fits on one screen.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for report in &self.runtimes {
             describe(&mut text, report);
         }
         if let Some(Setback { runtime, refusal, .. }) = &self.setback {
-            let said = said(&refusal.to_string());
+            let message = shortened(&refusal.to_string());
             line(
                 &mut text,
                 "note",
-                &format!("{runtime} passed its probe and later failed to launch: {said}"),
+                &format!("{runtime} passed its probe and later failed to launch: {message}"),
             );
         }
         let mut head = "host";
@@ -51,18 +51,21 @@ impl Diagnosis {
                 &mut text,
                 "",
                 "skipped",
-                &format!("{} ({}): {}", server.name, server.source, said(&server.why)),
+                &format!("{} ({}): {}", server.name, server.source, shortened(&server.why)),
             );
         }
         for warning in &self.servers.warnings {
-            detail(&mut text, "", "warning", &said(warning));
+            detail(&mut text, "", "warning", &shortened(warning));
         }
         if !self.leftovers.is_empty() {
             let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
             line(
                 &mut text,
                 "left",
-                &format!("{} of dead bridges; `codebridge reap` removes them", names.join(", ")),
+                &format!(
+                    "{}: sandboxes of dead bridges; remove them with `codebridge reap`",
+                    names.join(", ")
+                ),
             );
         }
         for done in &self.fixed {
@@ -76,23 +79,25 @@ impl Diagnosis {
                     &format!("{} with {}: {}", picked.runtime, picked.root, picked.why),
                 );
             }
-            None => line(&mut text, "picked", "nothing: no code can run here"),
+            None => line(&mut text, "picked", "none: no code can run here"),
         }
         if let Some(Run { ok, milliseconds, code_milliseconds, error }) = &self.run {
             let result = match (ok, error) {
-                (true, _) => format!("42 after {milliseconds} ms, {code_milliseconds} ms of them the code"),
-                (false, error) => said(error.as_deref().unwrap_or("something else than 42")),
+                (true, _) => {
+                    format!("42 after {milliseconds} ms, of which the code took {code_milliseconds} ms")
+                }
+                (false, error) => shortened(error.as_deref().unwrap_or("it did not print 42")),
             };
             line(&mut text, "run", &format!("print(6*7) in a new session: {result}"));
         }
         let verdict = match self.status {
             Readiness::Ready => "ready",
-            Readiness::Reduced => "works, with less than it could",
+            Readiness::Reduced => "works, with reduced guarantees",
             Readiness::NotReady => "cannot run code",
         };
         line(&mut text, "verdict", verdict);
         for why in &self.reduced {
-            detail(&mut text, "", "less", why);
+            detail(&mut text, "", "reduced", why);
         }
         text
     }
@@ -107,10 +112,10 @@ fn detail(text: &mut String, head: &str, name: &str, words: &str) {
     let _ = writeln!(text, "{head:<8} {name:<13}{words}");
 }
 
-/// What others say, in one line that is not too long.
-fn said(words: &str) -> String {
+/// Returns a foreign message in one line that is not too long.
+fn shortened(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.char_indices().nth(MOST_SAID) {
+    match words.char_indices().nth(MESSAGE_LIMIT) {
         Some((end, _)) => format!("{}…", &words[..end]),
         None => words,
     }
@@ -129,7 +134,7 @@ fn describe(text: &mut String, report: &ProbeReport) {
         Verdict::Works(choice) => {
             let with = choice.runtime.oci_runtime.as_ref().map(|path| format!(" with {}", path.display()));
             let with = with.unwrap_or_default();
-            let elsewhere = if choice.runtime.remote { ", an engine elsewhere" } else { "" };
+            let elsewhere = if choice.runtime.remote { ", a remote engine" } else { "" };
             detail(text, &name, "works", &format!("{place}{with}{engine} ({version}{elsewhere})"));
             let HeldLimits { memory, pids, cpus } = choice.held;
             detail(text, "", "root", &choice.asked.to_string());
@@ -141,7 +146,7 @@ fn describe(text: &mut String, report: &ProbeReport) {
             } else {
                 format!("{place}{engine} ({version}) with {}: ", report.root)
             };
-            detail(text, &name, "refused", &format!("{found}{}", said(&refusal.to_string())));
+            detail(text, &name, "refused", &format!("{found}{}", shortened(&refusal.to_string())));
             detail(text, "", "hint", &refusal.hint());
         }
     }
@@ -153,16 +158,16 @@ fn describe(text: &mut String, report: &ProbeReport) {
     }
     if let Some(share) = &report.share {
         let folder = share.folder.display();
-        // What only a folder can bring there: docker's client sends the profile by itself.
-        let brings_profile = report.kind == RuntimeKind::Podman;
-        let words = match (share.shared, brings_profile) {
-            (true, true) => format!("the engine sees {folder}: it reads our seccomp profile there"),
+        // Docker's client sends the profile by itself.
+        let needs_folder = report.kind == RuntimeKind::Podman;
+        let words = match (share.shared, needs_folder) {
+            (true, true) => format!("the engine sees {folder}, and reads the bridge's seccomp profile there"),
             (true, false) => format!("the engine sees {folder}"),
             (false, true) => format!(
-                "the engine does not see {folder}: saved tools travel over frames all the same, its own seccomp profile holds"
+                "the engine does not see {folder}: saved tools still work, but the engine's own seccomp profile applies"
             ),
             (false, false) => format!(
-                "the engine does not see {folder}: nothing is lost, saved tools travel over frames and the client sends our seccomp profile"
+                "the engine does not see {folder}: saved tools still work, and the client sends the bridge's seccomp profile"
             ),
         };
         detail(text, "", "share", &words);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RootFs, RuntimeChoice as Wish, RuntimeId, Sandbox, SandboxSpec, StateDir,
-    StateError, Target, Tmpfs, User, reclaim_instance, sweep,
+    ProbeReport, Refusal, RootFs, RuntimeId, Sandbox, SandboxSpec, StateDir, StateError, Tmpfs, User,
+    reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use super::roots::{Roots, Telling};
 use super::{Failure, Progress};
 use crate::guest;
 use crate::reaper::Reaper;
-use crate::settings::{ImageChoice, RuntimeChoice, Settings};
+use crate::settings::{ImageChoice, Settings};
 
 /// Writable places of every sandbox and their sizes.
 const TMPFS: [(&str, u64); 3] = [("/tmp", 64 << 20), ("/workspace", 128 << 20), ("/projects", 16 << 20)];
@@ -96,15 +96,6 @@ struct Template {
 impl Launcher {
     /// Returns a launcher for these settings. Nothing is looked for before the first start.
     pub fn new(settings: &Settings, reaper: Reaper) -> Self {
-        let wish = match &settings.runtime.value {
-            RuntimeChoice::Auto => Wish::Auto,
-            RuntimeChoice::Named(names) => {
-                let targets: Vec<Target> =
-                    names.iter().filter_map(|name| name.to_string().parse().ok()).collect();
-                Wish::Named(targets)
-            }
-            RuntimeChoice::Path(path) => Wish::Program(path.clone()),
-        };
         let roots = match &settings.image.value {
             ImageChoice::Unset(reference) => vec![RootFs::Image(reference.clone()), RootFs::Host],
             ImageChoice::Reference(reference) => vec![RootFs::Image(reference.clone())],
@@ -121,7 +112,7 @@ impl Launcher {
         };
         Self {
             template: Template { user, limits, security_options: settings.security_opt.value.clone() },
-            detector: Detector::new(wish, roots, machines(settings), cache_dir()),
+            detector: Detector::new(settings.runtime.value.clone(), roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
             roots: Arc::new(Roots::usual()),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),

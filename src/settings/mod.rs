@@ -1,7 +1,7 @@
-//! What a user can set: environment variables and flags, first raw, then resolved, each with why it has its value.
+//! What a user can set: environment variables and flags, first raw, then resolved, each with the reason for its value.
 //!
-//! The room owns the one table of variables ([`ALL`]); the code, the help texts and the README are all held to
-//! it. Nothing here reads the process environment: it is handed in, so that a test can hand in another one.
+//! The one table of settings is [`ALL`]; the code, the help texts and the documentation all follow it. Nothing here reads
+//! the environment of the process: the environment is passed in, so that a test can pass another one.
 
 mod error;
 mod origin;
@@ -18,5 +18,5 @@ pub use error::{Expected, SettingError};
 pub use origin::{Origin, Setting};
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
-pub use values::{ImageChoice, OutputMode, RuntimeChoice, RuntimeName, UserIds};
+pub use values::{ImageChoice, OutputMode, UserIds};
 pub use variables::{ALL, Variable};

@@ -1,4 +1,4 @@
-//! Where a value came from.
+//! Where a value comes from.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,11 +6,10 @@ use std::ops::Deref;
 /// Why a setting has its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
     Default,
     /// This environment variable.
     Variable(&'static str),
-    /// This flag of the command line, without the dashes.
+    /// This flag, without the dashes.
     Flag(&'static str),
 }
 
@@ -24,23 +23,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and why it was chosen. Reads like the value itself.
+/// A value and the reason for it. Dereferences to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting<T> {
-    /// The value.
     pub value: T,
-    /// Why it was chosen.
     pub origin: Origin,
 }
 
 impl<T> Setting<T> {
-    /// Whether somebody asked for this value.
+    /// Returns whether the user set this value.
     pub fn is_explicit(&self) -> bool {
         self.origin != Origin::Default
     }
 
-    /// Whether it was asked for on the command line.
-    pub fn is_of_a_flag(&self) -> bool {
+    /// Returns whether the user set this value on the command line.
+    pub fn is_from_flag(&self) -> bool {
         matches!(self.origin, Origin::Flag(_))
     }
 

@@ -1,13 +1,13 @@
-//! Reading values as people write them. Pure; None means that the text is not of the form.
+//! Pure parsers of values as people write them.
 
 use std::time::Duration;
 
 use super::UserIds;
 
-/// A hundred years; whoever says more means "for ever", which clocks cannot count to.
+/// A hundred years, which stands for every longer time: clocks cannot count further.
 const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Whole seconds, with or without a unit: `30`, `30s`, `2m`, `1h`.
+/// Parses whole seconds, with or without a unit: `30`, `30s`, `2m`, `1h`.
 pub(super) fn parse_time(text: &str) -> Option<Duration> {
     let text = text.trim();
     let (number, factor) = match text.char_indices().last()? {
@@ -20,7 +20,7 @@ pub(super) fn parse_time(text: &str) -> Option<Duration> {
     Some(time.min(LONGEST_TIME))
 }
 
-/// Bytes, with or without a unit: `536870912`, `512m`, `1.5g`, `64KiB`. Units are powers of 1024, as the engines
+/// Parses bytes, with or without a unit: `536870912`, `512m`, `1.5g`, `64KiB`. Units are powers of 1024, as engines
 /// read them.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
@@ -37,7 +37,7 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     if fraction.is_empty() {
         return Some(whole);
     }
-    // A fraction of a byte has no meaning, and digits beyond the sixth change nothing that anybody sets.
+    // A fraction of a byte has no meaning, and digits after the sixth make no difference.
     let digits = &fraction[..fraction.len().min(6)];
     if shift == 0 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -46,19 +46,19 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     whole.checked_add(part)
 }
 
-/// Digits and nothing else; a sign or a space is refused.
+/// Parses digits; a sign or a space is refused.
 pub(super) fn parse_digits(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// A number above zero, with or without a fraction.
+/// Parses a number greater than zero, with or without a fraction.
 pub(super) fn parse_number(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     text.parse().ok().filter(|number: &f64| plain && number.is_finite() && *number > 0.0)
 }
 
-/// Yes or no, as people write it.
+/// Parses yes or no.
 pub(super) fn parse_bool(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "t" | "yes" | "y" | "on" | "enabled" => Some(true),
@@ -67,7 +67,7 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// `UID:GID`; a lone number is both.
+/// Parses `UID:GID`; a single number is both.
 pub(super) fn parse_user(text: &str) -> Option<UserIds> {
     let id = |text: &str| parse_digits(text).and_then(|id| u32::try_from(id).ok());
     let (uid, gid) = text.trim().split_once(':').unwrap_or((text.trim(), text.trim()));

@@ -1,4 +1,4 @@
-//! What the environment and the flags say, as text.
+//! Settings as text, from the environment and the flags.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use super::variables::{ALL, Variable};
 use super::{Origin, SettingError};
 
-/// The environment of a process, handed in so that tests have their own.
+/// The environment of a process. Tests pass one of their own.
 pub type Environment = BTreeMap<String, OsString>;
 
-/// The text of every setting that somebody gave. A flag wins over a variable, and an empty value counts as none.
+/// The text of every setting that was given. A flag wins over a variable, and an empty value counts as none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawSettings {
     values: BTreeMap<&'static str, (String, Origin)>,
@@ -17,10 +17,10 @@ pub struct RawSettings {
 }
 
 impl RawSettings {
-    /// Reads the variables of the table and nothing else.
+    /// Reads the variables of the table, and `HOME`.
     ///
     /// # Errors
-    /// A variable of the table that is not text.
+    /// A variable of the table is not UTF-8.
     pub fn from_environment(environment: &Environment) -> Result<Self, SettingError> {
         let text = |name: &'static str| match environment.get(name) {
             Some(value) => match value.to_str() {
@@ -41,7 +41,7 @@ impl RawSettings {
         Ok(raw)
     }
 
-    /// Sets what a flag says.
+    /// Sets the value of a flag.
     pub fn set_flag(&mut self, variable: &'static Variable, value: &str) {
         if !value.trim().is_empty() {
             self.values.insert(variable.name, (value.to_owned(), Origin::Flag(variable.flag)));

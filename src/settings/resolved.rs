@@ -4,68 +4,65 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
+use codebridge_runtimes::{RuntimeChoice, TargetError};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
-use super::{
-    ImageChoice, Origin, OutputMode, RawSettings, RuntimeChoice, RuntimeName, Setting, SettingError, UserIds,
-    parse,
-};
+use super::{ImageChoice, Origin, OutputMode, RawSettings, Setting, SettingError, UserIds, parse};
 
-/// Less memory than this does not start an interpreter; who writes `512` means megabytes.
+/// Less memory does not start an interpreter. It also catches `512`, which was meant to be MiB.
 const LEAST_MEMORY: u64 = 16 << 20;
-/// The interpreter, its keeper and the runtime's own helper; with fewer no sandbox starts.
+/// A sandbox needs the interpreter, its supervisor and the runtime's own helper.
 const LEAST_PIDS: u32 = 4;
-/// Microseconds of the period that a CPU quota is a part of.
+/// The period of a CPU quota, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
 
-/// Every setting with its value and why it has it.
+/// Every setting with its value and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Which runtime runs the sandboxes.
     pub runtime: Setting<RuntimeChoice>,
     /// Which root filesystem the code sees.
     pub image: Setting<ImageChoice>,
-    /// How long a call may run when it does not say. Never more than `max_timeout`.
+    /// The time limit of a call that requests none. Never more than `max_timeout`.
     pub timeout: Setting<Duration>,
-    /// How long a call may ask to run.
+    /// The longest time limit that a call can request.
     pub max_timeout: Setting<Duration>,
-    /// Bytes of memory of a sandbox, swap included.
+    /// Bytes of memory of a sandbox, including swap.
     pub memory: Setting<u64>,
     /// Processes and threads in a sandbox.
     pub pids: Setting<u32>,
-    /// Processors of a sandbox; None = unlimited.
+    /// CPUs of a sandbox; None means unlimited.
     pub cpus: Setting<Option<f64>>,
     /// The user that the code runs as.
     pub container_user: Setting<UserIds>,
-    /// When an idle session ends; None = never.
+    /// The time after which an idle session ends; None means never.
     pub runtime_idle_timeout: Setting<Option<Duration>>,
-    /// Whether a podman machine may be made where there is none.
+    /// Whether a podman machine may be created where there is none.
     pub machine_init: Setting<bool>,
-    /// Whether podman machines are to run containers as root.
+    /// Whether podman machines run containers as root.
     pub machine_rootful: Setting<bool>,
-    /// Sessions alive at once.
+    /// The maximum number of sessions.
     pub max_sessions: Setting<usize>,
-    /// Where saved tools and other things are kept. Absolute.
+    /// The folder of saved tools and other state. Absolute.
     pub state_dir: Setting<PathBuf>,
-    /// How results are written.
     pub output_mode: Setting<OutputMode>,
-    /// Characters of standard output that a result shows.
+    /// Bytes of standard output in a result.
     pub output_limit: Setting<usize>,
     /// A level or log directives, as given.
     pub log_level: Setting<String>,
-    /// Whether interpreters live on between calls.
+    /// Whether sessions keep their interpreter between calls.
     pub session_persist: Setting<bool>,
-    /// Extra security options of an engine.
+    /// Additional security options for engines.
     pub security_opt: Setting<Vec<String>>,
     /// Whether a server definition that starts this bridge is listed.
     pub allow_self_server: Setting<bool>,
-    /// One more file of server definitions.
+    /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
 }
 
 impl Settings {
-    /// Reads every value.
+    /// Parses every value.
     ///
     /// # Errors
     /// The first value that cannot be used, with the variable or flag that gave it.
@@ -73,7 +70,7 @@ impl Settings {
         let resolver = Resolver { raw };
         let max_timeout = resolver.positive_time(&var::MAX_TIMEOUT)?;
         let timeout = resolver.positive_time(&var::TIMEOUT)?;
-        // Who asks for a longer default means it, unless the most was set as well.
+        // A longer default is meant, unless the maximum was set as well.
         let max_timeout = if max_timeout.is_explicit() || timeout.value <= max_timeout.value {
             max_timeout
         } else {
@@ -118,7 +115,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// The text that holds: what somebody said, else the default of the table.
+    /// Returns the text that was set, else the default of the table.
     fn text(&self, variable: &Variable) -> (&str, Origin) {
         self.raw.get(variable).unwrap_or((variable.default, Origin::Default))
     }
@@ -141,7 +138,7 @@ impl Resolver<'_> {
         self.value_or(variable, |text, origin| parse(text).ok_or_else(|| invalid(text, origin, expected)))
     }
 
-    /// For variables without a default: then the empty value holds.
+    /// Reads a setting without a default, for which the empty value stands.
     fn optional<T: Default>(
         &self,
         variable: &Variable,
@@ -206,7 +203,7 @@ impl Resolver<'_> {
         };
         let cpus = self.optional(&var::CPUS, number)?;
         let quota = self.optional(&var::CPU_QUOTA, number)?;
-        // Either name may be given either way; a flag of one must win over the variable of the other.
+        // A flag of one wins over the variable of the other.
         let flag_of_quota =
             matches!(quota.origin, Origin::Flag(_)) && !matches!(cpus.origin, Origin::Flag(_));
         if cpus.is_explicit() && !flag_of_quota {
@@ -216,23 +213,10 @@ impl Resolver<'_> {
     }
 
     fn runtime(&self) -> Result<Setting<RuntimeChoice>, SettingError> {
-        self.value_or(&var::RUNTIME, |text, origin| {
-            let text = text.trim();
-            if text.contains('/') {
-                return self.path(text, origin).map(RuntimeChoice::Path);
-            }
-            if text.eq_ignore_ascii_case("auto") {
-                return Ok(RuntimeChoice::Auto);
-            }
-            let mut names = Vec::new();
-            for name in text.split(',') {
-                let name = RuntimeName::parse(name)
-                    .ok_or_else(|| invalid(name.trim(), origin, Expected::Runtime))?;
-                if !names.contains(&name) {
-                    names.push(name);
-                }
-            }
-            Ok(RuntimeChoice::Named(names))
+        self.value_or(&var::RUNTIME, |text, origin| match text.parse() {
+            Ok(RuntimeChoice::Program(_)) => self.path(text, origin).map(RuntimeChoice::Program),
+            Ok(choice) => Ok(choice),
+            Err(TargetError(name)) => Err(invalid(&name, origin, Expected::Runtime)),
         })
     }
 
@@ -257,7 +241,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// A path with its `~` expanded, absolute, so that it means the same after a change of folder.
+    /// Returns a path with its `~` expanded, absolute, so that it means the same after a change of folder.
     fn path(&self, text: &str, origin: Origin) -> Result<PathBuf, SettingError> {
         let text = text.trim();
         let path = match text.strip_prefix('~') {

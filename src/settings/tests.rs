@@ -1,9 +1,11 @@
-//! The contract of the environment, variable by variable.
+//! What each variable means, as the documentation promises.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use codebridge_runtimes::{RuntimeChoice, RuntimeKind, Target};
 
 use super::*;
 
@@ -99,7 +101,7 @@ fn values_are_read_in_the_documented_forms() {
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable  apparmor=unconfined"),
     ])
     .unwrap();
-    let podman = RuntimeName { program: "podman", connection: None };
+    let podman = Target::from(RuntimeKind::Podman);
     assert_eq!(*settings.runtime, RuntimeChoice::Named(vec![podman]));
     assert_eq!(*settings.image, ImageChoice::Dir("/home/someone/roots/python".into()));
     assert_eq!(*settings.memory, 512 << 20);
@@ -112,10 +114,10 @@ fn values_are_read_in_the_documented_forms() {
     assert_eq!(engines.runtime.to_string(), "podman:Big,docker:x,crun");
     for bad in ["podman:", "crun:x", "podman,,docker", "podman:-x", "docker:a b", "lxc:x", "auto,podman"] {
         let text = message(&[("MCP_BRIDGE_RUNTIME", bad)]);
-        assert!(text.contains("is not auto, podman, docker"), "{bad}: {text}");
+        assert!(text.contains("expected auto, podman, docker"), "{bad}: {text}");
     }
     let path = resolve(&[("MCP_BRIDGE_RUNTIME", "/opt/crun")]).unwrap();
-    assert_eq!(*path.runtime, RuntimeChoice::Path("/opt/crun".into()));
+    assert_eq!(*path.runtime, RuntimeChoice::Program("/opt/crun".into()));
     for reference in ["python", "python:3.13", "ghcr.io/x/y"] {
         let settings = resolve(&[("MCP_BRIDGE_IMAGE", reference)]).unwrap();
         assert_eq!(*settings.image, ImageChoice::Reference(reference.into()));
@@ -169,41 +171,47 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
     let cases = [
         (
             ("MCP_BRIDGE_TIMEOUT", "soon"),
-            "MCP_BRIDGE_TIMEOUT: \"soon\" is not a time in whole seconds such as 30, 30s or 2m",
+            "invalid value \"soon\" for MCP_BRIDGE_TIMEOUT: expected a time in whole seconds, such as 30, 30s or 2m",
         ),
-        (
-            ("MCP_BRIDGE_TIMEOUT", "0"),
-            "MCP_BRIDGE_TIMEOUT: \"0\" is less than the least that works, 1 second",
-        ),
+        (("MCP_BRIDGE_TIMEOUT", "0"), "invalid value \"0\" for MCP_BRIDGE_TIMEOUT: the minimum is 1 second"),
         (
             ("MCP_BRIDGE_MEMORY_LIMIT", "lots"),
-            "MCP_BRIDGE_MEMORY_LIMIT: \"lots\" is not a size such as 512m, 1g or 536870912",
+            "invalid value \"lots\" for MCP_BRIDGE_MEMORY_LIMIT: expected a size, such as 512m, 1g or 536870912",
         ),
-        (("MCP_BRIDGE_MEMORY", "512"), "MCP_BRIDGE_MEMORY: \"512\" is less than the least that works, 16m"),
-        (("MCP_BRIDGE_PIDS", "-1"), "MCP_BRIDGE_PIDS: \"-1\" is not a whole number above zero"),
-        (("MCP_BRIDGE_PIDS", "3"), "MCP_BRIDGE_PIDS: \"3\" is less than the least that works, 4"),
+        (("MCP_BRIDGE_MEMORY", "512"), "invalid value \"512\" for MCP_BRIDGE_MEMORY: the minimum is 16m"),
+        (
+            ("MCP_BRIDGE_PIDS", "-1"),
+            "invalid value \"-1\" for MCP_BRIDGE_PIDS: expected a whole number greater than zero",
+        ),
+        (("MCP_BRIDGE_PIDS", "3"), "invalid value \"3\" for MCP_BRIDGE_PIDS: the minimum is 4"),
         (
             ("MCP_BRIDGE_PIDS", "4294967296"),
-            "MCP_BRIDGE_PIDS: \"4294967296\" is more than the most that works, 4294967295",
+            "invalid value \"4294967296\" for MCP_BRIDGE_PIDS: the maximum is 4294967295",
         ),
         (
             ("MCP_BRIDGE_MAX_SESSIONS", "18446744073709551616"),
-            "MCP_BRIDGE_MAX_SESSIONS: \"18446744073709551616\" is more than the most that works, 4294967295",
+            "invalid value \"18446744073709551616\" for MCP_BRIDGE_MAX_SESSIONS: the maximum is 4294967295",
         ),
-        (("MCP_BRIDGE_CPUS", "all"), "MCP_BRIDGE_CPUS: \"all\" is not a number above zero"),
+        (
+            ("MCP_BRIDGE_CPUS", "all"),
+            "invalid value \"all\" for MCP_BRIDGE_CPUS: expected a number greater than zero",
+        ),
         (
             ("MCP_BRIDGE_CONTAINER_USER", "nobody"),
-            "MCP_BRIDGE_CONTAINER_USER: \"nobody\" is not a user as UID:GID, such as 65534:65534",
+            "invalid value \"nobody\" for MCP_BRIDGE_CONTAINER_USER: expected a user as UID:GID, such as 65534:65534",
         ),
         (
             ("MCP_BRIDGE_OUTPUT_MODE", "xml"),
-            "MCP_BRIDGE_OUTPUT_MODE: \"xml\" is not one of compact, toon, json",
+            "invalid value \"xml\" for MCP_BRIDGE_OUTPUT_MODE: expected one of compact, toon, json",
         ),
-        (("MCP_BRIDGE_SESSION_PERSIST", "2"), "MCP_BRIDGE_SESSION_PERSIST: \"2\" is not true or false"),
+        (
+            ("MCP_BRIDGE_SESSION_PERSIST", "2"),
+            "invalid value \"2\" for MCP_BRIDGE_SESSION_PERSIST: expected true or false",
+        ),
         (
             ("MCP_BRIDGE_RUNTIME", "lxc"),
-            "MCP_BRIDGE_RUNTIME: \"lxc\" is not auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, \
-             several of them with commas, or a path",
+            "invalid value \"lxc\" for MCP_BRIDGE_RUNTIME: expected auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, \
+             a list of these separated by commas, or a path",
         ),
     ];
     for (pair, expected) in cases {
@@ -212,7 +220,8 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
     for image in ["dir:", "host:/usr", "two words", "name:", "--privileged", "sif:/x", "a@sha256:00"] {
         let message = message(&[("MCP_BRIDGE_IMAGE", image)]);
         assert!(
-            message.starts_with("MCP_BRIDGE_IMAGE: ") && message.contains("oci-archive:FILE"),
+            message.starts_with("invalid value for MCP_BRIDGE_IMAGE: ")
+                && message.contains("oci-archive:FILE"),
             "{message}"
         );
     }
@@ -223,7 +232,10 @@ fn a_bad_flag_is_named_as_a_flag() {
     let mut raw = RawSettings::from_environment(&environment(&[])).unwrap();
     raw.set_flag(&variables::PIDS, "many");
     let error = Settings::resolve(&raw).unwrap_err();
-    assert_eq!(error.to_string(), "--pids: \"many\" is not a whole number above zero");
+    assert_eq!(
+        error.to_string(),
+        "invalid value \"many\" for --pids: expected a whole number greater than zero"
+    );
 }
 
 #[test]
@@ -241,5 +253,5 @@ fn a_value_that_is_not_text_is_an_error_only_where_it_is_read() {
     assert!(RawSettings::from_environment(&variables).is_ok());
     variables.insert("MCP_BRIDGE_IMAGE".into(), OsString::from_vec(vec![0xff]));
     let error = RawSettings::from_environment(&variables).unwrap_err();
-    assert_eq!(error.to_string(), "MCP_BRIDGE_IMAGE: the value is not valid UTF-8");
+    assert_eq!(error.to_string(), "invalid value for MCP_BRIDGE_IMAGE: not valid UTF-8");
 }

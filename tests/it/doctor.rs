@@ -83,13 +83,13 @@ fn what_is_less_is_said(env: &TestEnv) {
     };
     let said = diagnosis(bridge(), env, 10);
     assert_eq!((&said["status"], &said["ready"]), (&json!("reduced"), &json!(true)), "{said:#}");
-    assert!(said["reduced"][0].as_str().unwrap().contains("host: stands in"), "{said:#}");
+    assert!(said["reduced"][0].as_str().unwrap().contains("host: is used instead"), "{said:#}");
     let text = bridge().args(&["doctor"]).command().run(env.guard()).diagnosed();
-    assert!(text.contains("verdict  works, with less than it could"), "{text}");
+    assert!(text.contains("verdict  works, with reduced guarantees"), "{text}");
     let nowhere = env.write("home/file", "").join("folder");
     let said = diagnosis(env.bridge().var("MCP_BRIDGE_STATE_DIR", nowhere), env, 10);
     assert!(
-        said["reduced"][0].as_str().unwrap().contains("cannot be written: tools are not saved"),
+        said["reduced"][0].as_str().unwrap().contains("is not writable: tools are not saved"),
         "{said:#}"
     );
 }
@@ -103,11 +103,11 @@ fn fix_says_what_it_did(env: &TestEnv) {
     let output = env.bridge().args(&["doctor", "--fix", "--json"]).command().run(env.guard());
     let said: Value = serde_json::from_str(&output.diagnosed()).unwrap();
     let fixed = said["fixed"].to_string();
-    assert!(fixed.contains(&format!("forgot what was remembered in {}", cache.display())), "{fixed}");
+    assert!(fixed.contains(&format!("deleted the cache {}", cache.display())), "{fixed}");
     // Nothing is left to mend but what the diagnosis itself has remembered since.
     fs::remove_file(&cache).unwrap();
     let text = env.bridge().args(&["doctor", "--fix"]).command().run(env.guard()).diagnosed();
-    assert!(!text.contains("forgot"), "{text}");
+    assert!(!text.contains("deleted the cache"), "{text}");
 }
 
 fn servers_that_are_skipped_are_named(env: &TestEnv) {
@@ -144,11 +144,11 @@ fn engines_and_their_shares_are_described(env: &TestEnv) {
         runtimes[0]["share"]["hint"].as_str().unwrap().contains("podman machine init --volume"),
         "{said:#}"
     );
-    assert_eq!(said["picked"]["why"], "new sessions go to the least loaded of 2 that work");
+    assert_eq!(said["picked"]["why"], "new sessions start on the least loaded of 2 that work");
     let text = bridge().args(&["doctor"]).command().run(env.guard()).diagnosed();
     assert!(text.contains("the engine does not see ") && text.contains("at blind ("), "{text}");
     assert!(
-        text.contains("less         the engine does not see the folder that would carry our seccomp"),
+        text.contains("reduced      the engine does not see the folder with the bridge's seccomp"),
         "{text}"
     );
 }

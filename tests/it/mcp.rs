@@ -258,7 +258,7 @@ fn a_client_that_reads_no_more_is_not_waited_for(env: &TestEnv) {
 
 fn settings_that_cannot_be_read_are_named(env: &TestEnv) {
     let cases = [
-        ("MCP_BRIDGE_TIMEOUT", "soon", "MCP_BRIDGE_TIMEOUT: \"soon\" is not a time"),
+        ("MCP_BRIDGE_TIMEOUT", "soon", "invalid value \"soon\" for MCP_BRIDGE_TIMEOUT: expected a time"),
         ("MCP_BRIDGE_RUNTIME", "podmam", "hint: did you mean podman?"),
         ("MCP_BRIDGE_MEMORY", "1", "MCP_BRIDGE_MEMORY: \"1\" is less than"),
         ("MCP_BRIDGE_LOG_LEVEL", "loud", "MCP_BRIDGE_LOG_LEVEL"),
