@@ -35,8 +35,8 @@ mod subids;
 mod sweep;
 
 pub use detect::{
-    Choice, Detector, KnownRoot, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, Setback,
-    Verdict,
+    Choice, Detector, EngineImage, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, Setback,
+    Verdict, WantedImage, WantedRoot,
 };
 pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
@@ -49,6 +49,6 @@ pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use runtime::{Address, CgroupMode, RuntimeChoice, RuntimeId, RuntimeKind, Target, TargetError};
 pub use sandbox::Sandbox;
-pub use spec::{Limits, RootFs, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
+pub use spec::{Limits, RootFs, RootLease, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
 pub use sweep::{Swept, reclaim_instance, sweep};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::owner::Owner;
 use crate::rlimits::OwnLimits;
 use crate::root::{ComposedRoot, RootError};
 use crate::runtime::RuntimeKind;
-use crate::spec::{RootFs, SandboxName, SpecError};
+use crate::spec::{RootLease, SandboxName, SpecError};
 use crate::state::{Record, StateError};
 
 /// How a sandbox's process ended.
@@ -70,6 +71,8 @@ pub struct Plan {
     pub files: Vec<(PathBuf, String)>,
     /// The root to compose before, if it is composed.
     pub root: Option<ComposedRoot>,
+    /// The lease on the folder behind that root, which is held until the sandbox is gone.
+    pub lease: Option<Arc<dyn RootLease>>,
     /// The name of the image to make of that root before, for an engine that starts images only.
     pub image: Option<String>,
     /// What is written down before.
@@ -100,7 +103,7 @@ pub enum PlanError {
         /// Which runtime.
         runtime: RuntimeKind,
         /// What it was asked for.
-        root: RootFs,
+        root: String,
         /// What to do instead.
         hint: &'static str,
     },

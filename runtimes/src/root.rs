@@ -94,11 +94,12 @@ pub enum RootError {
 }
 
 impl ComposedRoot {
-    /// Composes the root of a sandbox. Image references have to be resolved to folders before: None for those.
+    /// Composes the root of a sandbox. Returns None for an image reference.
     pub fn of(spec: &SandboxSpec) -> Result<Option<Self>, RootError> {
         let mut root = match &spec.root {
-            RootFs::Image(_) | RootFs::Source(_) => return Ok(None),
+            RootFs::Image(_) => return Ok(None),
             RootFs::Directory(path) => Self::of_directory(path)?,
+            RootFs::Leased(lease) => Self::of_directory(lease.path())?,
             RootFs::Host => Self::of_host(Path::new("/"))?,
         };
         root.hold_mounts_below(&mounts::of_this_process());

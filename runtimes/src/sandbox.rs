@@ -15,7 +15,7 @@ use crate::exec;
 use crate::memory::MemoryWatch;
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::rlimits::OwnLimits;
-use crate::spec::SandboxName;
+use crate::spec::{RootLease, SandboxName};
 use crate::state::Instance;
 
 /// A kill has to be complete within this time.
@@ -58,6 +58,8 @@ pub struct Sandbox {
     own_limits: OwnLimits,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
+    /// Held until the sandbox is gone.
+    lease: Option<Arc<dyn RootLease>>,
     child: Child,
     messages: Messages,
     collector: Option<JoinHandle<()>>,
@@ -111,6 +113,7 @@ impl Sandbox {
             stdout: child.stdout.take(),
             driver,
             instance,
+            lease: plan.lease.clone(),
             child,
             messages,
             collector,
@@ -195,7 +198,7 @@ impl Sandbox {
         match &result {
             Ok(()) => self.instance.forget(&self.name),
             // An engine that is out of reach for a while comes back with what ran in it.
-            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name))),
+            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name, self.lease))),
         }
         result
     }
@@ -223,7 +226,12 @@ impl Sandbox {
 }
 
 /// Tries again to remove a sandbox, less and less often, and leaves it to a sweep in the end.
-async fn reclaim_later(driver: Arc<AnyDriver>, instance: Arc<Instance>, name: SandboxName) {
+async fn reclaim_later(
+    driver: Arc<AnyDriver>,
+    instance: Arc<Instance>,
+    name: SandboxName,
+    _lease: Option<Arc<dyn RootLease>>,
+) {
     let mut pause = FIRST_PAUSE;
     while pause < LONGEST_PAUSE {
         tokio::time::sleep(pause).await;

@@ -1,9 +1,11 @@
 //! What a sandbox is: data with validation, and no runtime's name in it.
 
+use std::any::Any;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::owner::Owner;
 
@@ -50,25 +52,57 @@ impl fmt::Display for SandboxName {
     }
 }
 
+/// The right to use a root filesystem that somebody else manages: the folder is neither removed nor changed while this lives.
+pub trait RootLease: Any + fmt::Debug + Send + Sync {
+    /// Returns the folder that holds the root filesystem.
+    fn path(&self) -> &Path;
+
+    /// Returns the id by which the same root can be leased again, also from another process.
+    fn id(&self) -> String;
+}
+
+impl PartialEq for dyn RootLease {
+    fn eq(&self, other: &Self) -> bool {
+        self.path() == other.path()
+    }
+}
+
+impl Eq for dyn RootLease {}
+
 /// Where the sandbox's `/` comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootFs {
-    /// An image reference, in the words of podman and docker.
+    /// An image reference that the engine has.
     Image(String),
-    /// An image in a file or in another's store, in the words of containers-transports(5). It has to be unpacked into a
-    /// folder before anything can be started.
-    Source(String),
     /// A folder that holds a root filesystem; it is never written to.
     Directory(PathBuf),
+    /// Such a folder that is on lease until the sandbox is gone. It is written down as the folder.
+    #[serde(rename(serialize = "Directory"), serialize_with = "serialize_path", skip_deserializing)]
+    Leased(Arc<dyn RootLease>),
     /// This machine's own `/usr`, with a synthesized `/etc` and nothing else of it.
     Host,
+}
+
+fn serialize_path<S: Serializer>(lease: &Arc<dyn RootLease>, serializer: S) -> Result<S::Ok, S::Error> {
+    lease.path().serialize(serializer)
+}
+
+impl RootFs {
+    /// Returns the lease that has to be held as long as the root is used.
+    pub fn lease(&self) -> Option<&Arc<dyn RootLease>> {
+        match self {
+            Self::Leased(lease) => Some(lease),
+            Self::Image(_) | Self::Directory(_) | Self::Host => None,
+        }
+    }
 }
 
 impl fmt::Display for RootFs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Image(reference) | Self::Source(reference) => f.write_str(reference),
+            Self::Image(reference) => f.write_str(reference),
             Self::Directory(path) => write!(f, "dir:{}", path.display()),
+            Self::Leased(lease) => write!(f, "dir:{}", lease.path().display()),
             Self::Host => f.write_str("host:"),
         }
     }
@@ -160,9 +194,6 @@ pub enum SpecError {
     /// An image reference must not look like an option.
     #[error("'{0}' is no image reference")]
     Image(String),
-    /// No runtime starts it as it is.
-    #[error("'{0}' has to be unpacked before it can be started")]
-    NotUnpacked(String),
     /// The smallest value that still starts an interpreter is far above this.
     #[error("a {what} limit of {value} is too small to run anything")]
     Limit {
@@ -195,9 +226,6 @@ impl SandboxSpec {
                 || reference.contains(|c: char| c.is_whitespace() || c.is_control()))
         {
             return Err(SpecError::Image(reference.clone()));
-        }
-        if let RootFs::Source(name) = &self.root {
-            return Err(SpecError::NotUnpacked(name.clone()));
         }
         let Limits { memory, pids, .. } = self.limits;
         if memory < 16 << 20 {

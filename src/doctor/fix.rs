@@ -42,17 +42,19 @@ pub async fn fix(settings: &Settings) -> Vec<String> {
 
 /// Pulls the image for runtimes that have no store of their own.
 async fn fetch(settings: &Settings) -> Option<String> {
-    let (ImageChoice::Unset(reference) | ImageChoice::Reference(reference)) = &settings.image.value else {
+    let (ImageChoice::Unset(ImageName::Registry(name)) | ImageChoice::Image(ImageName::Registry(name))) =
+        &settings.image.value
+    else {
         return None;
     };
-    let Ok(ImageName::Registry(name)) = reference.parse() else { return None };
+    let reference = name.as_typed();
     let images = image_resolver(false);
     let watch: Arc<dyn codebridge_images::Progress> =
-        Arc::new(Watch::new(reference.clone(), |line| tracing::info!("{line}")));
-    if matches!(images.stored(&name, &watch).await, Ok(Some(_))) {
+        Arc::new(Watch::new(reference, |line| tracing::info!("{line}")));
+    if matches!(images.stored(name, &watch).await, Ok(Some(_))) {
         return None;
     }
-    Some(match images.pull(&name, &watch).await {
+    Some(match images.pull(name, &watch).await {
         Ok(_) => format!("pulled {reference} for crun and runc"),
         Err(error) => format!("could not pull {reference} for crun and runc: {error}"),
     })

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use codebridge_images::ImageResolver;
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
     ProbeReport, Refusal, RootFs, RuntimeId, Sandbox, SandboxSpec, StateDir, StateError, Tmpfs, User,
-    reclaim_instance, sweep,
+    WantedRoot, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -19,9 +20,10 @@ use super::answers::Answerer;
 use super::bytecode::Bytecode;
 use super::interpreter::{Interpreter, StartError, Startup};
 use super::library;
-use super::roots::{Roots, Telling};
+use super::roots::{Image, Provider, Telling, to_compile};
 use super::{Failure, Progress};
 use crate::guest;
+use crate::image_sources::image_resolver;
 use crate::reaper::Reaper;
 use crate::settings::{ImageChoice, Settings};
 
@@ -70,9 +72,9 @@ impl From<StateError> for StartFailure {
 #[derive(Debug)]
 pub struct Launcher {
     template: Template,
-    detector: Detector,
+    detector: Detector<Image>,
     state: StateDir,
-    roots: Arc<Roots>,
+    images: Arc<ImageResolver>,
     bytecode: Bytecode,
     /// Made at the first execution.
     instance: OnceCell<Arc<Instance>>,
@@ -97,11 +99,10 @@ impl Launcher {
     /// Returns a launcher for these settings. Nothing is looked for before the first start.
     pub fn new(settings: &Settings, reaper: Reaper) -> Self {
         let roots = match &settings.image.value {
-            ImageChoice::Unset(reference) => vec![RootFs::Image(reference.clone()), RootFs::Host],
-            ImageChoice::Reference(reference) => vec![RootFs::Image(reference.clone())],
-            ImageChoice::Source(name) => vec![RootFs::Source(name.to_string())],
-            ImageChoice::Dir(path) => vec![RootFs::Directory(path.clone())],
-            ImageChoice::Host => vec![RootFs::Host],
+            ImageChoice::Unset(name) => vec![WantedRoot::Image(Image::named(name)), WantedRoot::Host],
+            ImageChoice::Image(name) => vec![WantedRoot::Image(Image::named(name))],
+            ImageChoice::Dir(path) => vec![WantedRoot::Directory(path.clone())],
+            ImageChoice::Host => vec![WantedRoot::Host],
         };
         let user = User { uid: settings.container_user.value.uid, gid: settings.container_user.value.gid };
         let limits = Limits {
@@ -114,7 +115,7 @@ impl Launcher {
             template: Template { user, limits, security_options: settings.security_opt.value.clone() },
             detector: Detector::new(settings.runtime.value.clone(), roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
-            roots: Arc::new(Roots::usual()),
+            images: Arc::new(image_resolver(false)),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             instance: OnceCell::new(),
             reaper,
@@ -191,7 +192,7 @@ impl Launcher {
         let instance = self.instance().await?;
         loop {
             let probe = self.probe(instance);
-            let roots = self.roots.provider(instance, telling);
+            let roots = Provider::new(&self.images, instance, telling);
             let choice = self.detector.choose(&probe, &roots, instance, cancel).await;
             if cancel.is_cancelled() {
                 return Err(StartFailure::stopped());
@@ -227,13 +228,12 @@ impl Launcher {
         telling: &Telling,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
-        self.roots.hold(&choice.root).map_err(Attempt::Refused)?;
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
         let mut spec = self.template.spec(instance, guest::argv());
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
         spec.volumes.clone_from(&choice.volumes);
-        if let Some(compiling) = self.roots.to_compile(&choice.root) {
+        if let Some(compiling) = to_compile(&choice.root) {
             telling.say("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
@@ -321,7 +321,7 @@ impl Launcher {
         let instance = self.instance().await?;
         // Nobody listens to a diagnosis.
         let (progress, _) = mpsc::channel(1);
-        let roots = self.roots.provider(instance, &Telling::new(progress));
+        let roots = Provider::new(&self.images, instance, &Telling::new(progress));
         let stop = CancellationToken::new();
         Ok(self.detector.examine(&self.probe(instance), &roots, instance, &stop).await)
     }

@@ -1,33 +1,85 @@
 //! Unpacked images for runtimes that cannot fetch any: from this user's store, from a local engine's, from a registry.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codebridge_images::{Compiling, ImageName, ImageResolver, Root};
-use codebridge_runtimes::{Instance, KnownRoot, ProvidedRoot, Refusal, RootFs, RootProvider};
+use codebridge_images::{Compiling, EngineKind, ImageName, ImageResolver, Root};
+use codebridge_runtimes::{
+    EngineImage, Instance, ProvidedRoot, Refusal, RootFs, RootLease, RootProvider, RuntimeKind, WantedImage,
+};
 use tokio::sync::mpsc;
 
 use super::Progress;
-use crate::image_sources::{SourceError, Watch, find_root, image_resolver};
+use crate::image_sources::{SourceError, Watch, find_root};
 
-/// The images, and those in use.
+/// An image as its user named it, for detection to pass on.
+#[derive(Debug, Clone)]
+pub(super) struct Image(ImageName);
+
+impl Image {
+    pub(super) fn named(name: &ImageName) -> Self {
+        Self(name.clone())
+    }
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            ImageName::Registry(name) => f.write_str(name.as_typed()),
+            name => name.fmt(f),
+        }
+    }
+}
+
+impl WantedImage for Image {
+    fn in_engine(&self, engine: RuntimeKind) -> Option<EngineImage<'_>> {
+        match (&self.0, engine) {
+            (ImageName::Registry(name), _) => Some(EngineImage::Pullable(name.as_typed())),
+            (ImageName::Engine(EngineKind::Podman, reference), RuntimeKind::Podman)
+            | (ImageName::Engine(EngineKind::Docker, reference), RuntimeKind::Docker) => {
+                Some(EngineImage::Stored(reference))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A root of the store in use.
 #[derive(Debug)]
-pub(super) struct Roots {
-    images: ImageResolver,
-    /// Held as long as this bridge lives: nobody removes an image under a sandbox.
-    held: Mutex<HashMap<PathBuf, Root>>,
+struct StoreLease(Root);
+
+impl RootLease for StoreLease {
+    fn path(&self) -> &Path {
+        self.0.directory()
+    }
+
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+/// Returns the right to add compiled modules to a root of the store that lacks them.
+pub(super) fn to_compile(root: &RootFs) -> Option<Compiling> {
+    let lease: &dyn Any = &**root.lease()?;
+    let StoreLease(root) = lease.downcast_ref()?;
+    root.try_compile().unwrap_or_else(|error| {
+        tracing::debug!(%error, "the modules of the image are not compiled");
+        None
+    })
 }
 
 /// The images, for one instance whose name an exporting container carries, and one call that hears of progress.
 #[derive(Debug, Clone)]
 pub(super) struct Provider {
-    roots: Arc<Roots>,
+    images: Arc<ImageResolver>,
     instance: Arc<Instance>,
     telling: Arc<Telling>,
     /// What could not be had a moment ago, for another runtime.
-    missed: Arc<Mutex<HashMap<String, Refusal>>>,
+    missed: Arc<Mutex<HashMap<ImageName, Refusal>>>,
 }
 
 /// Tells a call what its start is at.
@@ -56,120 +108,70 @@ impl Telling {
     }
 }
 
-impl Roots {
-    pub(super) fn usual() -> Self {
-        Self { images: image_resolver(false), held: Mutex::default() }
-    }
-
-    pub(super) fn provider(self: &Arc<Self>, instance: &Arc<Instance>, telling: &Arc<Telling>) -> Provider {
-        let (roots, instance) = (Arc::clone(self), Arc::clone(instance));
-        Provider { roots, instance, telling: Arc::clone(telling), missed: Arc::default() }
-    }
-
-    /// Makes sure that a root which is one of the store's is whole and stays until this bridge ends.
-    pub(super) fn hold(&self, root: &RootFs) -> Result<(), Refusal> {
-        let RootFs::Directory(directory) = root else { return Ok(()) };
-        if !directory.starts_with(self.images.store().dir()) || self.is_held(directory) {
-            return Ok(());
-        }
-        let missing =
-            |message: String| Refusal::ImageMissing { image: directory.display().to_string(), message };
-        match self.images.store().root_at(directory) {
-            Ok(Some(root)) => {
-                self.keep(root);
-                Ok(())
-            }
-            Ok(None) => Err(missing("it was removed from the store, or changed in it".into())),
-            Err(error) => Err(missing(error.to_string())),
-        }
-    }
-
-    /// The right to add compiled modules to a root of the store that lacks them.
-    pub(super) fn to_compile(&self, root: &RootFs) -> Option<Compiling> {
-        let RootFs::Directory(directory) = root else { return None };
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(directory).cloned();
-        held?.try_compile().unwrap_or_else(|error| {
-            tracing::debug!(%error, "modules are not compiled");
-            None
-        })
-    }
-
-    fn is_held(&self, directory: &Path) -> bool {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).contains_key(directory)
-    }
-
-    fn keep(&self, root: Root) -> ProvidedRoot {
-        let env = root.run().env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
-        let directory = root.directory().to_path_buf();
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.clone(), root);
-        ProvidedRoot { directory, env }
-    }
-}
-
 impl RootProvider for Provider {
-    async fn root(&self, reference: &str) -> Result<ProvidedRoot, Refusal> {
-        if let Some(refusal) = self.missed.lock().unwrap_or_else(PoisonError::into_inner).get(reference) {
+    type Image = Image;
+
+    async fn root(&self, Image(name): &Image) -> Result<ProvidedRoot, Refusal> {
+        if let Some(refusal) = self.missed.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
             return Err(refusal.clone());
         }
-        match self.find(reference).await {
-            Ok(root) => Ok(self.roots.keep(root)),
-            Err(message) => {
-                let refusal = Refusal::ImageMissing { image: reference.to_string(), message };
-                let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
-                missed.insert(reference.to_string(), refusal.clone());
-                Err(refusal)
-            }
-        }
+        let found = find_root(&self.images, name, &self.instance, &self.watch(name)).await;
+        found.map(provided).map_err(|error| {
+            let image = Image::named(name).to_string();
+            let refusal = Refusal::ImageMissing { image, message: explain(&error) };
+            let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+            missed.insert(name.clone(), refusal.clone());
+            refusal
+        })
     }
 
     fn announce(&self, line: &str) {
         self.telling.say(line.into());
     }
 
-    async fn known_root(&self, reference: &str, remembered: &Path) -> KnownRoot {
-        let root = match reference.parse() {
-            Err(_) => Ok(None),
-            Ok(ImageName::Registry(name)) => self.roots.images.stored(&name, &self.watch(reference)).await,
+    async fn known_root(&self, image: &Image, remembered: &str) -> Option<ProvidedRoot> {
+        let root = match &image.0 {
+            ImageName::Registry(name) => self.images.stored(name, &self.watch(&image.0)).await,
             // An engine would have to be asked.
-            Ok(ImageName::Engine(..)) if remembered.starts_with(self.roots.images.store().dir()) => {
-                return KnownRoot::Unsure;
-            }
-            Ok(ImageName::Engine(..)) => Ok(None),
-            Ok(local) => self.roots.images.open_local(&local, &self.watch(reference)).await.map(Some),
+            ImageName::Engine(..) => Ok(None),
+            local => self.images.open_local(local, &self.watch(local)).await.map(Some),
         };
         match root {
-            Ok(Some(root)) => KnownRoot::Here(self.roots.keep(root)),
-            // What came out of an engine has no name in the store.
-            Ok(None) if self.came_from_engine(remembered) => KnownRoot::Unsure,
-            Ok(None) => KnownRoot::Gone,
+            Ok(Some(root)) => Some(provided(root)),
+            Ok(None) => self.exported(remembered).map(provided),
             Err(error) => {
-                tracing::debug!(image = reference, %error, "what was remembered of an image is not used");
-                KnownRoot::Gone
+                tracing::debug!(%image, %error, "the remembered image is not used");
+                None
             }
         }
     }
 }
 
 impl Provider {
-    fn came_from_engine(&self, directory: &Path) -> bool {
-        let root = self.roots.images.store().root_at(directory);
-        root.is_ok_and(|root| root.is_some_and(|root| root.is_exported()))
+    pub(super) fn new(images: &Arc<ImageResolver>, instance: &Arc<Instance>, telling: &Arc<Telling>) -> Self {
+        let (images, instance) = (Arc::clone(images), Arc::clone(instance));
+        Self { images, instance, telling: Arc::clone(telling), missed: Arc::default() }
     }
 
-    fn watch(&self, reference: &str) -> Arc<dyn codebridge_images::Progress> {
+    /// Returns the root of this id when it was exported from an engine: such an image has no name of its own in the store.
+    fn exported(&self, id: &str) -> Option<Root> {
+        let root = self.images.store().root(&id.parse().ok()?);
+        let root = root.inspect_err(|error| tracing::debug!(%error, "the remembered image is not used"));
+        root.ok().flatten().filter(Root::is_exported)
+    }
+
+    fn watch(&self, name: &ImageName) -> Arc<dyn codebridge_images::Progress> {
         let telling = Arc::clone(&self.telling);
-        Arc::new(Watch::new(reference, move |line| {
+        Arc::new(Watch::new(Image::named(name).to_string(), move |line| {
             tracing::debug!("{line}");
             telling.say(line);
         }))
     }
+}
 
-    async fn find(&self, reference: &str) -> Result<Root, String> {
-        let name: ImageName =
-            reference.parse().map_err(|error: codebridge_images::NameError| error.to_string())?;
-        let root = find_root(&self.roots.images, &name, &self.instance, &self.watch(reference)).await;
-        root.map_err(|error| explain(&error))
-    }
+fn provided(root: Root) -> ProvidedRoot {
+    let env = root.run().env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
+    ProvidedRoot { lease: Arc::new(StoreLease(root)), env }
 }
 
 fn explain(error: &SourceError) -> String {

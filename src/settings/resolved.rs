@@ -223,20 +223,14 @@ impl Resolver<'_> {
     fn image(&self) -> Result<Setting<ImageChoice>, SettingError> {
         self.value_or(&var::IMAGE, |text, origin| {
             let text = text.trim();
-            if origin == Origin::Default {
-                return Ok(ImageChoice::Unset(text.to_owned()));
-            }
             let name: ImageName = text.parse().map_err(|source| SettingError::Image { origin, source })?;
             let path = name.path().and_then(|path| path.to_str()).map(|path| self.path(path, origin));
             let path = path.transpose()?;
             Ok(match name.map_path(|old| path.unwrap_or(old)) {
                 ImageName::Host => ImageChoice::Host,
                 ImageName::Folder(path) => ImageChoice::Dir(path),
-                // As it was typed: an engine has its own ideas of short names.
-                ImageName::Registry(_) => {
-                    ImageChoice::Reference(text.strip_prefix("docker://").unwrap_or(text).to_owned())
-                }
-                source => ImageChoice::Source(source),
+                name if origin == Origin::Default => ImageChoice::Unset(name),
+                name => ImageChoice::Image(name),
             })
         })
     }

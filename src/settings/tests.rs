@@ -26,7 +26,7 @@ fn message(pairs: &[(&str, &str)]) -> String {
 fn without_anything_the_documented_defaults_hold() {
     let settings = resolve(&[]).unwrap();
     assert_eq!(*settings.runtime, RuntimeChoice::Auto);
-    assert_eq!(*settings.image, ImageChoice::Unset("python:3.14-slim".into()));
+    assert_eq!(*settings.image, ImageChoice::Unset("python:3.14-slim".parse().unwrap()));
     assert_eq!(*settings.timeout, Duration::from_secs(30));
     assert_eq!(*settings.max_timeout, Duration::from_secs(120));
     assert_eq!(*settings.memory, 512 << 20);
@@ -120,7 +120,7 @@ fn values_are_read_in_the_documented_forms() {
     assert_eq!(*path.runtime, RuntimeChoice::Program("/opt/crun".into()));
     for reference in ["python", "python:3.13", "ghcr.io/x/y"] {
         let settings = resolve(&[("MCP_BRIDGE_IMAGE", reference)]).unwrap();
-        assert_eq!(*settings.image, ImageChoice::Reference(reference.into()));
+        assert_eq!(*settings.image, ImageChoice::Image(reference.parse().unwrap()));
     }
     let forms = [
         ("oci:~/image:v1", "oci:/home/someone/image:v1"),
@@ -138,7 +138,7 @@ fn values_are_read_in_the_documented_forms() {
 #[test]
 fn the_default_image_that_is_asked_for_has_no_fallback() {
     let settings = resolve(&[("MCP_BRIDGE_IMAGE", "python:3.14-slim")]).unwrap();
-    assert_eq!(*settings.image, ImageChoice::Reference("python:3.14-slim".into()));
+    assert_eq!(*settings.image, ImageChoice::Image("python:3.14-slim".parse().unwrap()));
 }
 
 #[test]

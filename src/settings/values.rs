@@ -8,12 +8,10 @@ use codebridge_images::ImageName;
 /// Which root filesystem the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageChoice {
-    /// Nothing was said: this reference if it can be had, else this machine's own Python.
-    Unset(String),
-    /// An image reference, and no fallback.
-    Reference(String),
-    /// An image in a file, a folder or an engine's store, with an absolute path.
-    Source(ImageName),
+    /// The default: this image if it is available, else this machine's own Python.
+    Unset(ImageName),
+    /// An image, with an absolute path when it is in a file or a folder, and no fallback.
+    Image(ImageName),
     /// A folder that holds a root filesystem.
     Dir(PathBuf),
     /// This machine's own Python.
@@ -23,8 +21,11 @@ pub enum ImageChoice {
 impl fmt::Display for ImageChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unset(reference) | Self::Reference(reference) => f.write_str(reference),
-            Self::Source(name) => name.fmt(f),
+            // Engines resolve short names by rules of their own.
+            Self::Unset(ImageName::Registry(name)) | Self::Image(ImageName::Registry(name)) => {
+                f.write_str(name.as_typed())
+            }
+            Self::Unset(name) | Self::Image(name) => name.fmt(f),
             Self::Dir(path) => write!(f, "dir:{}", path.display()),
             Self::Host => f.write_str("host:"),
         }

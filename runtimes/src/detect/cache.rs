@@ -33,8 +33,18 @@ struct Entry {
     key: String,
     /// Seconds since 1970.
     expires: u64,
-    choice: Option<Choice>,
+    choice: Option<Remembered>,
     setback: Option<Setback>,
+}
+
+/// A choice that worked, and how its root is found again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    pub(super) choice: Choice,
+    /// The place of the root in the order of preference.
+    pub(super) rank: usize,
+    /// The id of the lease on the root, when the root was on lease.
+    pub(super) lease: Option<String>,
 }
 
 #[derive(Debug)]
@@ -53,9 +63,9 @@ impl Cache {
     }
 
     /// The remembered choice, when nothing that it depends on has changed.
-    pub(super) fn read(&self) -> Option<Choice> {
+    pub(super) fn read(&self) -> Option<Remembered> {
         let entry = self.entry().filter(|entry| entry.expires > now() && entry.key == self.key())?;
-        entry.choice.filter(|choice| match &choice.root {
+        entry.choice.filter(|remembered| match &remembered.choice.root {
             RootFs::Directory(path) => path.is_dir(),
             _ => true,
         })
@@ -67,7 +77,11 @@ impl Cache {
         self.store(&Entry {
             key: self.key(),
             expires: now() + age.as_secs(),
-            choice: Some(choice.clone()),
+            choice: Some(Remembered {
+                choice: choice.clone(),
+                rank: choice.rank,
+                lease: choice.root.lease().map(|lease| lease.id()),
+            }),
             setback,
         });
     }

@@ -8,9 +8,9 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 use super::choice::{Choice, Probe};
-use super::provider::RootProvider;
+use super::provider::{EngineImage, RootProvider, WantedImage, WantedRoot};
 use crate::driver::AnyDriver;
-use crate::engine::{EngineDriver, EngineInfo, own_store};
+use crate::engine::{EngineDriver, EngineInfo};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::machine::Machines;
 use crate::plan::{End, HeldLimits, LaunchError, PlanError};
@@ -58,7 +58,8 @@ impl Candidate {
     /// Runs the probe with this root, in each way this runtime might work here, best first.
     pub(super) async fn probe<P: RootProvider>(
         &mut self,
-        asked: &RootFs,
+        wanted: &WantedRoot<P::Image>,
+        rank: usize,
         trial: &Trial<'_, P>,
     ) -> Result<Choice, Refusal> {
         let Trial { machines, probe, provider, instance, stop } = trial;
@@ -67,7 +68,7 @@ impl Candidate {
         // Commands that ask or pull leave nothing behind: they can be given up in the middle.
         let asking = async {
             let mut ways = self.ways(&program, trial).await?;
-            let root = self.root(asked, *provider, &ways[0]).await?;
+            let root = self.root(wanted, *provider, &ways[0]).await?;
             let mut volumes = Vec::new();
             if let (AnyDriver::Engine(driver), RootFs::Image(image)) =
                 (AnyDriver::new(ways[0].clone()), &root.0)
@@ -93,8 +94,8 @@ impl Candidate {
             spec.volumes.clone_from(&volumes);
             match run_probe(&driver, &spec, probe, instance, stop).await {
                 Ok(held) => {
-                    let asked = asked.clone();
-                    return Ok(Choice { runtime, root, asked, env, volumes, held, fallback: false });
+                    let (asked, fallback) = (wanted.to_string(), rank > 0);
+                    return Ok(Choice { runtime, root, asked, env, volumes, held, fallback, rank });
                 }
                 Err(refusal) => {
                     ways.extend(other_ways(&runtime, &refusal));
@@ -154,39 +155,39 @@ impl Candidate {
     /// Makes the root available to this runtime.
     async fn root<P: RootProvider>(
         &self,
-        asked: &RootFs,
+        wanted: &WantedRoot<P::Image>,
         provider: &P,
         runtime: &RuntimeId,
     ) -> Result<(RootFs, Vec<(String, String)>), Refusal> {
-        let unpack = async |name: &str| {
-            let provided = provider.root(name).await?;
-            Ok((RootFs::Directory(provided.directory), with_path(provided.env)))
+        let elsewhere = || {
+            let message = "it is on this machine, and the engine runs on another".into();
+            Err(Refusal::RootElsewhere { message })
         };
-        match (asked, AnyDriver::new(runtime.clone())) {
-            (RootFs::Directory(_) | RootFs::Host, _) if runtime.remote => {
-                let message = "it is on this machine, and the engine runs on another".into();
-                Err(Refusal::RootElsewhere { message })
+        let image = match wanted {
+            WantedRoot::Directory(_) | WantedRoot::Host if runtime.remote => return elsewhere(),
+            WantedRoot::Directory(path) => {
+                return Ok((RootFs::Directory(path.clone()), with_path(Vec::new())));
             }
-            (RootFs::Directory(_) | RootFs::Host, _) => Ok((asked.clone(), with_path(Vec::new()))),
-            (RootFs::Image(reference), AnyDriver::Engine(driver)) => {
-                let name = ensure_image(&driver, reference).await?;
-                Ok((RootFs::Image(name), Vec::new()))
-            }
-            (RootFs::Source(source), AnyDriver::Engine(driver)) => {
-                // In its own store it needs no unpacking.
-                if let Some(reference) = source.strip_prefix(own_store(runtime.kind)) {
+            WantedRoot::Host => return Ok((RootFs::Host, with_path(Vec::new()))),
+            WantedRoot::Image(image) => image,
+        };
+        if let AnyDriver::Engine(driver) = AnyDriver::new(runtime.clone()) {
+            match image.in_engine(runtime.kind) {
+                Some(EngineImage::Pullable(reference)) => {
+                    return Ok((RootFs::Image(ensure_image(&driver, reference).await?), Vec::new()));
+                }
+                Some(EngineImage::Stored(reference)) => {
                     let name = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))?;
-                    let missing = || Refusal::ImageMissing { image: source.clone(), message: String::new() };
+                    let missing =
+                        || Refusal::ImageMissing { image: image.to_string(), message: String::new() };
                     return Ok((RootFs::Image(name.ok_or_else(missing)?), Vec::new()));
                 }
-                if runtime.remote {
-                    let message = "it is on this machine, and the engine runs on another".into();
-                    return Err(Refusal::RootElsewhere { message });
-                }
-                unpack(source).await
+                None if runtime.remote => return elsewhere(),
+                None => {}
             }
-            (RootFs::Image(name) | RootFs::Source(name), AnyDriver::Oci(_)) => unpack(name).await,
         }
+        let provided = provider.root(image).await?;
+        Ok((RootFs::Leased(provided.lease), with_path(provided.env)))
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Choice {
     /// The root as the runtime takes it: images are unpacked for those that need it.
     pub root: RootFs,
     /// The root as the user named it.
-    pub asked: RootFs,
+    pub asked: String,
     /// Environment of the image where the runtime does not know it.
     pub env: Vec<(String, String)>,
     /// Volumes that the image wants and the engine would make.
@@ -40,6 +40,9 @@ pub struct Choice {
     pub held: HeldLimits,
     /// Whether the root is not the one that was wanted first.
     pub fallback: bool,
+    /// The place of the root in the order of preference.
+    #[serde(skip)]
+    pub(super) rank: usize,
 }
 
 /// What was found out about one runtime with one root.
@@ -53,9 +56,8 @@ pub struct ProbeReport {
     pub program: Option<PathBuf>,
     /// The first line of its `--version`.
     pub version: Option<String>,
-    /// The root it was tried with.
-    #[serde(serialize_with = "as_text")]
-    pub root: RootFs,
+    /// The root it was tried with, as the user named it.
+    pub root: String,
     /// What works, or why nothing does.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -67,11 +69,6 @@ pub struct ProbeReport {
     pub own_profile: Option<bool>,
     /// What mends it, when it does not work.
     pub hint: Option<String>,
-}
-
-/// A root as one would name it.
-fn as_text<S: serde::Serializer>(root: &RootFs, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(root)
 }
 
 /// The end of a probe.
@@ -89,7 +86,7 @@ pub enum Verdict {
 #[error("{}", self.text())]
 pub struct NothingWorks {
     /// Every runtime that was tried, with each root, and why it was refused.
-    pub tried: Vec<(Target, RootFs, Refusal)>,
+    pub tried: Vec<(Target, String, Refusal)>,
 }
 
 impl NothingWorks {

@@ -16,11 +16,11 @@ use crate::runtime::{RuntimeChoice, RuntimeKind, Target};
 use crate::spec::RootFs;
 use crate::state::Instance;
 
-use super::cache::{Cache, Setback};
+use super::cache::{Cache, Remembered, Setback};
 use super::candidate::{Candidate, Trial, with_path};
 use super::choice::{Choice, NothingWorks, Probe, ProbeReport, Verdict};
 use super::fleet::Fleet;
-use super::provider::{KnownRoot, RootProvider};
+use super::provider::{RootProvider, WantedImage, WantedRoot};
 
 /// A good choice is believed this long, one that had to make do with another root not quite so long.
 const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -31,17 +31,17 @@ const ABSENCES: (u32, Duration) = (3, Duration::from_secs(10));
 
 /// Finds the runtime to use, once, and again when it fails.
 #[derive(Debug)]
-pub struct Detector {
+pub struct Detector<I> {
     choice: RuntimeChoice,
-    roots: Vec<RootFs>,
+    roots: Vec<WantedRoot<I>>,
     cache: Cache,
-    state: Mutex<Remembered>,
-    fleet: Option<Fleet>,
+    state: Mutex<Chosen>,
+    fleet: Option<Fleet<I>>,
     machines: Arc<Machines>,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct Chosen {
     chosen: Option<Choice>,
     /// How often lately what had been chosen was gone at a launch, and since when this is counted.
     absences: (u32, Option<Instant>),
@@ -51,7 +51,7 @@ struct Remembered {
     set_aside: HashMap<Target, Refusal>,
 }
 
-impl Remembered {
+impl Chosen {
     fn may_look_again(&mut self) -> bool {
         let (count, since) = &mut self.absences;
         if since.is_none_or(|since| since.elapsed() > ABSENCES.1) {
@@ -62,32 +62,16 @@ impl Remembered {
     }
 }
 
-/// A remembered choice with the image as it is now: its name may stand for another one since, or for none.
-async fn with_root_of_today<P: RootProvider>(mut choice: Choice, provider: &P) -> Option<Choice> {
-    if let (RootFs::Image(name) | RootFs::Source(name), RootFs::Directory(remembered)) =
-        (&choice.asked, &choice.root)
-    {
-        match provider.known_root(name, remembered).await {
-            KnownRoot::Here(provided) => {
-                choice.root = RootFs::Directory(provided.directory);
-                choice.env = with_path(provided.env);
-            }
-            KnownRoot::Unsure => {}
-            KnownRoot::Gone => return None,
-        }
-    }
-    Some(choice)
-}
-
-impl Detector {
+impl<I: WantedImage> Detector<I> {
     /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
     pub fn new(
         choice: RuntimeChoice,
-        roots: Vec<RootFs>,
+        roots: Vec<WantedRoot<I>>,
         machines: MachinePolicy,
         cache_dir: Option<PathBuf>,
     ) -> Self {
-        let key = serde_json::to_string(&(&choice, &roots, &machines.share)).unwrap_or_default();
+        let names: Vec<String> = roots.iter().map(ToString::to_string).collect();
+        let key = format!("{choice} {names:?} {:?}", machines.share);
         let machines = Arc::new(Machines::new(machines, cache_dir.clone()));
         let cache = Cache::new(cache_dir, key);
         let fleet = match &choice {
@@ -102,7 +86,7 @@ impl Detector {
     /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
     ///
     /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
-    pub async fn choose<P: RootProvider + Clone + 'static>(
+    pub async fn choose<P: RootProvider<Image = I> + Clone + 'static>(
         &self,
         probe: &Probe,
         provider: &P,
@@ -122,11 +106,11 @@ impl Detector {
             return Ok(choice.clone());
         }
         if state.set_aside.is_empty()
-            && let Some(choice) = self.cache.read()
+            && let Some(remembered) = self.cache.read()
         {
             let of_today = tokio::select! {
-                of_today = with_root_of_today(choice.clone(), provider) => of_today,
-                () = stop.cancelled() => Some(choice),
+                of_today = self.with_root_of_today(remembered, provider) => of_today,
+                () = stop.cancelled() => return Err(NothingWorks { tried: Vec::new() }),
             };
             if let Some(choice) = of_today {
                 self.machines.about_to_use(&choice.runtime).await;
@@ -147,6 +131,23 @@ impl Detector {
         self.machines.adopt(&choice.runtime);
         state.chosen = Some(choice.clone());
         Ok(choice)
+    }
+
+    /// A remembered choice with the image as it is now: its name may stand for another one since, or for none.
+    async fn with_root_of_today<P: RootProvider<Image = I>>(
+        &self,
+        remembered: Remembered,
+        provider: &P,
+    ) -> Option<Choice> {
+        let Remembered { mut choice, rank, lease } = remembered;
+        choice.rank = rank;
+        if let Some(lease) = lease {
+            let WantedRoot::Image(image) = self.roots.get(rank)? else { return None };
+            let provided = provider.known_root(image, &lease).await?;
+            choice.root = RootFs::Leased(provided.lease);
+            choice.env = with_path(provided.env);
+        }
+        Some(choice)
     }
 
     /// The choice did not launch: forget it. True when choosing again is worth it: it was only remembered from an earlier
@@ -207,7 +208,7 @@ impl Detector {
         self.cache.setback()
     }
 
-    async fn search<P: RootProvider>(
+    async fn search<P: RootProvider<Image = I>>(
         &self,
         trial: &Trial<'_, P>,
         set_aside: &HashMap<Target, Refusal>,
@@ -225,7 +226,7 @@ impl Detector {
         }
     }
 
-    async fn search_with<P: RootProvider>(
+    async fn search_with<P: RootProvider<Image = I>>(
         &self,
         trial: &Trial<'_, P>,
         set_aside: &HashMap<Target, Refusal>,
@@ -236,16 +237,16 @@ impl Detector {
             for candidate in &mut candidates {
                 let verdict = match set_aside.get(&candidate.target) {
                     Some(refusal) => Err(refusal.clone()),
-                    None => candidate.probe(root, trial).await,
+                    None => candidate.probe(root, rank, trial).await,
                 };
                 match verdict {
-                    Ok(choice) => return Ok(Choice { fallback: rank > 0, ..choice }),
+                    Ok(choice) => return Ok(choice),
                     Err(refusal) => {
                         tracing::debug!(runtime = %candidate.target, %root, %refusal, "refused");
                         if trial.stop.is_cancelled() {
                             return Err(NothingWorks { tried });
                         }
-                        tried.push((candidate.target.clone(), root.clone(), refusal));
+                        tried.push((candidate.target.clone(), root.to_string(), refusal));
                     }
                 }
             }
@@ -254,7 +255,7 @@ impl Detector {
     }
 
     /// Tries every runtime with the roots in order, for diagnosis; nothing is remembered.
-    pub async fn examine<P: RootProvider>(
+    pub async fn examine<P: RootProvider<Image = I>>(
         &self,
         probe: &Probe,
         provider: &P,
@@ -270,13 +271,13 @@ impl Detector {
             let mut first = None;
             let mut works = None;
             for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, &trial).await {
+                match candidate.probe(root, rank, &trial).await {
                     Ok(choice) => {
-                        works = Some(Choice { fallback: rank > 0, ..choice });
+                        works = Some(choice);
                         break;
                     }
                     Err(refusal) => {
-                        first.get_or_insert((root.clone(), refusal));
+                        first.get_or_insert((root.to_string(), refusal));
                     }
                 }
             }

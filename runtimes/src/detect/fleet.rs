@@ -14,13 +14,12 @@ use tokio_util::task::TaskTracker;
 
 use super::candidate::{Candidate, Trial, ask_engine};
 use super::choice::{Choice, NothingWorks, Probe};
-use super::provider::RootProvider;
+use super::provider::{RootProvider, WantedImage, WantedRoot};
 use crate::driver::AnyDriver;
 use crate::engine::EngineInfo;
 use crate::machine::Machines;
 use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, Target};
-use crate::spec::RootFs;
 use crate::state::Instance;
 
 /// An engine among others does not get longer to say how it is.
@@ -34,9 +33,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct Fleet<I> {
     places: Vec<Arc<Place>>,
-    roots: Arc<[RootFs]>,
+    roots: Arc<[WantedRoot<I>]>,
     machines: Arc<Machines>,
     /// Those that find out how an engine is; each is driven to its end, so that what it started is ended.
     looks: TaskTracker,
@@ -64,7 +63,7 @@ struct PlaceState {
 #[derive(Debug, Clone)]
 struct Aside {
     refusal: Refusal,
-    root: RootFs,
+    root: String,
     until: Instant,
 }
 
@@ -84,8 +83,8 @@ impl Load {
     }
 }
 
-impl Fleet {
-    pub(super) fn new(targets: &[Target], roots: &[RootFs], machines: &Arc<Machines>) -> Self {
+impl<I: WantedImage> Fleet<I> {
+    pub(super) fn new(targets: &[Target], roots: &[WantedRoot<I>], machines: &Arc<Machines>) -> Self {
         let place = |target: &Target| {
             Arc::new(Place { target: target.clone(), asking: Mutex::default(), state: StdMutex::default() })
         };
@@ -98,7 +97,7 @@ impl Fleet {
     }
 
     /// The engine for one more sandbox.
-    pub(super) async fn choose<P: RootProvider + Clone + 'static>(
+    pub(super) async fn choose<P: RootProvider<Image = I> + Clone + 'static>(
         &self,
         probe: &Probe,
         provider: &P,
@@ -129,7 +128,11 @@ impl Fleet {
     }
 
     /// Finds out how these are, and returns when that is known of all, or of enough to go on with.
-    async fn look_at<P: RootProvider + Clone + 'static>(&self, places: Vec<&Arc<Place>>, look: &Look<P>) {
+    async fn look_at<P: RootProvider<Image = I> + Clone + 'static>(
+        &self,
+        places: Vec<&Arc<Place>>,
+        look: &Look<P>,
+    ) {
         let (back, awaited): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| place.is_aside());
         let begin = |place: &Arc<Place>| {
             let (place, look) = (Arc::clone(place), look.clone());
@@ -197,7 +200,7 @@ impl Fleet {
         least.choice.clone()
     }
 
-    fn refusals(&self) -> Vec<(Target, RootFs, Refusal)> {
+    fn refusals(&self) -> Vec<(Target, String, Refusal)> {
         let aside = |place: &Arc<Place>| {
             let state = place.lock();
             let Aside { refusal, root, .. } = state.aside.as_ref()?;
@@ -209,9 +212,9 @@ impl Fleet {
 
 /// What is needed to find out how an engine is.
 #[derive(Clone)]
-struct Look<P> {
+struct Look<P: RootProvider> {
     machines: Arc<Machines>,
-    roots: Arc<[RootFs]>,
+    roots: Arc<[WantedRoot<P::Image>]>,
     probe: Probe,
     provider: P,
     instance: Arc<Instance>,
@@ -235,7 +238,7 @@ impl Place {
         self.lock().asked.is_some_and(|asked| asked.elapsed() < FRESH)
     }
 
-    fn set_aside(&self, root: RootFs, refusal: Refusal) {
+    fn set_aside(&self, root: String, refusal: Refusal) {
         let mut state = self.lock();
         let pause = state.pause.unwrap_or(FIRST_PAUSE);
         tracing::warn!(engine = %self.target, %refusal, ?pause, "set aside");
@@ -279,14 +282,14 @@ impl Place {
         let mut candidate = Candidate::in_path(self.target.clone());
         let mut first = None;
         for (rank, root) in roots.iter().enumerate() {
-            match candidate.probe(root, &trial).await {
+            match candidate.probe(root, rank, &trial).await {
                 Ok(choice) => {
                     let was_aside = self.lock().aside.is_some();
                     let again = if was_aside { "is back" } else { "takes sandboxes" };
                     tracing::info!(root = %choice.asked, "{} {again}", self.target);
                     let info = candidate.engine.as_ref().and_then(|info| info.as_ref().ok());
                     *self.lock() = PlaceState {
-                        choice: Some(Choice { fallback: rank > 0, ..choice }),
+                        choice: Some(choice),
                         load: info.map(Load::from).unwrap_or_default(),
                         asked: Some(Instant::now()),
                         ..PlaceState::default()
@@ -294,7 +297,7 @@ impl Place {
                     return;
                 }
                 Err(refusal) => {
-                    first.get_or_insert((root.clone(), refusal));
+                    first.get_or_insert((root.to_string(), refusal));
                 }
             }
         }
@@ -322,9 +325,11 @@ async fn load_of(runtime: &RuntimeId) -> Result<Load, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::provider::EngineImage;
     use super::*;
     use crate::plan::{HeldLimits, Mechanism};
     use crate::runtime::{CgroupMode, RuntimeKind};
+    use crate::spec::RootFs;
 
     fn choice(name: &str) -> Choice {
         let target = Target { kind: RuntimeKind::Docker, connection: Some(name.into()) };
@@ -332,15 +337,31 @@ mod tests {
         Choice {
             runtime: RuntimeId::at(&target, "/usr/bin/docker", CgroupMode::Direct),
             root: RootFs::Image("x".into()),
-            asked: RootFs::Image("x".into()),
+            asked: "x".into(),
             env: Vec::new(),
             volumes: Vec::new(),
             held: HeldLimits { memory: held, pids: held, cpus: held },
             fallback: false,
+            rank: 0,
         }
     }
 
-    fn fleet(loads: &[(&str, u32, u32)]) -> Fleet {
+    #[derive(Debug, Clone)]
+    struct NoImage;
+
+    impl std::fmt::Display for NoImage {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("no image")
+        }
+    }
+
+    impl WantedImage for NoImage {
+        fn in_engine(&self, _: RuntimeKind) -> Option<EngineImage<'_>> {
+            None
+        }
+    }
+
+    fn fleet(loads: &[(&str, u32, u32)]) -> Fleet<NoImage> {
         let targets: Vec<Target> = loads.iter().map(|(name, ..)| choice(name).runtime.target()).collect();
         let machines = Arc::new(Machines::new(crate::machine::MachinePolicy::default(), None));
         let fleet = Fleet::new(&targets, &[], &machines);
@@ -352,7 +373,7 @@ mod tests {
         fleet
     }
 
-    fn picks(fleet: &Fleet, count: usize) -> Vec<String> {
+    fn picks(fleet: &Fleet<NoImage>, count: usize) -> Vec<String> {
         let name = |choice: Choice| choice.runtime.address.connection.unwrap_or_default();
         (0..count).filter_map(|_| fleet.least_loaded().map(name)).collect()
     }
@@ -373,7 +394,7 @@ mod tests {
         assert_eq!(picks(&fleet, 2), ["b", "b"]);
         assert_eq!(fleet.refusals().len(), 1);
         let pause = fleet.places[0].lock().pause;
-        fleet.places[0].set_aside(RootFs::Host, refusal.clone());
+        fleet.places[0].set_aside("host:".into(), refusal.clone());
         assert!(fleet.places[0].lock().pause > pause);
         assert!(!fleet.reject(&choice("b"), &refusal), "nobody is left");
         assert_eq!(picks(&fleet, 1), [""; 0]);

@@ -13,4 +13,4 @@ mod provider;
 pub use cache::Setback;
 pub use choice::{Choice, NothingWorks, Probe, ProbeReport, Verdict};
 pub use detector::Detector;
-pub use provider::{KnownRoot, ProvidedRoot, RootProvider};
+pub use provider::{EngineImage, ProvidedRoot, RootProvider, WantedImage, WantedRoot};

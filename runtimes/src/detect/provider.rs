@@ -1,40 +1,74 @@
-//! Where root filesystems come from for runtimes that cannot fetch images.
+//! The root filesystem that the user asked for, and who provides it to runtimes that cannot fetch images.
 
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::refusal::Refusal;
+use crate::runtime::RuntimeKind;
+use crate::spec::RootLease;
 
-/// Gives root filesystems to runtimes that cannot fetch images.
+/// An image as its user named it. Detection only passes the name on: the [`RootProvider`] understands it.
+pub trait WantedImage: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// Returns how an engine of this kind gets the image by itself; None when the image has to be unpacked first.
+    fn in_engine(&self, engine: RuntimeKind) -> Option<EngineImage<'_>>;
+}
+
+/// An image that an engine can start by itself, by its reference there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineImage<'a> {
+    /// The engine pulls the image when it does not have it.
+    Pullable(&'a str),
+    /// The image is in the engine's own store, or nowhere.
+    Stored(&'a str),
+}
+
+/// The root filesystem that the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WantedRoot<I> {
+    /// An image.
+    Image(I),
+    /// A folder that holds a root filesystem.
+    Directory(PathBuf),
+    /// This machine's own `/usr`.
+    Host,
+}
+
+impl<I: fmt::Display> fmt::Display for WantedRoot<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(image) => image.fmt(f),
+            Self::Directory(path) => write!(f, "dir:{}", path.display()),
+            Self::Host => f.write_str("host:"),
+        }
+    }
+}
+
+/// Provides root filesystems to runtimes that cannot fetch images.
 pub trait RootProvider: Send + Sync {
-    /// The unpacked image; the refusal is [`Refusal::ImageMissing`] when it is not to be had.
-    fn root(&self, reference: &str) -> impl Future<Output = Result<ProvidedRoot, Refusal>> + Send;
+    /// The names that it understands.
+    type Image: WantedImage;
 
-    /// What the reference stands for now, as far as it is known without asking anybody who takes time. `remembered` is the
-    /// folder that it stood for earlier.
-    fn known_root(&self, reference: &str, remembered: &Path) -> impl Future<Output = KnownRoot> + Send;
+    /// Returns the unpacked image; [`Refusal::ImageMissing`] when no source has it.
+    fn root(&self, image: &Self::Image) -> impl Future<Output = Result<ProvidedRoot, Refusal>> + Send;
 
-    /// Something slow has begun, in a line for whoever waits.
+    /// Returns what the name stands for now, from what is stored here and without asking anybody who takes time. `remembered`
+    /// is the id of the lease that it stood for earlier. None when only [`RootProvider::root`] can tell.
+    fn known_root(
+        &self,
+        image: &Self::Image,
+        remembered: &str,
+    ) -> impl Future<Output = Option<ProvidedRoot>> + Send;
+
+    /// Tells whoever waits, in one line, that something slow has begun.
     fn announce(&self, line: &str);
 }
 
-/// What is known of an image without asking anybody.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KnownRoot {
-    /// It is here.
-    Here(ProvidedRoot),
-    /// Only [`RootProvider::root`] can tell; what it was earlier is as good as anything.
-    Unsure,
-    /// What it was earlier is not what it is now.
-    Gone,
-}
-
 /// An unpacked image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct ProvidedRoot {
     /// The folder that holds it.
-    pub directory: PathBuf,
+    pub lease: Arc<dyn RootLease>,
     /// The environment that the image sets.
     pub env: Vec<(String, String)>,
 }

@@ -100,7 +100,7 @@ impl EngineDriver {
             tracing::debug!(path = %bind.source.display(), "cannot be a volume");
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
-                root: spec.root.clone(),
+                root: spec.root.to_string(),
                 hint: "a path with a colon or a line end cannot be told to it; move the folder",
             });
         }
@@ -134,6 +134,7 @@ impl EngineDriver {
             command: self.engine().args(args),
             files: vec![(profile, text)],
             root,
+            lease: spec.root.lease().cloned(),
             image,
             record: Record::now(spec, &self.id),
             held: self.held(spec),

@@ -13,6 +13,5 @@ mod skeleton;
 
 pub(crate) use desktop::DockerService;
 pub(crate) use driver::EngineDriver;
-pub(crate) use export::own_store;
 pub use export::{Export, LocalImage, find_local_image};
 pub(crate) use info::EngineInfo;

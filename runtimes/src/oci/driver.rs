@@ -85,7 +85,7 @@ impl OciDriver {
         let Some(root) = ComposedRoot::of(spec)? else {
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
-                root: spec.root.clone(),
+                root: spec.root.to_string(),
                 hint: "it starts folders only; the image has to be unpacked first",
             });
         };
@@ -110,6 +110,7 @@ impl OciDriver {
             command,
             files: vec![(bundle.join("config.json"), text)],
             root: Some(root),
+            lease: spec.root.lease().cloned(),
             image: None,
             record: Record::now(spec, &self.id),
             held: self.held(spec),
