@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::process::{Output, REAPER, collect, eventually};
 use crate::harness::{Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -63,7 +63,7 @@ fn exec_passes_on_output_and_exit_status(env: &TestEnv) {
 
 fn exec_is_ended_by_a_signal_and_leaves_nothing(env: &TestEnv) {
     for (signal, exit) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let code = "import time\nprint('ready', flush=True)\ntime.sleep(1000)";
+        let code = python!("sleep", "imports_first");
         let command = env.bridge().args(&["exec", "-c", code]).command();
         let mut running = command.spawn(env.guard(), Stdio::null(), Stdio::piped(), Stdio::piped());
         collect(running.child.stderr.take().unwrap(), running.transcript.clone());

@@ -13,7 +13,7 @@ use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
 use crate::harness::process::{kill, reaper_of};
 use crate::harness::{Bridge, BridgeBuilder, Kind, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -190,7 +190,7 @@ fn a_product_that_stops_in_the_middle_is_named_and_used_again_when_it_is_back(en
     laptop.start(&colima);
     let bridge = laptop.bridge().start();
     assert_eq!(bridge.run("x = 1; x").ok(), "1");
-    let sleep = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+    let sleep = python!("sleep", "ready");
     let call = bridge.start_until_ready("main", sleep, json!({ "timeout": 100 }));
     laptop.stop(&colima);
     daemon.stop();

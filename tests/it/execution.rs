@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::harness::{Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -22,8 +22,7 @@ fn a_session_keeps_variables_imports_functions_and_files(env: &TestEnv) {
     let bridge = env.bridge().start();
     assert_eq!(bridge.run("x = 20\nx + 1").ok(), "21", "the value of a last expression");
     assert_eq!(bridge.run("x = None; x").text, "Success (no output)");
-    let code = "import json, inspect\ndef twice(n):\n    return 2 * n\n\
-                open('/tmp/a', 'w').write('tmp'); open('b', 'w').write('workspace')";
+    let code = python!("execution", "define_and_write");
     assert_eq!(bridge.run(code).ok(), "9");
     assert_eq!(
         bridge.run("print(json.dumps(twice(4)), open('/tmp/a').read(), open('/workspace/b').read())").ok(),
@@ -47,11 +46,10 @@ fn a_session_keeps_variables_imports_functions_and_files(env: &TestEnv) {
 
 fn code_awaits_at_top_level_and_its_tasks_go_on_between_calls(env: &TestEnv) {
     let bridge = env.bridge().start();
-    let code = "import asyncio\nasync def f(n):\n    await asyncio.sleep(0)\n    return n + 1\nawait f(1)";
+    let code = python!("execution", "await_at_top_level");
     assert_eq!(bridge.run(code).ok(), "2");
     assert_eq!(bridge.run("print(sum(await asyncio.gather(*(f(n) for n in range(5)))))").ok(), "15");
-    let background = "import threading\nticked = threading.Event()\nasync def tick():\n    \
-                      await asyncio.sleep(0.05)\n    ticked.set()\ntask = asyncio.create_task(tick())\nawait asyncio.sleep(0)";
+    let background = python!("execution", "task_in_background");
     let _ = bridge.run(background).expect("success");
     // No code runs meanwhile that could drive the loop: another session is asked, then this one waits in a thread.
     let _ = bridge.run_in("another", "import time; time.sleep(0.3)").expect("success");
@@ -69,9 +67,7 @@ fn code_awaits_at_top_level_and_its_tasks_go_on_between_calls(env: &TestEnv) {
 
 fn output_of_every_kind_is_captured_line_by_line(env: &TestEnv) {
     let bridge = env.bridge().start();
-    let code = "import subprocess, sys, os\nprint('a\\n\\n  b')\nsys.stdout.flush()\n\
-                subprocess.run([sys.executable, '-c', 'print(\"child\"); import sys; print(\"oops\", file=sys.stderr)'])\n\
-                sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush(); os.write(1, b'raw\\n'); None";
+    let code = python!("execution", "every_kind_of_output");
     let outcome = bridge.run(code).expect("success");
     assert_eq!(outcome.structured["stdout"], json!(["a", "", "  b", "child", "\u{fffd}\u{fffd}", "raw"]));
     assert_eq!(outcome.stderr(), "oops");
@@ -86,7 +82,7 @@ fn output_of_every_kind_is_captured_line_by_line(env: &TestEnv) {
 
 fn code_that_fails_tells_of_itself_and_the_session_goes_on(env: &TestEnv) {
     let bridge = env.bridge().start();
-    let outcome = bridge.run("x = 1\ndef f():\n    raise ValueError('no luck')\nf()").expect("error");
+    let outcome = bridge.run(python!("execution", "failing_function")).expect("error");
     assert_eq!(outcome.exit(), Some(1));
     assert_eq!(outcome.error(), "ValueError: no luck");
     let traceback = outcome.stderr();
@@ -106,14 +102,7 @@ fn code_that_fails_tells_of_itself_and_the_session_goes_on(env: &TestEnv) {
 
 fn the_sandbox_is_as_the_readme_says(env: &TestEnv) {
     let bridge = env.bridge().var("SECRET_OF_THE_HOST", "hunter2").start();
-    let code = "import os, sys, json\nstatus = dict(l.split(':', 1) for l in open('/proc/self/status').read().splitlines() if ':' in l)\n\
-        mounts = {l.split()[1]: l.split() for l in open('/proc/self/mounts')}\n\
-        def opts(p): return sorted({'noexec', 'nosuid', 'nodev', 'rw'} & set(mounts[p][3].split(',')))\n\
-        def size(p):\n    s = os.statvfs(p)\n    return s.f_blocks * s.f_frsize >> 20\n\
-        print(json.dumps({'cwd': os.getcwd(), 'home': os.environ['HOME'], 'host': os.uname().nodename, \
-        'env': 'SECRET_OF_THE_HOST' in os.environ, 'nnp': status['NoNewPrivs'].strip(), 'caps': status['CapEff'].strip(), \
-        'bnd': status['CapBnd'].strip(), 'seccomp': status['Seccomp'].strip(), 'tmp': opts('/tmp'), 'workspace': opts('/workspace'), \
-        'sizes': [size('/tmp'), size('/workspace')], 'ids': [os.getuid(), os.getgid(), os.getgroups()]}))";
+    let code = python!("execution", "surroundings");
     let said: serde_json::Value = serde_json::from_str(&bridge.run(code).ok()).unwrap();
     assert_eq!((&said["cwd"], &said["home"]), (&json!("/workspace"), &json!("/workspace")));
     assert_eq!(said["env"], json!(false), "no environment of the host");

@@ -16,7 +16,7 @@ use crate::harness::process::{Output, Prepared, collect};
 use crate::harness::registry::{CuttingProxy, HoldingProxy, ImageFiles, PULL, Registry, VARIABLE, store_of};
 use crate::harness::suite::ignore;
 use crate::harness::{Machine, Runtime, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 /// What tests run to see that it is the image, and what of it is honoured.
 const CODE: &str =
@@ -289,9 +289,7 @@ fn the_standard_library_is_compiled_once(env: &TestEnv) {
     let start =
         || env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_IMAGE", image.as_str()).start();
     // A module whose compiled form is not what its source says would be seen here.
-    let code = "import asyncio, email.message, json.decoder as it, os\n\
-                print(os.path.exists(it.__spec__.cached), it.__file__ == it.JSONDecoder.decode.__code__.co_filename)\n\
-                await asyncio.sleep(0, os.path.exists(email.message.__spec__.cached))";
+    let code = python!("images", "compiled_library");
     for compiles in [true, false] {
         let bridge = start();
         assert_eq!(bridge.run(code).ok(), "True True\nTrue");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::harness::matrix::which;
 use crate::harness::suite::ignore;
 use crate::harness::{BridgeBuilder, Kind, Machine, Outcome, Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -107,8 +107,7 @@ fn a_folder_runs_and_stays_as_it_is(env: &TestEnv) {
     let before = state_of(&folder);
     let bridge = with_image(env, &format!("dir:{}", folder.display())).start();
     assert_eq!(bridge.run(VERSION).ok(), "True cpython");
-    let code = "import os\nrefused = []\nfor place in ('/', '/usr', '/etc', '/root', '/var/tmp'):\n    try:\n        \
-                open(os.path.join(place, 'x'), 'w')\n    except OSError:\n        refused.append(place)\nlen(refused)";
+    let code = python!("images", "write_to_the_root");
     assert_eq!(bridge.run(code).ok(), "5");
     assert_eq!(bridge.run("sorted(set(os.listdir('/')) - {'workspace', 'projects'}) != []").ok(), "True");
     bridge.close();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::{Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -51,10 +51,7 @@ fn a_timeout_interrupts_and_keeps_the_variables(env: &TestEnv) {
 
 fn code_that_ignores_the_interrupt_loses_its_session(env: &TestEnv) {
     let cases = [
-        (
-            "stubborn",
-            "while True:\n    try:\n        while True: pass\n    except BaseException:\n        continue",
-        ),
+        ("stubborn", python!("stubborn", "busy")),
         // C code that holds the lock and never looks for signals.
         ("gil", "sum(range(10 ** 12))"),
     ];
@@ -79,7 +76,7 @@ fn code_that_ignores_the_interrupt_loses_its_session(env: &TestEnv) {
 
 fn a_cancelled_call_is_interrupted_and_keeps_the_variables(env: &TestEnv) {
     let bridge = env.bridge().start();
-    let code = "x = 42\nprint('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "with_variable");
     let call = bridge.start_until_ready("main", code, json!({ "timeout": 100 }));
     call.0.cancel();
     let next = bridge.run("x").within(ON_TIME);
@@ -93,7 +90,7 @@ fn a_cancelled_call_is_interrupted_and_keeps_the_variables(env: &TestEnv) {
 
 fn a_cancelled_call_that_waits_never_runs(env: &TestEnv) {
     let bridge = env.bridge().start();
-    let code = "ran = []\nprint('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "with_list");
     let first = bridge.start_until_ready("main", code, json!({ "timeout": 100 }));
     let second = bridge.start_call(json!({ "code": "ran.append(2)" }));
     let third = bridge.start_call(json!({ "code": "ran.append(3)" }));

@@ -9,7 +9,7 @@ use crate::harness::bridge::PendingCall;
 use crate::harness::host::{REMOVAL, Traces, traces};
 use crate::harness::process::kill;
 use crate::harness::{Bridge, Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 /// Enough for each kind of abuse once, and again after the others.
 const DEFAULT_RUNS: usize = 16;
@@ -92,7 +92,7 @@ fn abuse<'a>(bridge: &Bridge<'a>, seen: &mut Traces<'a>, kind: usize) {
 }
 
 fn sleeping<'a>(bridge: &'a Bridge<'_>, session: &str) -> PendingCall<'a> {
-    let code = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "ready");
     bridge.start_until_ready(session, code, json!({ "timeout": 100 }))
 }
 
@@ -114,23 +114,6 @@ fn end<'a>(bridge: Bridge<'a>, seen: &mut Traces<'a>, how: BridgeEnd) {
     seen.wait_until_nothing_is_left(REMOVAL);
 }
 
-const STUBBORN: &str = "
-import time
-while True:
-    try:
-        time.sleep(100)
-    except BaseException:
-        continue
-";
+const STUBBORN: &str = python!("stubborn", "sleeping");
 
-const DAEMONS: &str = "
-import os, signal, time
-for _ in range(5):
-    if os.fork() == 0:
-        os.setsid()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-        while True:
-            time.sleep(1000)
-os._exit(1)
-";
+const DAEMONS: &str = python!("stubborn", "daemons");

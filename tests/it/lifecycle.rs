@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::harness::host::{REMOVAL, Traces, traces};
 use crate::harness::{Bridge, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -20,7 +20,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+const SLEEP: &str = python!("sleep", "ready");
 
 /// An idle session and one that runs code.
 fn with_sessions<'a>(bridge: &Bridge<'a>) -> Traces<'a> {

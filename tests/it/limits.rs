@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::host::{First, traces};
 use crate::harness::{BridgeBuilder, Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -68,8 +68,7 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
             assert!(outcome.error().starts_with("MemoryError"), "{outcome}");
             assert_eq!(bridge.run("x").ok(), "1");
             // A process that has all it may is looked at several times.
-            let code = "import time\ny = []\ntry:\n    while True:\n        y.append(bytearray(b'x') * (1 << 20))\n\
-                        except MemoryError:\n    time.sleep(0.5)\nfull = len(y)\ndel y\nfull > 100";
+            let code = python!("limits", "fill_memory");
             assert_eq!(bridge.run(code).ok(), "True");
         }
         other => panic!("memory is held by {other}"),
@@ -80,33 +79,18 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
 }
 
 /// Each child has less than it may, all of them have more.
-pub(crate) const CHILDREN: &str = "import os, signal, time
-def children(count, megabytes):
-    ready, told = os.pipe()
-    pids = []
-    for _ in range(count):
-        pid = os.fork()
-        if not pid:
-            own = bytearray(b'x') * (megabytes << 20)
-            os.write(told, b'.')
-            time.sleep(1000)
-        pids.append(pid)
-    return pids, ready
-def end(pids):
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)";
+pub(crate) const CHILDREN: &str = python!("limits", "children");
 
 fn memory_counts_for_all_processes_together(env: &TestEnv) {
     let mechanism = held(env, "memory");
     let bridge = limited(env).start();
     let _ = bridge.run(CHILDREN).expect("success");
-    let code = "pids, _ = children(6, 40)\npid, status = os.wait()\npids.remove(pid)\nend(pids)\nos.WTERMSIG(status)";
+    let code = python!("limits", "largest_child");
     let outcome = bridge.run(code).expect("success");
     if mechanism == "watch" {
         let _ = outcome.noting("out of memory: the largest process of the sandbox was killed");
         // The code's own process is the largest.
-        let code = "children(3, 20)\nown = bytearray(b'x') * (90 << 20)\nos.wait()";
+        let code = python!("limits", "largest_itself");
         let outcome = bridge.run(code).expect("error").because("128 MiB").noting("has ended");
         assert_eq!(outcome.exit(), Some(137), "{outcome}");
         assert_eq!(bridge.run("'own' in globals()").noting("is new").ok(), "False");
@@ -120,8 +104,7 @@ fn memory_that_processes_share_counts_once(env: &TestEnv) {
     let bridge = limited(env).start();
     let _ = bridge.run(CHILDREN).expect("success");
     // Resident in all of them, and more than they may have if it were their own.
-    let code = "own = bytearray(b'x') * (60 << 20)\npids, ready = children(5, 1)\nfor _ in pids:\n    os.read(ready, 1)\n\
-                for _ in range(20):\n    time.sleep(0.1)\n    assert os.waitpid(-1, os.WNOHANG) == (0, 0)\nend(pids)\nlen(own)";
+    let code = python!("limits", "shared_pages");
     assert_eq!(bridge.run(code).ok(), (60 << 20).to_string());
     bridge.close();
 }
@@ -140,7 +123,7 @@ fn the_reported_mechanism_holds_processes(env: &TestEnv) {
         other => panic!("pids are held by {other}"),
     }
     had_its_processes(&bridge.run(MANY_PROCESSES).ok());
-    let code = "for child in children:\n    os.kill(child, signal.SIGKILL)\n    os.waitpid(child, 0)";
+    let code = python!("limits", "end_children");
     let _ = bridge.run(code).expect("success");
     assert_eq!(bridge.run("x").ok(), "1");
     let code =
@@ -150,17 +133,7 @@ fn the_reported_mechanism_holds_processes(env: &TestEnv) {
 }
 
 /// As many as there may be; they stay.
-const MANY_PROCESSES: &str = "import os, signal, time
-children = []
-try:
-    for _ in range(1000):
-        child = os.fork()
-        if not child:
-            time.sleep(1000)
-        children.append(child)
-except OSError as error:
-    print(error.strerror)
-print(len(children))";
+const MANY_PROCESSES: &str = python!("limits", "many_processes");
 
 fn had_its_processes(said: &str) {
     let (why, count) = said.split_once('\n').unwrap_or_else(|| panic!("nothing stopped it: {said}"));

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::harness::host::traces;
 use crate::harness::process::{children, command_line, kill};
 use crate::harness::{Bridge, Outcome, Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -58,7 +58,7 @@ fn an_interpreter_that_ends_itself_says_how(env: &TestEnv) {
 
 /// Starts code that would run for long.
 fn busy<'a>(bridge: &'a Bridge<'_>, session: &str) -> crate::harness::bridge::PendingCall<'a> {
-    let code = "x = 1\nprint('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "with_x");
     bridge.start_until_ready(session, code, json!({ "timeout": 100 }))
 }
 

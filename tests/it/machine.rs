@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::engines::{PodmanService, bridge_on, need};
 use crate::harness::fake_machine::FakeMachine;
 use crate::harness::{Bridge, Kind, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -179,7 +179,7 @@ fn a_machine_that_goes_away_is_started_again_at_the_next_call(env: &TestEnv) {
     let mut machine = FakeMachine::new(env, "5.8", &json!({}));
     let bridge = machine.bridge().start();
     assert_eq!(bridge.run("x = 6; x * 7").ok(), "42");
-    let sleep = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+    let sleep = python!("sleep", "ready");
     let call = bridge.start_until_ready("main", sleep, json!({ "timeout": 100 }));
     // The laptop's lid is closed.
     machine.service.kill();

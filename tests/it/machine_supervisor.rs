@@ -13,7 +13,7 @@ use crate::harness::engines::need;
 use crate::harness::fake_machine::FakeMachine;
 use crate::harness::process::{kill, parent_of, pid_of};
 use crate::harness::{Bridge, Kind, Machine, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -91,7 +91,7 @@ fn a_machine_is_stopped_after_its_bridge_has_ended(env: &TestEnv) {
     // A bridge that cannot say that it ends, with a sandbox in the machine.
     let bridge = idle_after(&machine, 3).start();
     // For longer than it takes between two looks at what runs there: what comes and goes between them is not seen.
-    assert_eq!(bridge.run("import time\ntime.sleep(3)\n6 * 7").ok(), "42");
+    assert_eq!(bridge.run(python!("sleep", "three_seconds")).ok(), "42");
     let ending = Instant::now();
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(LIMIT);
@@ -133,8 +133,7 @@ fn a_machine_that_another_bridge_uses_is_not_stopped(env: &TestEnv) {
     first.close();
     // It comes before the machine is stopped, and runs something for much longer than that would take.
     let second = idle_after(&machine, 2).start();
-    let slept =
-        "import time\nuntil = time.monotonic() + 6\nwhile time.monotonic() < until: time.sleep(0.1)\n'slept'";
+    let slept = python!("sleep", "six_seconds");
     assert_eq!(second.run(slept).ok(), "'slept'");
     assert_eq!((machine.stops(), machine.looks()), (0, 0));
     assert_eq!(machine.supervisors().len(), 1);

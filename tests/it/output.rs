@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -57,8 +57,7 @@ fn long_output_is_cut_in_the_middle_and_nothing_is_lost(env: &TestEnv) {
 
 fn standard_error_and_tracebacks_have_budgets_of_their_own(env: &TestEnv) {
     let bridge = env.bridge().var("MCP_BRIDGE_OUTPUT_LIMIT", "1000").start();
-    let code = "import sys\nfor n in range(20_000): print('noise', n, file=sys.stderr)\nprint('result')\n\
-                def deep(n): return deep(n - 1) if n else 1 / 0\ndeep(200)";
+    let code = python!("output", "noise_and_deep_traceback");
     let outcome = bridge.run(code).expect("error");
     assert_eq!(outcome.stdout(), "result");
     let stderr = outcome.stderr();
@@ -100,7 +99,7 @@ fn a_hundred_megabytes_cost_bounded_memory(env: &TestEnv) {
 }
 
 fn every_output_mode_says_the_same(env: &TestEnv) {
-    let code = "print('a\\n\\nb, c')\nimport sys; print('warned', file=sys.stderr)\nraise SystemExit(3)";
+    let code = python!("output", "both_streams_and_exit");
     let full = json!({
         "status": "error", "summary": "Error: exit code 3", "exitCode": 3,
         "stdout": ["a", "", "b, c"], "stderr": ["warned"],

@@ -6,7 +6,7 @@ use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
 use crate::harness::matrix::Kind;
 use crate::harness::{Suite, TestEnv, eventually};
 use crate::server_access::{SECRET, define, fake, run};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.kinds(
@@ -115,11 +115,7 @@ fn clients_hear_of_calls_and_answer_servers(env: &TestEnv) {
 }
 
 /// Code that has its server ask one thing after the other.
-const ASK: &str = "
-async def ask(what):
-    schema = {'type': 'object', 'properties': {'a': {'type': 'integer'}}}
-    return await mcp_fake.ask(method='elicitation/create', params={'message': what, 'requestedSchema': schema})
-";
+const ASK: &str = python!("questions", "ask");
 
 fn modern(capabilities: &Value, mut params: Value) -> Value {
     params["_meta"] = json!({
@@ -132,7 +128,7 @@ fn modern(capabilities: &Value, mut params: Value) -> Value {
 
 /// Calls as a client does that shows forms.
 fn call(bridge: &Bridge<'_>, code: &str, more: Value) -> Value {
-    let arguments = json!({ "code": format!("{ASK}{code}"), "servers": ["fake"], "timeout": 20 });
+    let arguments = json!({ "code": format!("{ASK}\n{code}"), "servers": ["fake"], "timeout": 20 });
     let mut params = json!({ "name": "run_python", "arguments": arguments });
     for (key, value) in more.as_object().unwrap() {
         params[key] = value.clone();
@@ -154,7 +150,7 @@ fn a_client_without_a_session_answers_by_calling_once_more(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
     let bridge = env.bridge().spawn();
     // One after the other, then two at once.
-    let code = "import asyncio\nanswers = [await ask('first'), await ask('second')]\nanswers += await asyncio.gather(ask('left'), ask('right'))\nfor it in answers: print(it.result.content.a)";
+    let code = python!("questions", "one_by_one_then_two");
     let mut result = call(&bridge, code, json!({}));
     let mut heard = Vec::new();
     while result["resultType"] != "complete" {
@@ -193,7 +189,7 @@ fn what_such_a_client_leaves_open_is_no_answer(env: &TestEnv) {
     let sampling = "print((await mcp_fake.ask(method='sampling/createMessage', params={})).error.message)";
     let done = call(&bridge, sampling, json!({}));
     assert!(done["content"][0]["text"].as_str().unwrap().contains("not supported"), "{done}");
-    let arguments = json!({ "code": format!("{ASK}{code}"), "servers": ["fake"] });
+    let arguments = json!({ "code": format!("{ASK}\n{code}"), "servers": ["fake"] });
     let params = json!({ "name": "run_python", "arguments": arguments });
     let done = bridge.ask("tools/call", modern(&json!({}), params));
     assert!(done["content"][0]["text"].as_str().unwrap().contains("not supported"), "{done}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::host::{First, REMOVAL, Traces, traces};
 use crate::harness::process::kill;
 use crate::harness::{Bridge, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -26,7 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+const SLEEP: &str = python!("sleep", "ready");
 
 fn nothing_is_left_of_a_killed_bridge_after_seconds(env: &TestEnv) {
     let bridge = env.bridge().start();

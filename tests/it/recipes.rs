@@ -14,7 +14,7 @@ use crate::harness::env::base;
 use crate::harness::process::{Output, Prepared, collect, command_line, processes};
 use crate::harness::registry::store_of;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
-use crate::{server_access, tests};
+use crate::{python, server_access, tests};
 
 /// An image of the recipe `data`, built before: it takes longer than a test may.
 const DATA: &str = "CODEBRIDGE_TEST_DATA";
@@ -106,18 +106,7 @@ fn exec(env: &TestEnv, archive: &Path, code: &str) -> Output {
 }
 
 fn the_slim_image_has_its_tools(env: &TestEnv) {
-    let code = r#"
-import asyncio, csv, ctypes, decimal, json, lzma, os, sqlite3, ssl, subprocess, sys, zoneinfo
-def sh(line): return subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout.strip()
-print(sys.version_info[:2], os.environ["LANG"], zoneinfo.ZoneInfo("Europe/Berlin").key)
-print(sh("echo '{\"n\": 41}' | jq .n+1"), sh("sqlite3 :memory: 'select 6*7'"), sh("echo a b | awk '{print $2}'"))
-open("x.txt", "w").write("needle\nhay\n")
-print(sh("rg --no-filename needle x.txt"), sh("git init -q . && git add x.txt && git -c user.name=a -c user.email=b commit -qm c && git log --format=%s"))
-print(subprocess.run(["jq", ".n + 1"], input='{"n": 41}', capture_output=True, text=True).stdout)
-print(sh("whoami || id -u"), sh("printf x | gzip | zcat"), sh("file -b --mime-type x.txt"))
-# Compiled ahead: nothing could be written beside them.
-print(json.__cached__ if hasattr(json, "__cached__") else json.__spec__.cached, os.path.exists(json.__spec__.cached))
-"#;
+    let code = python!("images", "slim_tools");
     let output = exec(env, &Slim::get(env).archive, code);
     let lines: Vec<_> = output.stdout.lines().collect();
     assert_eq!(lines[..3], ["(3, 14) C.UTF-8 Europe/Berlin", "42 42 b", "needle c"], "{output}");
@@ -128,29 +117,7 @@ print(json.__cached__ if hasattr(json, "__cached__") else json.__spec__.cached, 
 
 fn the_data_image_runs_its_examples(env: &TestEnv) {
     let archive = PathBuf::from(std::env::var_os(DATA).unwrap());
-    let code = r#"
-import time
-began = time.perf_counter()
-import pandas as pd
-first = time.perf_counter() - began
-df = pd.DataFrame({"month": [1, 1, 2], "revenue": [1.0, 2.0, 4.0]})
-df.to_csv("/tmp/sales.csv", index=False); df.to_parquet("/tmp/sales.parquet"); df.to_excel("/tmp/sales.xlsx")
-print(pd.read_csv("/tmp/sales.csv").groupby("month").revenue.sum().tolist(), len(pd.read_excel("/tmp/sales.xlsx")))
-import numpy as np, scipy.linalg
-a = np.random.default_rng(0).random((500, 500))
-print(round(float(np.linalg.norm(scipy.linalg.solve(a, a @ a) - a)), 3))
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.cluster import KMeans
-x = np.random.default_rng(1).random((300, 4)); y = x[:, 0] > .5
-print(RandomForestClassifier(50, n_jobs=-1, random_state=0).fit(x, y).score(x, y) > .9, KMeans(3, n_init=2).fit(x).n_iter_ > 0)
-import matplotlib.pyplot as plt
-df.groupby("month").revenue.sum().plot.bar(); plt.savefig("/tmp/chart.png")
-print(open("/tmp/chart.png", "rb").read(4))
-import polars as pl
-print(pl.read_parquet("/tmp/sales.parquet").group_by("month").agg(pl.col("revenue").sum()).sort("month")["revenue"].to_list())
-print(pl.scan_csv("/tmp/sales.csv").filter(pl.col("month") == 1).select(pl.len()).collect().item())
-print(f"import pandas: {first:.2f} s")
-"#;
+    let code = python!("images", "data_examples");
     let output = exec(env, &archive, code);
     let lines: Vec<_> = output.stdout.lines().collect();
     let expected = ["[3.0, 4.0] 3", "0.0", "True True", "b'\\x89PNG'", "[3.0, 4.0]", "2"];
@@ -167,12 +134,7 @@ fn a_chart_of_an_earlier_file_goes_to_a_server(env: &TestEnv) {
     let bridge = bridge.var("MCP_BRIDGE_IMAGE", format!("oci-archive:{}", archive.display())).start();
     let earlier = "open('/tmp/sales.csv', 'w').write('month,revenue\\n1,1\\n1,2\\n2,4\\n')";
     let _ = bridge.run(earlier).expect("success");
-    let code = r#"
-import pandas as pd, matplotlib.pyplot as plt
-df = pd.read_csv("/tmp/sales.csv")
-df.groupby("month").revenue.sum().plot.bar(); plt.savefig("/tmp/chart.png")
-await mcp_filesystem.write_file(path="/out/chart.png", content=open("/tmp/chart.png", "rb").read())
-"#;
+    let code = python!("images", "chart");
     let said = bridge.call(json!({ "code": code, "servers": ["filesystem"] })).ok();
     assert!(said.starts_with("'wrote ") && said.ends_with(" characters to /out/chart.png'"), "{said}");
     bridge.close();

@@ -10,7 +10,7 @@ use crate::harness::host::{REMOVAL, instance_of};
 use crate::harness::matrix::which;
 use crate::harness::process::{children, command_line, kill, reaper_of, start_time};
 use crate::harness::{Bridge, Kind, Runtime, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -39,7 +39,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+const SLEEP: &str = python!("sleep", "ready");
 
 pub(crate) fn use_it(bridge: &Bridge<'_>) {
     assert_eq!(bridge.run("x = 6; x * 7").ok(), "42");

@@ -14,7 +14,7 @@ use crate::harness::process::{Running, command_line, kill, reaper_of, start_time
 use crate::harness::ssh::{SshServer, add_podman_connection};
 use crate::harness::{Bridge, BridgeBuilder, Kind, Suite, TestEnv, eventually};
 use crate::remote::{runtime_of, use_it};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -33,7 +33,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-const SLEEP: &str = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+const SLEEP: &str = python!("sleep", "ready");
 
 /// A podman service that is reached over ssh, as the connection `far`.
 pub(crate) fn podman_behind<'a>(env: &'a TestEnv, server: &SshServer<'_>) -> PodmanService<'a> {

@@ -7,7 +7,7 @@ use crate::harness::host::REMOVAL;
 use crate::harness::rootless::RootlessDocker;
 use crate::harness::{Bridge, BridgeBuilder, Suite, TestEnv, eventually};
 use crate::limits::CHILDREN;
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.as_user(
@@ -80,7 +80,7 @@ fn what_it_cannot_hold_is_said_and_held_otherwise(env: &TestEnv) {
     );
     let bridge = builder().start();
     let _ = bridge.run("b'x' * (1 << 30)").expect("error").because("MemoryError");
-    let threads = "import threading\nfor n in range(500):\n    threading.Thread(target=threading.Event().wait, daemon=True).start()";
+    let threads = python!("limits", "many_threads");
     let _ = bridge.run_in("threads", threads).expect("error").because("can't start new thread");
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     bridge.close();
@@ -99,7 +99,7 @@ fn what_it_cannot_hold_is_said_and_held_otherwise(env: &TestEnv) {
 
 fn memory_is_watched_also_where_it_counts_processes_in_its_own_way(env: &TestEnv) {
     // Six processes with less than they may, which have more together.
-    let greedy = "pids, _ = children(6, 40)\npid, status = os.wait()\npids.remove(pid)\nend(pids)\nos.WTERMSIG(status)";
+    let greedy = python!("limits", "largest_child");
     for apart in [false, true] {
         let docker = if apart { RootlessDocker::start_apart(env) } else { RootlessDocker::start(env) };
         let builder = docker.bridge().var("DOCKER_HOST", docker.url());

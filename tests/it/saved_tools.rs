@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::harness::{Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -15,9 +15,9 @@ pub(crate) fn register(suite: &mut Suite) {
 fn a_saved_function_is_there_in_every_later_session(env: &TestEnv) {
     let bridge = env.bridge().start();
     let _ = bridge.run_in("earlier", "1").expect("success");
-    let code = "def double(n):\n    '''Twice as much.'''\n    return 2 * n\nsave_tool(double)";
+    let code = python!("saved_tools", "double");
     assert!(bridge.run(code).ok().contains("double"));
-    let _ = bridge.run("@save_tool\ndef triple(n):\n    return 3 * n\n").expect("success");
+    let _ = bridge.run(python!("saved_tools", "triple")).expect("success");
     assert_eq!(bridge.run("triple(2)").ok(), "6", "as a decorator it leaves the function");
     assert_eq!(
         bridge.run_in("later", "double(21), triple(1), runtime.list_saved_tools()").ok(),
@@ -34,7 +34,7 @@ fn a_saved_function_is_there_in_every_later_session(env: &TestEnv) {
     assert!(source.starts_with("def double(n):"), "{source}");
     let after_a_restart = env.bridge().start();
     assert_eq!(after_a_restart.run("double(4), triple(4)").ok(), "(8, 12)");
-    let replaced = "def double(n):\n    return n + n + 0.5\nsave_tool(double)";
+    let replaced = python!("saved_tools", "double_replaced");
     let _ = after_a_restart.run(replaced).expect("success");
     assert_eq!(after_a_restart.run_in("new", "double(1)").ok(), "2.5");
     after_a_restart.close();

@@ -9,7 +9,7 @@ use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
 use crate::harness::process::start_time;
 use crate::harness::{Outcome, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 const FAKE: &str = include_str!("fakes/mcp_server.py");
 const STUBS: &str = include_str!("fakes/stub_servers.py");
@@ -96,49 +96,21 @@ fn a_call_may_use_the_servers_that_it_names(env: &TestEnv) {
 
 fn lists_and_texts_are_python_values(env: &TestEnv) {
     let bridge = bridge(env, &stubs(env));
-    let code = r#"
-names = await mcp_filesystem.list_names(path="/data")
-for name in names:
-    text = await mcp_filesystem.read_file(path=name)
-    if "FIXME" in text:
-        print("to fix:", name)
-"#;
+    let code = python!("server_access", "lists_and_texts");
     assert_eq!(run(&bridge, &["filesystem"], code).ok(), "to fix: a.py");
     bridge.close();
 }
 
 fn objects_have_their_fields_as_attributes(env: &TestEnv) {
     let bridge = bridge(env, &stubs(env));
-    let code = r#"
-bugs = await mcp_tracker.search(project="CORE", state="open")
-for bug in bugs:
-    full = await mcp_tracker.get(id=bug.id)
-    if "crash" in full.body.lower():
-        made = await mcp_forge.create_issue(repo="acme/app", title=f"Crash: {bug.title}", body=full.body)
-        print(made.title, made["number"], bug.by.name)
-"#;
+    let code = python!("server_access", "objects");
     assert_eq!(run(&bridge, &["tracker", "forge"], code).ok(), "Crash: Parser 7 Ada");
     bridge.close();
 }
 
 fn every_helper_of_the_runtime_works(env: &TestEnv) {
     let bridge = bridge(env, &stubs(env));
-    let code = r#"
-from mcp import runtime
-print(runtime.discovered_servers(), await runtime.discovered_servers(), await runtime.list_servers())
-meta = runtime.list_loaded_server_metadata()[0]
-print(runtime.describe_server(meta["name"])["tools"][0]["alias"], meta["tools"][0]["input_schema"]["required"])
-brief = await runtime.query_tool_docs(meta["name"])
-whole = await runtime.query_tool_docs(meta["name"], tool=brief[0]["toolAlias"], detail="full")
-print([t["name"] for t in brief["tools"]], whole["inputSchema"]["type"])
-full = [whole, *await runtime.query_tool_docs(meta["name"], detail="full"), *await runtime.search_tool_docs("issue", detail="full")]
-print({doc["outputSchema"] for doc in full}, any("Schema" in key for doc in [*brief, *runtime.search_tool_docs_sync("issue")] for key in doc))
-for hit in await runtime.search_tool_docs("free slots in my calendar", limit=3):
-    print(hit["server"], hit["tool"], hit.get("description", ""))
-    break
-print(runtime.search_tool_docs_sync("calendar")[0]["signature"], len(runtime.list_tools_sync(meta["name"])))
-print("search_tool_docs" in runtime.capability_summary(), meta["description"], runtime.discovered_servers(detailed=True)[3])
-"#;
+    let code = python!("server_access", "helpers");
     let out = run(&bridge, &["forge"], code).ok();
     let all = "['tracker', 'forge', 'filesystem', 'calendar']";
     let expected = format!(
@@ -160,15 +132,7 @@ print("search_tool_docs" in runtime.capability_summary(), meta["description"], r
 
 fn servers_are_reached_by_every_kind_of_import(env: &TestEnv) {
     let bridge = bridge(env, &stubs(env));
-    let code = r#"
-from mcp import mcp_servers, mcp_forge
-from mcp.servers.forge import create_issue
-from mcp.servers.forge import *
-raw = await mcp_servers["forge"].create_issue(repo="acme/app", title="t", body="b")
-print(raw["content"][0]["text"])
-same = await getattr(mcp_servers["forge"], "create_issue")(repo="acme/app", title="t", body="b")
-print(same == raw == await create_issue("acme/app", "t", body="b"), raw.raw["content"][0].type)
-"#;
+    let code = python!("server_access", "imports");
     assert_eq!(
         run(&bridge, &["forge"], code).ok(),
         "{\"number\": 7, \"repo\": \"acme/app\", \"title\": \"t\", \"body\": \"b\", \"labels\": []}\nTrue text"
@@ -188,17 +152,7 @@ print(same == raw == await create_issue("acme/app", "t", body="b"), raw.raw["con
 
 fn failures_can_be_tried_again_in_tasks_side_by_side(env: &TestEnv) {
     let bridge = bridge(env, &stubs(env));
-    let code = r#"
-import asyncio
-async def attempt(n):
-    for i in range(n):
-        try:
-            return await mcp_forge.flaky()
-        except Exception as e:
-            if i == n - 1: raise
-            await asyncio.sleep(2 ** i / 100)
-print(await asyncio.gather(*[attempt(9) for _ in range(5)]))
-"#;
+    let code = python!("server_access", "try_again");
     let last = "'at last'";
     assert_eq!(run(&bridge, &["forge"], code).ok(), format!("[{}]", [last; 5].join(", ")));
     bridge.close();
@@ -208,9 +162,7 @@ fn bytes_travel_to_a_tool(env: &TestEnv) {
     let bridge = bridge(env, &stubs(env));
     let first = "open('/tmp/chart.png', 'wb').write(bytes(range(256)))";
     assert_eq!(run(&bridge, &[], first).ok(), "256");
-    let code = "await mcp_filesystem.write_file(path='/out/chart.png', content=open('/tmp/chart.png', 'rb').read())\n\
-                import base64\n\
-                base64.b64decode(await mcp_filesystem.read_file(path='/out/chart.png')) == bytes(range(256))";
+    let code = python!("server_access", "bytes");
     assert_eq!(run(&bridge, &["filesystem"], code).ok(), "True");
     bridge.close();
 }
@@ -219,35 +171,17 @@ fn bytes_travel_to_a_tool(env: &TestEnv) {
 fn frames_that_code_forges_gain_nothing(env: &TestEnv) {
     let bridge =
         bridge(env, &json!({ "mine": fake(env, &[]), "other": fake(env, &["--pids", "other.pid"]) }));
-    let code = r#"
-guest = runtime._guest
-guest.context = b'{"any": true, "servers": [{"name": "other", "alias": "other"}]}'
-guest.channel.send((b"C", 0, guest.context))
-"#;
+    let code = python!("server_access", "forged_frame");
     // Frames of that kind come from the host only: this ends the session, and nothing else.
     let forged = run(&bridge, &["mine"], code).expect("error");
     assert!(forged.notices().contains("its protocol was broken by a frame of type b'C'"), "{forged}");
-    let code = r#"
-runtime._guest.context = b'{"any": true}'
-for params in (
-    {"server": "other", "tool": "echo", "arguments": {}},
-    {"server": "other", "tool": "echo", "arguments": {}, "any": True, "servers": ["*"], "grant": "Any"},
-    {"server": "OTHER", "tool": "echo", "arguments": {}},
-    {"server": "../other", "tool": "echo", "arguments": {}},
-    {"server": ["other"], "tool": "echo", "arguments": {}},
-    {"server": "mine", "tool": "echo", "arguments": []},
-):
-    try: print(runtime._ask("call", params))
-    except runtime.MCPError as e: print(str(e)[:30])
-"#;
+    let code = python!("server_access", "forged_questions");
     let refused = run(&bridge, &["mine"], code).ok();
     assert_eq!(refused.lines().count(), 6, "{refused}");
     assert_eq!(refused.matches("Server 'other' is not availabl").count(), 2, "{refused}");
     assert!(!refused.contains('{'), "{refused}");
     // What an earlier call could use, a later one cannot, and neither can what the earlier one left behind.
-    let code = "import asyncio\nasync def later():\n    while True:\n        await asyncio.sleep(0.01)\n        \
-                try: kept.append(await mcp_other.echo(a=1))\n        except Exception as e: lost.append(str(e)); return\n\
-                kept, lost = [], []\ntask = asyncio.create_task(later())\nwhile not kept: await asyncio.sleep(0.01)\nlen(kept) > 0";
+    let code = python!("server_access", "keep_calling");
     assert_eq!(run(&bridge, &["other"], code).ok(), "True");
     let code = "await asyncio.wait_for(task, 20)\nlost[0][:33]";
     assert_eq!(
@@ -269,21 +203,10 @@ fn a_server_that_there_is_not_starts_nothing(env: &TestEnv) {
 
 fn calls_go_out_at_once_from_tasks_threads_and_loops(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
-    let code = r#"
-import asyncio, time, concurrent.futures
-await mcp_fake.echo(a=1)
-async def five(): return await asyncio.gather(*[mcp_fake.sleep(seconds=1) for _ in range(5)])
-began = time.monotonic(); await five(); took = [time.monotonic() - began]
-with concurrent.futures.ThreadPoolExecutor(5) as pool:
-    began = time.monotonic()
-    list(pool.map(lambda _: runtime.call_tool_sync("fake", "sleep", {"seconds": 1}), range(5)))
-    took.append(time.monotonic() - began)
-print([round(t, 2) for t in took], max(took) < 2)
-"#;
+    let code = python!("server_access", "side_by_side");
     let out = run(&bridge, &["fake"], code).ok();
     assert!(out.ends_with("True"), "one after the other they would take five seconds: {out}");
-    let code = "import asyncio\nasync def three(): return await asyncio.gather(*[mcp_fake.echo(n=n) for n in range(3)])\n\
-                [r.n for r in asyncio.run(three())]";
+    let code = python!("server_access", "loop_of_its_own");
     assert_eq!(run(&bridge, &["fake"], code).ok(), "[0, 1, 2]");
     let code =
         "[r.n for r in await asyncio.gather(*[mcp_fake.echo(n=n) for n in range(200)])] == list(range(200))";
@@ -293,8 +216,7 @@ print([round(t, 2) for t in took], max(took) < 2)
 
 fn a_call_that_is_given_up_is_called_off(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
-    let code = "import asyncio\ntry: await asyncio.wait_for(mcp_fake.never(), 0.2)\nexcept asyncio.TimeoutError: pass\n\
-                len(await mcp_fake.cancelled(least=1))";
+    let code = python!("server_access", "give_up");
     assert_eq!(run(&bridge, &["fake"], code).ok(), "1", "the server is told");
     let timed_out =
         bridge.call(json!({ "code": "x = 5\nawait mcp_fake.never()", "servers": ["fake"], "timeout": 1 }));
@@ -308,11 +230,7 @@ fn a_call_that_is_given_up_is_called_off(env: &TestEnv) {
     pending.0.cancel();
     assert_eq!(run(&bridge, &["fake"], "x, len(await mcp_fake.cancelled(least=3))").ok(), "(5, 3)");
     // A session that is lost takes its calls with it.
-    let lost = run(
-        &bridge,
-        &["fake"],
-        "import threading, os\nthreading.Thread(target=runtime.call_tool_sync, args=('fake', 'never')).start()\nawait mcp_fake.echo(a=1)\nos._exit(3)",
-    );
+    let lost = run(&bridge, &["fake"], python!("server_access", "exit_during_a_call"));
     let _ = lost.expect("error");
     assert_eq!(run(&bridge, &["fake"], "len(await mcp_fake.cancelled(least=4))").ok(), "4");
     bridge.close();
@@ -323,7 +241,7 @@ fn a_server_that_crashes_is_there_again(env: &TestEnv) {
         env,
         &json!({ "fake": fake(env, &[]), "mute": fake(env, &["--stderr", "I am not well", "--exit-at-start", "4"]) }),
     );
-    let code = "try: await mcp_fake.crash(words='out of ink')\nexcept runtime.MCPError as e: print(e)\nawait mcp_fake.echo(a=1)";
+    let code = python!("server_access", "crash");
     let out = run(&bridge, &["fake"], code).ok();
     assert!(
         out.contains("exit status: 3") && out.contains("out of ink") && out.ends_with("{'a': 1}"),
@@ -353,17 +271,7 @@ fn an_alias_means_what_it_is_documented_for(env: &TestEnv) {
     let args: Vec<&str> =
         std::iter::once("--few").chain(named.iter().flat_map(|name| ["--named", name])).collect();
     let bridge = bridge(env, &json!({ "My Fake": fake(env, &args), "my_fake": fake(env, &["--few"]) }));
-    let code = r#"
-import mcp.servers.my_fake as module
-from mcp import mcp_my_fake
-for tool in runtime.list_tools_sync("My Fake")[1:7]:
-    given = {}
-    exec(f"from mcp.servers.my_fake import {tool['alias']} as one", given)
-    for known in getattr(mcp_my_fake, tool["alias"]), getattr(module, tool["alias"]), given["one"]:
-        assert await known() == tool["name"], tool
-    print(tool["alias"], end=" ")
-print(await mcp_my_fake["list_items"](), await runtime.call_tool("My Fake", "list_items"), mcp_servers["my_fake"])
-"#;
+    let code = python!("server_access", "aliases");
     let out = run(&bridge, &["My Fake"], code).ok();
     let expected = "list_items list_items_2 list_items_3 _ __2 __3 list_items list_items <MCP server 'my_fake': mcp_my_fake_2>";
     assert_eq!(out, expected);
@@ -374,16 +282,8 @@ print(await mcp_my_fake["list_items"](), await runtime.call_tool("My Fake", "lis
 
 fn values_arrive_undamaged(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
-    let code = r#"
-r = await mcp_fake.echo(n=123456789012345678901234567890, z=1e300, a="\ud83d", e=[], **{"not a name": {"b": None, "a": True}})
-print(r.n == 123456789012345678901234567890, r.z == 1e300, r.e, r["not a name"], list(r))
-r = await mcp_fake.raw(result='{"content": [{"type": "text", "text": "ok"}], "structuredContent": {"n": 0.10, "deep": ' + "[" * 90 + "]" * 90 + "}}")
-print(r.n, str(r.deep).count("["))
-for wrong in '[{"a": 1}]', "7", '{"content": "text"}':
-    try: print(await mcp_fake.raw(result=wrong))
-    except MCPError as error: print(error, error.result == json.loads(wrong))
-"#;
-    let out = run(&bridge, &["fake"], &format!("import json\n{code}")).ok();
+    let code = python!("server_access", "values");
+    let out = run(&bridge, &["fake"], code).ok();
     let expected = "True True [] {'b': None, 'a': True} ['n', 'z', 'a', 'e', 'not a name']\n0.1 90\n\
                     fake.raw: the server answered with something that is no MCP result: [{\"a\": 1}] True\n\
                     fake.raw: the server answered with something that is no MCP result: 7 True\n\
@@ -394,14 +294,7 @@ for wrong in '[{"a": 1}]', "7", '{"content": "text"}':
 
 fn credentials_stay_outside(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &["--stderr", SECRET]) }));
-    let code = r#"
-import os, json
-print(json.dumps(dict(os.environ)), open("/proc/self/environ", "rb").read(), open("/proc/1/cmdline", "rb").read())
-print(runtime.describe_server("fake"), runtime.discovered_servers(detailed=True), vars(runtime._guest))
-print((await mcp_fake.environment()).env.API_TOKEN == "hunter2" + "-is-secret")
-try: await mcp_fake.crash(words="hunter2" + "-is-secret")
-except Exception as e: print(e)
-"#;
+    let code = python!("server_access", "look_for_credentials");
     let out = run(&bridge, &["fake"], code).ok();
     assert!(out.contains("True") && out.contains("[API_TOKEN]"), "the server itself has it: {out}");
     assert!(!out.contains(SECRET), "{out}");
@@ -427,7 +320,7 @@ fn any_server_is_started_at_its_first_use(env: &TestEnv) {
     let names = "<MCP server 'a': mcp_a>\n(<MCP server 'b': mcp_b>, True, ['mcp_a', 'mcp_b'])";
     assert_eq!(run(&bridge, &["*"], code).ok(), names);
     assert!(!starts("a").exists() && !starts("b").exists());
-    let code = "import asyncio\nawait asyncio.gather(*[runtime.call_tool('a', 'echo', {'n': n}) for n in range(5)])\nawait mcp_a.echo(a=1)";
+    let code = python!("server_access", "start_at_first_use");
     assert_eq!(run(&bridge, &["*"], code).ok(), "{'a': 1}");
     assert_eq!((fs::read_to_string(starts("a")).unwrap().as_str(), starts("b").exists()), ("start\n", false));
     let pid: u32 = fs::read_to_string(starts("a-pid")).unwrap().trim().parse().unwrap();

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::harness::host::{REMOVAL, traces};
 use crate::harness::{Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
@@ -22,7 +22,7 @@ pub(crate) fn register(suite: &mut Suite) {
 
 fn calls_of_a_session_run_in_order_and_sessions_run_side_by_side(env: &TestEnv) {
     let bridge = env.bridge().start();
-    let code = "seen = [0]\nprint('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "with_seen");
     let long = bridge.start_until_ready("main", code, json!({ "timeout": 100 }));
     let queued: Vec<_> = (1..=10)
         .map(|n| bridge.start_call(json!({ "code": format!("seen.append({n}); print(len(seen))") })))
@@ -58,7 +58,7 @@ fn the_least_recently_used_idle_session_makes_room(env: &TestEnv) {
     let back = bridge.run_in("b", "'x' in globals()").noting("it had to make room");
     assert_eq!(back.ok(), "False");
     // Now a and b live. Both busy: a third one waits for the first that becomes idle, and takes its room.
-    let code = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "ready");
     let busy_a = bridge.start_until_ready("a", code, json!({ "timeout": 100 }));
     let busy_b = bridge.start_until_ready("b", code, json!({ "timeout": 100 }));
     let waiting = bridge.start_call(json!({ "code": "'c' + 'd'", "session": "d" }));
@@ -123,7 +123,7 @@ fn without_persistence_every_call_has_a_sandbox_of_its_own(env: &TestEnv) {
     let first = traces.see_throw_away(&bridge, "main");
     traces.wait_until_gone(first);
     // Calls of one name no longer queue: nothing is shared that would need it.
-    let code = "print('ready', flush=True)\nimport time; time.sleep(1000)";
+    let code = python!("sleep", "ready");
     let long = bridge.start_until_ready("main", code, json!({ "timeout": 100 }));
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     assert!(!long.0.is_answered());

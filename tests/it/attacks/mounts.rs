@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::harness::matrix::{Machine, which};
 use crate::harness::{Suite, TestEnv};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime("attacks", tests![what_is_mounted_inside_a_root_cannot_be_written_to]);
@@ -23,9 +23,7 @@ fn what_is_mounted_inside_a_root_cannot_be_written_to(env: &TestEnv) {
         .behind(own.into_iter().chain([inside.to_str().unwrap()]))
         .var("MCP_BRIDGE_IMAGE", format!("dir:{}", rootfs.display()))
         .start();
-    let code = "import errno\n\
-                try: open('/usr/local/games/file', 'w')\n\
-                except OSError as error: print(errno.errorcode[error.errno])";
+    let code = python!("files", "name_of_the_error");
     assert_eq!(bridge.run(code).ok(), "EROFS");
     // The attack is sound: outside of a sandbox anybody can.
     let file = PathBuf::from(format!("/proc/{}/root{}/file", bridge.pid(), inside.display()));

@@ -14,6 +14,7 @@ use super::bridge::Bridge;
 use super::env::TestEnv;
 use super::matrix::Kind;
 use super::process::{REAPER, eventually, processes, start_time};
+use crate::python;
 
 /// A removal takes two seconds at most; the rest is for a loaded machine.
 pub(crate) const REMOVAL: Duration = Duration::from_secs(40);
@@ -80,8 +81,7 @@ impl<'a> Traces<'a> {
 
     /// Remembers the sandbox of a throw-away session, whose first process is seen while it runs.
     pub(crate) fn see_throw_away(&mut self, bridge: &Bridge<'a>, session: &str) -> First {
-        let code =
-            "import os, time\nprint('ready', os.readlink('/proc/self/ns/pid'), flush=True)\ntime.sleep(1000)";
+        let code = python!("sleep", "with_namespace");
         let call = bridge.start_until_ready(session, code, json!({ "timeout": 100 }));
         let said = call.progress();
         let first = first_of(Path::new(said.trim_start_matches("ready ")));

@@ -10,6 +10,7 @@ pub(crate) mod host;
 pub(crate) mod matrix;
 pub(crate) mod outcome;
 pub(crate) mod process;
+pub(crate) mod programs;
 pub(crate) mod registry;
 pub(crate) mod rootless;
 pub(crate) mod ssh;
