@@ -7,7 +7,7 @@
 PODMAN_IMAGES=$CACHE/podman-images
 
 # ensure_image STORE MARKER EXISTS IMPORT: the last two are functions. An image that is there without our marker is
-# somebody's own and stays; one of an older build of ours is imported anew.
+# somebody's own and stays; one of an older build of ours is imported again.
 ensure_image() {
     local store=$1 marker=$2 exists=$3 import=$4 build
     build=$(tail -n 1 "$CACHE/done/$(basename -- "$ROOTFS_314")")

@@ -24,8 +24,6 @@ DOCKER_URL=unix://$DOCKER_SOCKET
 HOST_LOCK=$RUN/host.lock
 BY_HAND=$RUN/dockerd.by-hand
 
-CARGO_DENY_VERSION=0.20.2
-
 # A bare root shell may lack the sbin folders (runc, useradd) and rustup's (cargo); our own tools come last.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin:${HOME:-/root}/.cargo/bin:$CACHE/tools/bin
 export PATH

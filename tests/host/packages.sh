@@ -38,22 +38,3 @@ ensure_packages() {
     # Never at the price of something the machine has: a conflict is for its owner to settle.
     apt install --yes --no-install-recommends --no-remove "${missing[@]}"
 }
-
-cargo_deny_is_current() {
-    [[ $(cargo-deny --version 2>/dev/null) == "cargo-deny $CARGO_DENY_VERSION" ]]
-}
-
-ensure_cargo_deny() {
-    cargo_deny_is_current && return 0
-    command -v cargo >/dev/null || die "no cargo on PATH: install Rust first"
-    say "building cargo-deny $CARGO_DENY_VERSION (some minutes)"
-    # Into the cache, so that a version somebody uses elsewhere stays as it is. In a folder of its own, so that no
-    # cargo configuration of the checkout takes part.
-    mkdir -p "$CACHE/tools"
-    cd "$CACHE/tools" || die "cannot enter $CACHE/tools"
-    env -u CARGO_TARGET_DIR -u RUSTFLAGS cargo install --locked --force --root "$CACHE/tools" \
-        --version "$CARGO_DENY_VERSION" cargo-deny
-    hash -r
-    # An older one earlier on PATH would win over ours.
-    [[ -x $CACHE/tools/bin/cargo-deny ]] || die "cargo install left no $CACHE/tools/bin/cargo-deny"
-}

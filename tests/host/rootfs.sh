@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by prepare: root filesystems with CPython, built from the Debian mirror this machine uses.
-# A change of this file builds them anew: its checksum is the recipe's name.
+# A change of this file builds them again: its checksum is the recipe's name.
 
 RECIPE=$(sha256sum "${BASH_SOURCE[0]}" | cut -d ' ' -f 1)
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by prepare: real MCP servers and clients of others, from the registries of Python and Node.
-# Their names and versions are in servers/; a change of any of them, or of this file, installs all anew.
+# Their names and versions are in servers/; a change of any of them, or of this file, installs all again.
 
 SERVERS_RECIPE=$(cat -- "${BASH_SOURCE[0]}" "$HOST_SCRIPTS"/servers/* | sha256sum | cut -c 1-16)
 SERVERS=$CACHE/servers/$SERVERS_RECIPE

@@ -11,6 +11,7 @@ mod harness;
 mod attacks;
 mod clients;
 mod command_line;
+mod dependencies;
 mod desktops;
 mod detection;
 mod doctor;
@@ -51,11 +52,20 @@ use libtest_mimic::Arguments;
 
 use harness::Suite;
 
-/// What the tests are about.
+/// The topics of the tests, those with the longest tests first: a long test that starts last keeps one core busy and the
+/// others idle. The last ones wait for what the first ones build.
 const TOPICS: &[fn(&mut Suite)] = &[
+    recipes::register_builds,
+    image_store::register,
+    machine_supervisor::register,
+    remote_ssh::register,
+    remote::register,
+    machine::register,
+    leaks::register,
     attacks::register,
     clients::register,
     command_line::register,
+    dependencies::register,
     desktops::register,
     detection::register,
     doctor::register,
@@ -63,24 +73,17 @@ const TOPICS: &[fn(&mut Suite)] = &[
     drift::register,
     execution::register,
     fakes::register,
-    image_store::register,
     images::register,
     in_container::register,
     interrupts::register,
-    leaks::register,
     lifecycle::register,
     limits::register,
     losses::register,
-    machine::register,
-    machine_supervisor::register,
     mcp::register,
     output::register,
     questions::register,
     real_servers::register,
     reaper::register,
-    recipes::register,
-    remote::register,
-    remote_ssh::register,
     remote_ssh_refusals::register,
     repository::register,
     rootless_docker::register,
@@ -89,9 +92,10 @@ const TOPICS: &[fn(&mut Suite)] = &[
     servers::register,
     sessions::register,
     structure::register,
+    recipes::register,
 ];
-/// Most of a test's time is waiting.
-const THREADS: usize = 4;
+/// More than there are cores: most of a test's time is waiting.
+const THREADS: usize = 6;
 
 /// How many of the slowest tests and topics are printed at the end.
 const SLOWEST: usize = 15;
@@ -105,7 +109,7 @@ fn main() -> ExitCode {
     for register in TOPICS {
         register(&mut suite);
     }
-    let conclusion = libtest_mimic::run(&arguments, suite.trials);
+    let conclusion = libtest_mimic::run(&arguments, suite.into_trials());
     harness::suite::print_slowest(SLOWEST);
     harness::env::remove_base();
     conclusion.exit_code()

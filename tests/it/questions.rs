@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
 use crate::harness::matrix::Kind;
-use crate::harness::{Suite, TestEnv, eventually};
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
 use crate::server_access::{SECRET, define, fake, run};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.kinds(
-        &[Kind::Crun],
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
         "questions",
         tests![
             clients_hear_of_calls_and_answer_servers,

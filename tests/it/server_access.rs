@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
 use crate::harness::process::start_time;
-use crate::harness::{Outcome, Suite, TestEnv, eventually};
+use crate::harness::{Outcome, Runtime, Suite, TestEnv, eventually};
 use crate::{python, tests};
 
 const FAKE: &str = include_str!("fakes/mcp_server.py");
@@ -17,8 +17,9 @@ pub(crate) const SECRET: &str = "hunter2-is-secret";
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime("server_access", tests![a_call_may_use_the_servers_that_it_names]);
-    suite.kinds(
-        &[Kind::Podman, Kind::Crun],
+    // What code does with servers is the same everywhere: an engine and a program, root and the user occur once each.
+    suite.on(
+        &[Runtime::of_root(Kind::Podman), Runtime::of_user(Kind::Crun)],
         "server_access",
         tests![
             lists_and_texts_are_python_values,
@@ -29,19 +30,19 @@ pub(crate) fn register(suite: &mut Suite) {
             bytes_travel_to_a_tool,
         ],
     );
-    suite.kinds(
-        &[Kind::Crun],
+    suite.kinds(&[Kind::Crun], "server_access", tests![credentials_stay_outside]);
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
         "server_access",
         tests![
             frames_that_code_forges_gain_nothing,
-            a_server_that_there_is_not_starts_nothing,
-            calls_go_out_at_once_from_tasks_threads_and_loops,
-            a_call_that_is_given_up_is_called_off,
-            a_server_that_crashes_is_there_again,
+            an_unknown_server_starts_nothing,
+            calls_run_side_by_side_from_tasks_threads_and_loops,
+            a_call_that_is_given_up_is_cancelled,
+            a_server_that_crashed_is_started_again,
             large_results_and_large_catalogues_get_through,
             an_alias_means_what_it_is_documented_for,
             values_arrive_undamaged,
-            credentials_stay_outside,
             any_server_is_started_at_its_first_use,
             the_list_of_tools_is_the_same_whatever_is_configured,
             definitions_that_change_are_seen,
@@ -191,7 +192,7 @@ fn frames_that_code_forges_gain_nothing(env: &TestEnv) {
     bridge.close();
 }
 
-fn a_server_that_there_is_not_starts_nothing(env: &TestEnv) {
+fn an_unknown_server_starts_nothing(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "mine": fake(env, &[]), "off": { "command": "x", "disabled": true } }));
     let refused = run(&bridge, &["min"], "1").expect("validation_error");
     assert!(refused.error().contains("no server is called 'min'; did you mean 'mine'?"), "{refused}");
@@ -201,7 +202,7 @@ fn a_server_that_there_is_not_starts_nothing(env: &TestEnv) {
     bridge.close();
 }
 
-fn calls_go_out_at_once_from_tasks_threads_and_loops(env: &TestEnv) {
+fn calls_run_side_by_side_from_tasks_threads_and_loops(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
     let code = python!("server_access", "side_by_side");
     let out = run(&bridge, &["fake"], code).ok();
@@ -214,7 +215,7 @@ fn calls_go_out_at_once_from_tasks_threads_and_loops(env: &TestEnv) {
     bridge.close();
 }
 
-fn a_call_that_is_given_up_is_called_off(env: &TestEnv) {
+fn a_call_that_is_given_up_is_cancelled(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
     let code = python!("server_access", "give_up");
     assert_eq!(run(&bridge, &["fake"], code).ok(), "1", "the server is told");
@@ -236,7 +237,7 @@ fn a_call_that_is_given_up_is_called_off(env: &TestEnv) {
     bridge.close();
 }
 
-fn a_server_that_crashes_is_there_again(env: &TestEnv) {
+fn a_server_that_crashed_is_started_again(env: &TestEnv) {
     let bridge = bridge(
         env,
         &json!({ "fake": fake(env, &[]), "mute": fake(env, &["--stderr", "I am not well", "--exit-at-start", "4"]) }),

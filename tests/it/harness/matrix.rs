@@ -57,6 +57,16 @@ impl Runtime {
         Self { kind: Kind::Crun, as_user: true },
         Self { kind: Kind::Runc, as_user: true },
     ];
+
+    /// The runtime of this kind that root starts.
+    pub(crate) const fn of_root(kind: Kind) -> Self {
+        Self { kind, as_user: false }
+    }
+
+    /// The runtime of this kind that the ordinary user starts.
+    pub(crate) const fn of_user(kind: Kind) -> Self {
+        Self { kind, as_user: true }
+    }
 }
 
 impl fmt::Display for Runtime {

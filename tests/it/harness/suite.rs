@@ -30,6 +30,8 @@ macro_rules! tests {
 #[derive(Debug, Default)]
 pub(crate) struct Suite {
     pub(crate) trials: Vec<Trial>,
+    /// Those that run while no other test of the same user does.
+    alone: Vec<Trial>,
 }
 
 impl Suite {
@@ -65,7 +67,8 @@ impl Suite {
     /// Likewise, for one row of the matrix.
     pub(crate) fn on_alone(&mut self, runtime: Runtime, topic: &str, tests: &[(&str, TestFn)]) {
         for &(name, test) in tests {
-            self.add(format!("{runtime}::{topic}::{name}"), Some(runtime), TestEnv::alone, test);
+            let name = format!("{runtime}::{topic}::{name}");
+            self.alone.push(trial(name, Some(runtime), TestEnv::alone, test));
         }
     }
 
@@ -85,11 +88,14 @@ impl Suite {
     }
 
     fn add(&mut self, name: String, runtime: Option<Runtime>, place: Place, test: TestFn) {
-        let run = {
-            let name = name.clone();
-            move || run(&name, runtime, place, test)
-        };
-        self.trials.push(Trial::ignorable_test(name, run));
+        self.trials.push(trial(name, runtime, place, test));
+    }
+
+    /// All tests in the order in which they start. Those that have to be alone come first: later, each would hold up all
+    /// others until the longest test that has begun has ended.
+    pub(crate) fn into_trials(mut self) -> Vec<Trial> {
+        self.alone.append(&mut self.trials);
+        self.alone
     }
 
     /// A runtime that was prepared and does not work is a failure; one that nobody spoke of is not.
@@ -105,6 +111,14 @@ impl Suite {
             self.trials.push(Trial::ignorable_test(format!("{runtime}::works_on_this_machine"), test));
         }
     }
+}
+
+fn trial(name: String, runtime: Option<Runtime>, place: Place, test: TestFn) -> Trial {
+    let run = {
+        let name = name.clone();
+        move || run(&name, runtime, place, test)
+    };
+    Trial::ignorable_test(name, run)
 }
 
 thread_local! {

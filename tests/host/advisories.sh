@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Sourced by tests/check: known vulnerabilities of our dependencies. Their database lives on the open internet, which a
+# build machine may not have; only where it has, cargo-deny is built to look them up. All else that .cargo/deny.toml says
+# is checked by tests/it/dependencies.rs.
+
+CARGO_DENY_VERSION=0.20.2
+ADVISORIES=https://github.com/RustSec/advisory-db
+
+cargo_deny_is_current() {
+    [[ $(cargo-deny --version 2>/dev/null) == "cargo-deny $CARGO_DENY_VERSION" ]]
+}
+
+# Into the cache, so that a version somebody uses elsewhere stays as it is. In a folder of its own, so that no cargo
+# configuration of the checkout takes part. Without optimisation: it runs for a second.
+build_cargo_deny() {
+    mkdir -p "$CACHE/tools"
+    cd "$CACHE/tools" || return
+    env -u CARGO_TARGET_DIR -u RUSTFLAGS nice -n 19 cargo install --locked --force --debug --root "$CACHE/tools" \
+        --version "$CARGO_DENY_VERSION" cargo-deny
+    # An older one earlier on PATH would win over ours.
+    [[ -x $CACHE/tools/bin/cargo-deny ]]
+}
+
+advisories() {
+    cargo_deny_is_current || build_cargo_deny || return
+    hash -r
+    cargo deny --locked --config "$ROOT/.cargo/deny.toml" check advisories
+}
+
+check_advisories() {
+    if timeout 20 git ls-remote --quiet "$ADVISORIES" HEAD >"$STEP_LOGS/advisory-db.log" 2>&1; then
+        step advisories advisories
+    else
+        printf '== advisories\n   NOT CHECKED: the advisory database cannot be reached from here\n'
+    fi
+}
