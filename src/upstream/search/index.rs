@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::acts::Acts;
 use super::stem::stem;
 use super::terms::{FIELD_COUNT, Field, Terms, ToolTerms};
 use super::typos::Lexicon;
@@ -38,8 +37,6 @@ pub struct Index {
     mentions: Lists<Mention>,
     /// The terms of each tool's name.
     names: Lists<u32>,
-    /// What each tool does, by its name.
-    pub(super) acts: Vec<Acts>,
 }
 
 #[derive(Debug)]
@@ -102,8 +99,8 @@ pub(super) fn rarity(some: f32, all: usize) -> f32 {
 #[derive(Default)]
 struct Builder {
     terms: HashMap<Box<str>, u32>,
-    /// Words with their term and how many tools speak of them.
-    words: HashMap<Box<str>, (u32, u32)>,
+    /// The term of each word.
+    words: HashMap<Box<str>, u32>,
     mentions: Vec<(u32, Mention)>,
     names: Vec<(u32, u32)>,
     tools: usize,
@@ -118,29 +115,21 @@ impl Builder {
         averages: &[f32; FIELD_COUNT],
     ) -> NamedServer {
         let first = self.tools;
-        let words = server.terms.words();
-        let terms: Vec<u32> = words.iter().map(|word| self.term(word)).collect();
-        let mut tools_with = vec![0; words.len()];
+        let terms: Vec<u32> = server.terms.words().iter().map(|word| self.term(word)).collect();
         for tool in server.terms.tools() {
             self.tool(&tool, &terms, weights, averages);
-            tool.counts.iter().for_each(|(word, _)| tools_with[*word as usize] += 1);
-        }
-        for (word, tools) in words.iter().zip(tools_with) {
-            if let Some(known) = self.words.get_mut(word) {
-                known.1 += tools;
-            }
         }
         let stems = super::words::words(&server.name).iter().map(|word| stem(word)).collect();
         NamedServer { stems, first, tools: self.tools - first }
     }
 
     fn term(&mut self, word: &str) -> u32 {
-        if let Some((term, _)) = self.words.get(word) {
+        if let Some(term) = self.words.get(word) {
             return *term;
         }
         let next = number(self.terms.len());
         let term = *self.terms.entry(stem(word).into_boxed_str()).or_insert(next);
-        self.words.insert(word.into(), (term, 0));
+        self.words.insert(word.into(), term);
         term
     }
 
@@ -177,16 +166,10 @@ impl Builder {
         };
         let rarity = (0..stems.len()).map(|term| rarity(speaking(term), self.tools)).collect();
         let names = Lists::new(self.tools, &self.names);
-        let acts_of = |tool| {
-            let mut acts = Acts::default();
-            names.list(tool).iter().for_each(|term: &u32| acts.add_verb(&stems[*term as usize]));
-            acts
-        };
         Index {
             servers,
             tools: self.tools,
             lexicon: Lexicon::new(self.words),
-            acts: (0..self.tools).map(acts_of).collect(),
             rarity,
             mentions,
             names,

@@ -9,7 +9,6 @@
 //!                    synonyms, typos ─▶ query ─▶ rank
 //! ```
 
-mod acts;
 mod index;
 mod query;
 mod rank;

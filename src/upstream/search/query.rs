@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::acts::{Acts, asks};
 use super::index::Index;
 use super::stem::stem;
 use super::stop::is_stop_word;
@@ -24,8 +23,6 @@ const SHORTEST_PART: usize = 3;
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) concepts: Vec<Concept>,
-    /// What it asks to do.
-    pub(super) acts: Acts,
     /// How surely it names each server.
     pub(super) servers: Vec<f32>,
 }
@@ -63,7 +60,7 @@ impl Query {
         let words = read_words(text);
         let (servers, server_words) = named_servers(&words, index);
         let reader = Reader { index, server_words };
-        Self { concepts: reader.concepts(&words), acts: wanted_acts(&words), servers }
+        Self { concepts: reader.concepts(&words), servers }
     }
 }
 
@@ -75,32 +72,10 @@ fn read_words(text: &str) -> Vec<Word> {
             words.push(Word { text: word.to_owned(), stem: stem(word), stop: is_stop_word(word) });
         }
     });
-    // Numbers and single letters are mostly values, not what is looked for, unless there is nothing else.
-    if words.iter().any(|word| !word.stop && !is_value(&word.text)) {
-        words.iter_mut().filter(|word| is_value(&word.text)).for_each(|word| word.stop = true);
-    }
     if words.iter().all(|word| word.stop) {
         words.iter_mut().for_each(|word| word.stop = false);
     }
     words
-}
-
-fn is_value(word: &str) -> bool {
-    word.len() < 2 || word.bytes().all(|b| b.is_ascii_digit())
-}
-
-fn wanted_acts(words: &[Word]) -> Acts {
-    let mut acts = Acts::default();
-    for word in words {
-        acts.add_verb(&word.stem);
-        let same = SYNONYMS.of(&word.stem).unwrap_or_default().iter().filter(|_| !word.stop);
-        for synonym in same.filter(|synonym| synonym.nearness == Nearness::Same) {
-            if let [stem] = &synonym.stems[..] {
-                acts.add_verb(stem);
-            }
-        }
-    }
-    acts.or_look(words.iter().any(|word| asks(&word.text)))
 }
 
 /// How surely each server is named, and how surely each word stands for a server.

@@ -28,7 +28,6 @@ impl Index {
         scores.prefer_found();
         scores.prefer_servers(&query.servers);
         scores.prefer_names();
-        scores.prefer_acts(&query);
         self.best(&scores.tools, limit)
     }
 
@@ -179,15 +178,6 @@ impl<'a> Scores<'a> {
             }
             if all > 0.0 {
                 *score *= 1.0 - weight + weight * asked / all;
-            }
-        }
-    }
-
-    /// Who wants to look does not want to delete.
-    fn prefer_acts(&mut self, query: &Query) {
-        for (score, acts) in self.tools.iter_mut().zip(&self.index.acts) {
-            if acts.contradict(query.acts) {
-                *score *= 1.0 - self.index.weights.act;
             }
         }
     }

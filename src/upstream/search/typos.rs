@@ -20,7 +20,6 @@ pub(super) struct Lexicon {
 struct Entry {
     word: Box<str>,
     term: u32,
-    tools: u32,
     letters: u32,
 }
 
@@ -34,10 +33,9 @@ pub(super) struct Guess {
 }
 
 impl Lexicon {
-    /// From words with their terms and how many tools speak of them.
-    pub(super) fn new(words: impl IntoIterator<Item = (Box<str>, (u32, u32))>) -> Self {
-        let entry =
-            |(word, (term, tools)): (Box<str>, _)| Entry { letters: letters(&word), word, term, tools };
+    /// From words with their terms.
+    pub(super) fn new(words: impl IntoIterator<Item = (Box<str>, u32)>) -> Self {
+        let entry = |(word, term): (Box<str>, _)| Entry { letters: letters(&word), word, term };
         let mut entries: Vec<_> = words.into_iter().map(entry).collect();
         entries.sort_unstable_by(|left, right| left.word.cmp(&right.word));
         Self { entries }
@@ -99,12 +97,11 @@ fn cost(written: &str, sound_of_written: &str, entry: &Entry, slips: usize) -> O
     if sounds_alike {
         cost -= 0.5;
     }
-    // Slips are rare in the first letter.
+    // The first letter is rarely wrong.
     if entry.word.as_bytes()[0] != written.as_bytes()[0] {
         cost += 0.7;
     }
-    // Words that many tools speak of are likelier.
-    Some(cost - 0.06 * (1.0 + entry.tools as f32).ln().min(5.0))
+    Some(cost)
 }
 
 /// Which letters a word has.
@@ -142,7 +139,7 @@ mod tests {
             "attachment", "break", "calendar", "column", "container", "execute", "file", "find", "flaky",
             "message", "screenshot", "separate", "sets", "stopped", "stored", "tests", "workflow",
         ];
-        Lexicon::new((0..).zip(words).map(|(term, word)| (word.into(), (term, 3))))
+        Lexicon::new((0..).zip(words).map(|(term, word)| (word.into(), term)))
     }
 
     fn best(word: &str) -> Option<String> {

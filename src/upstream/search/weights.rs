@@ -32,8 +32,6 @@ pub struct Weights {
     pub coverage: f32,
     /// How much it counts that a tool's name speaks of nothing else.
     pub name_fit: f32,
-    /// What a tool loses whose act is another than the query asks for.
-    pub act: f32,
     /// What a tool gains when the query names its server.
     pub server: f32,
     /// What it counts by itself.
@@ -57,7 +55,6 @@ impl Default for Weights {
             common: 0.3,
             coverage: 0.8,
             name_fit: 0.5,
-            act: 0.1,
             server: 1.5,
             base: 0.5,
             server_word: 0.4,
