@@ -11,7 +11,7 @@ use super::signature::signature;
 use super::summary::summary;
 use crate::upstream::alias::aliases;
 use crate::upstream::nearest::nearest;
-use crate::upstream::search::{Refrains, Terms};
+use crate::upstream::search::{Boilerplate, Terms};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// Bytes of what a server says of itself.
@@ -46,13 +46,13 @@ impl ServerDocs {
     /// From what a server sent.
     pub fn new(about: About, docs: Vec<ToolDoc>) -> Self {
         let (docs, cut) = limited(docs);
-        let refrains = Refrains::of(&docs);
+        let boilerplate = Boilerplate::of(&docs);
         let aliases = aliases(docs.iter().map(|doc| doc.name.as_str()));
         let summarized = |(doc, alias): (&ToolDoc, String)| ToolSummary {
             name: doc.name.as_str().into(),
             signature: signature(&alias, doc).into(),
             alias: alias.into(),
-            description: summary(&doc.description, &refrains).into(),
+            description: summary(&doc.description, &boilerplate).into(),
         };
         Self {
             about: About {
@@ -60,7 +60,7 @@ impl ServerDocs {
                 instructions: about.instructions.map(|text| cut_off(text, LONGEST_ABOUT)),
             },
             cut,
-            terms: Arc::new(Terms::of(&docs, &refrains)),
+            terms: Arc::new(Terms::of(&docs, &boilerplate)),
             tools: docs.iter().zip(aliases).map(summarized).collect(),
             docs: Packed::new(&docs),
         }

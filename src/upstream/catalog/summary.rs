@@ -1,6 +1,6 @@
 //! A description in one line.
 
-use crate::upstream::search::{Refrains, first_sentence};
+use crate::upstream::search::{Boilerplate, first_sentence};
 
 /// Bytes of a line.
 const LONGEST: usize = 100;
@@ -8,8 +8,8 @@ const LONGEST: usize = 100;
 const SHORTEST: usize = 60;
 
 /// The first sentence that says what the tool does, on one line.
-pub(super) fn summary(description: &str, refrains: &Refrains) -> String {
-    let sentence = first_sentence(description, refrains).unwrap_or(description);
+pub(super) fn summary(description: &str, boilerplate: &Boilerplate) -> String {
+    let sentence = first_sentence(description, boilerplate).unwrap_or(description);
     let mut line = String::new();
     for c in sentence.trim_start_matches(is_ornament).chars() {
         match c {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     fn line(description: &str) -> String {
-        summary(description, &Refrains::default())
+        summary(description, &Boilerplate::default())
     }
 
     #[test]

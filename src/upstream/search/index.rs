@@ -1,7 +1,7 @@
-//! The tools of all servers as one index: for every term, which tools speak of it and how much.
+//! The tools of all servers as one index: for every term, which tools mention it and how much.
 //!
-//! A term is the stem of words. How much a tool speaks of it takes all fields together (BM25F): occurrences, weighted by
-//! field and its length, up to a limit.
+//! A term is the stem of a word. How much a tool mentions it is computed over all fields (BM25F): occurrences, weighted by
+//! the field and its length, up to a limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use super::terms::{FIELD_COUNT, Field, Terms, ToolTerms};
 use super::typos::Lexicon;
 use super::weights::Weights;
 
-/// A server whose tools are searched.
+/// A server and the words of its tools.
 #[derive(Debug, Clone)]
 pub struct IndexedServer {
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub name: String,
-    /// The words of its tools.
     pub terms: Arc<Terms>,
 }
 
-/// An index over the tools of many servers. Tools are numbered through, server after server.
+/// An index over the tools of many servers. Tools are numbered in one sequence, server after server.
 #[derive(Debug)]
 pub struct Index {
     pub(super) weights: Weights,
     pub(super) servers: Vec<NamedServer>,
     pub(super) tools: usize,
-    /// Every word as it is written.
+    /// Every word before stemming.
     pub(super) lexicon: Lexicon,
-    /// Terms by their stem, and back.
+    /// The number of each term by its stem, and back.
     pub(super) terms: HashMap<Box<str>, u32>,
     pub(super) stems: Vec<Box<str>>,
-    /// How much it tells that a tool speaks of a term.
+    /// The weight of each term: rare terms distinguish tools better.
     pub(super) rarity: Vec<f32>,
-    /// Who speaks of which term.
+    /// The tools that mention each term.
     mentions: Lists<Mention>,
     /// The terms of each tool's name.
     names: Lists<u32>,
 }
 
+/// A server's name and the range of its tools.
 #[derive(Debug)]
 pub(super) struct NamedServer {
     /// The stems of its name.
@@ -54,11 +54,11 @@ impl NamedServer {
     }
 }
 
-/// That a tool speaks of a term.
+/// A tool that mentions a term.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mention {
     pub(super) tool: u32,
-    /// How much, up to 1.
+    /// How much it does, from 0 to 1.
     pub(super) impact: f32,
 }
 
@@ -71,12 +71,12 @@ impl Index {
         builder.finish(named, weights)
     }
 
-    /// How many tools it has.
+    /// Returns the number of tools.
     pub fn len(&self) -> usize {
         self.tools
     }
 
-    /// Whether it has no tools.
+    /// Returns whether there are no tools.
     pub fn is_empty(&self) -> bool {
         self.tools == 0
     }
@@ -90,7 +90,7 @@ impl Index {
     }
 }
 
-/// How much it tells to know something that `some` of `all` tools share.
+/// Returns the weight of a term that `some` of `all` tools mention (the inverse document frequency of BM25).
 pub(super) fn rarity(some: f32, all: usize) -> f32 {
     (1.0 + (all as f32 - some + 0.5) / (some + 0.5)).ln()
 }
@@ -161,10 +161,10 @@ impl Builder {
             stems[*term as usize] = stem.clone();
         }
         let mentions = Lists::new(self.terms.len(), &self.mentions);
-        let speaking = |term| -> f32 {
-            mentions.list(term).iter().map(|mention| (mention.impact / weights.speaks).min(1.0)).sum()
+        let count = |term| -> f32 {
+            mentions.list(term).iter().map(|mention| (mention.impact / weights.full_mention).min(1.0)).sum()
         };
-        let rarity = (0..stems.len()).map(|term| rarity(speaking(term), self.tools)).collect();
+        let rarity = (0..stems.len()).map(|term| rarity(count(term), self.tools)).collect();
         let names = Lists::new(self.tools, &self.names);
         Index {
             servers,
@@ -180,16 +180,16 @@ impl Builder {
     }
 }
 
-/// More than that many never come together.
+/// Converts a count that is far below the limit of its type.
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Sums by term that are empty again at every tool.
+/// Sums by term, cleared for each tool without touching every term.
 #[derive(Default)]
 struct Sums {
     values: Vec<f32>,
-    /// When a value was last begun.
+    /// The round in which each value was last set.
     rounds: Vec<u32>,
     round: u32,
     touched: Vec<u32>,
@@ -214,7 +214,7 @@ impl Sums {
     }
 }
 
-/// Many short lists in one.
+/// Many short lists in one allocation.
 #[derive(Debug)]
 struct Lists<T> {
     starts: Vec<u32>,
@@ -222,7 +222,7 @@ struct Lists<T> {
 }
 
 impl<T: Copy + Default> Lists<T> {
-    /// From items with the number of their list; within a list they keep their order.
+    /// Sorts items by the number of their list; within a list they keep their order.
     fn new(lists: usize, items: &[(u32, T)]) -> Self {
         let mut starts = vec![0; lists + 1];
         for (list, _) in items {
@@ -246,7 +246,7 @@ impl<T: Copy + Default> Lists<T> {
     }
 }
 
-/// Mean length of each field over the tools that have it.
+/// Returns the mean length of each field over the tools that have it.
 fn average_lengths(servers: &[IndexedServer]) -> [f32; FIELD_COUNT] {
     let mut sums = [0u64; FIELD_COUNT];
     let mut tools = [0u64; FIELD_COUNT];

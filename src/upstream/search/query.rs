@@ -1,47 +1,47 @@
-//! What somebody typed, read as concepts: each with every way to say it that we know.
+//! A query as a list of concepts, each with all its known readings: the word itself, synonyms, corrected typos.
 
 use std::collections::HashMap;
 
 use super::index::Index;
 use super::stem::stem;
 use super::stop::is_stop_word;
-use super::synonyms::{Nearness, SYNONYMS, Synonym};
+use super::synonyms::{SYNONYMS, Similarity, Synonym};
 use super::words::for_each_word;
 
-/// Words of a query that count.
+/// The first words of a query are used, the rest is ignored.
 const MOST_WORDS: usize = 64;
-/// Characters of a query that are looked at.
+/// The first characters of a query are read, the rest is ignored.
 const MOST_TEXT: usize = 4096;
-/// What the content words of an idiom count, against the idiom.
+/// The weight of the content words of an idiom ("get rid of"), relative to the idiom.
 const IDIOM_WORDS: f32 = 0.6;
-/// What two words count that one run-together word may be.
-const CUT_WORD: f32 = 0.9;
-/// The shortest words that are run together.
+/// The weight of two words that were written as one.
+const SPLIT_WORD: f32 = 0.9;
+/// The shortest word that is recognized inside another.
 const SHORTEST_PART: usize = 3;
 
-/// A query, in the terms of one index.
+/// A query, with the term numbers of one index.
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) concepts: Vec<Concept>,
-    /// How surely it names each server.
+    /// For each server, how certain it is that the query names it, from 0 to 1.
     pub(super) servers: Vec<f32>,
 }
 
-/// Something that a query speaks of.
+/// A word or phrase of a query.
 #[derive(Debug, Default)]
 pub(super) struct Concept {
     pub(super) weight: f32,
-    /// The ways to say it; the best one counts.
+    /// Its possible meanings; the best match counts.
     pub(super) readings: Vec<Reading>,
-    /// The words of a phrase, each for itself.
+    /// The single words of a phrase.
     pub(super) parts: Vec<Concept>,
 }
 
-/// One way to say something: all of the terms.
+/// One meaning of a concept: a tool must mention all of its terms.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reading {
     pub(super) weight: f32,
-    /// Whether it stands in the query.
+    /// Whether the query has these words, or a typo of them, rather than synonyms.
     pub(super) literal: bool,
     pub(super) terms: Vec<u32>,
 }
@@ -51,7 +51,7 @@ pub(super) struct Reading {
 struct Word {
     text: String,
     stem: String,
-    /// Says nothing by itself.
+    /// Whether it is too common to be searched for.
     stop: bool,
 }
 
@@ -59,7 +59,7 @@ impl Query {
     pub(super) fn new(text: &str, index: &Index) -> Self {
         let words = read_words(text);
         let (servers, server_words) = named_servers(&words, index);
-        let reader = Reader { index, server_words };
+        let reader = ConceptReader { index, server_words };
         Self { concepts: reader.concepts(&words), servers }
     }
 }
@@ -78,7 +78,7 @@ fn read_words(text: &str) -> Vec<Word> {
     words
 }
 
-/// How surely each server is named, and how surely each word stands for a server.
+/// Returns how certain it is that each server is named, and that each word names a server.
 fn named_servers<'a>(words: &'a [Word], index: &Index) -> (Vec<f32>, HashMap<&'a str, f32>) {
     let mut of_words = HashMap::new();
     let mut of_servers = vec![0.0f32; index.servers.len()];
@@ -88,18 +88,18 @@ fn named_servers<'a>(words: &'a [Word], index: &Index) -> (Vec<f32>, HashMap<&'a
                 .windows(server.stems.len())
                 .any(|words| words.iter().zip(&server.stems).all(|(word, stem)| word.stem == *stem));
         for word in words.iter().filter(|word| server.stems.contains(&word.stem)) {
-            let sure = if whole { 1.0 } else { index.names_a_server(&word.stem) };
-            *certainty = certainty.max(sure);
+            let certain = if whole { 1.0 } else { index.server_name_certainty(&word.stem) };
+            *certainty = certainty.max(certain);
             let known = of_words.entry(word.stem.as_str()).or_insert(0.0f32);
-            *known = known.max(sure);
+            *known = known.max(certain);
         }
     }
     (of_servers, of_words)
 }
 
 impl Index {
-    /// Of the tools that speak of a word, the part that does because the word is in their server's name.
-    fn names_a_server(&self, stem: &str) -> f32 {
+    /// Returns the share of tools whose server has the word in its name, among all tools that match the word.
+    fn server_name_certainty(&self, stem: &str) -> f32 {
         let owners: Vec<_> =
             self.servers.iter().filter(|server| server.stems.iter().any(|own| own == stem)).collect();
         let own: usize = owners.iter().map(|server| server.tools).sum();
@@ -113,12 +113,12 @@ impl Index {
 }
 
 /// Turns words into concepts.
-struct Reader<'a> {
+struct ConceptReader<'a> {
     index: &'a Index,
     server_words: HashMap<&'a str, f32>,
 }
 
-impl Reader<'_> {
+impl ConceptReader<'_> {
     fn concepts(&self, words: &[Word]) -> Vec<Concept> {
         let mut concepts = Vec::new();
         let mut rest = words;
@@ -148,13 +148,13 @@ impl Reader<'_> {
         let synonyms = SYNONYMS.of(&word.stem);
         self.add_synonyms(&mut concept, 1.0, synonyms.unwrap_or_default());
         if concept.readings.is_empty() && synonyms.is_none() {
-            self.add_cuts(&mut concept, &word.text);
-            self.add_guesses(&mut concept, &word.text);
+            self.add_splits(&mut concept, &word.text);
+            self.add_corrections(&mut concept, &word.text);
         }
         concept
     }
 
-    /// The longest known phrase that the words begin with.
+    /// Reads the longest known phrase at the start of the words.
     fn phrase(&self, words: &[Word]) -> Option<(usize, Concept)> {
         let mut key = String::new();
         let mut longest = None;
@@ -183,7 +183,7 @@ impl Reader<'_> {
         Some((length, concept))
     }
 
-    /// Two words that tools write as one: screen shot.
+    /// Reads two words that tools write as one: "screen shot".
     fn joined(&self, words: &[Word]) -> Option<(usize, Concept)> {
         let [left, right, ..] = words else { return None };
         if left.text.len() < 2 || right.text.len() < 2 {
@@ -199,37 +199,41 @@ impl Reader<'_> {
         Some((2, concept))
     }
 
-    /// Two words that the query writes as one: timesheet.
-    fn add_cuts(&self, concept: &mut Concept, word: &str) {
-        for cut in SHORTEST_PART..(word.len() + 1).saturating_sub(SHORTEST_PART) {
-            let Some((left, right)) = word.split_at_checked(cut) else { continue };
+    /// Adds two words that the query writes as one: "timesheet".
+    fn add_splits(&self, concept: &mut Concept, word: &str) {
+        for at in SHORTEST_PART..(word.len() + 1).saturating_sub(SHORTEST_PART) {
+            let Some((left, right)) = word.split_at_checked(at) else { continue };
             let lexicon = &self.index.lexicon;
             if let (Some(left), Some(right)) = (lexicon.term(left), lexicon.term(right)) {
-                concept.readings.push(Reading { weight: CUT_WORD, literal: true, terms: vec![left, right] });
+                concept.readings.push(Reading {
+                    weight: SPLIT_WORD,
+                    literal: true,
+                    terms: vec![left, right],
+                });
             }
         }
     }
 
-    fn add_guesses(&self, concept: &mut Concept, word: &str) {
-        for guess in self.index.lexicon.guesses(word) {
-            let weight = self.index.weights.typo * guess.likeness;
-            concept.readings.push(Reading { weight, literal: true, terms: vec![guess.term] });
-            let synonyms = SYNONYMS.of(&self.index.stems[guess.term as usize]);
+    fn add_corrections(&self, concept: &mut Concept, word: &str) {
+        for correction in self.index.lexicon.corrections(word) {
+            let weight = self.index.weights.typo * correction.similarity;
+            concept.readings.push(Reading { weight, literal: true, terms: vec![correction.term] });
+            let synonyms = SYNONYMS.of(&self.index.stems[correction.term as usize]);
             self.add_synonyms(concept, weight, synonyms.unwrap_or_default());
         }
     }
 
     fn add_synonyms(&self, concept: &mut Concept, weight: f32, synonyms: &[Synonym]) {
         for synonym in synonyms {
-            let nearness = match synonym.nearness {
-                Nearness::Same => self.index.weights.same,
-                Nearness::Related => self.index.weights.related,
+            let similarity = match synonym.similarity {
+                Similarity::Same => self.index.weights.same,
+                Similarity::Related => self.index.weights.related,
             };
-            self.add(concept, weight * nearness, false, &synonym.stems);
+            self.add(concept, weight * similarity, false, &synonym.stems);
         }
     }
 
-    /// Adds a reading, when there are tools that speak of all its words.
+    /// Adds a reading when the index has all its words.
     fn add(&self, concept: &mut Concept, weight: f32, literal: bool, stems: &[String]) {
         let terms: Option<Vec<u32>> =
             stems.iter().map(|stem| self.index.terms.get(stem.as_str()).copied()).collect();

@@ -1,31 +1,31 @@
 //! Scores of tools for a query.
 
 use super::index::{Index, rarity};
-use super::query::{Concept, Query};
+use super::query::{Concept, Query, Reading};
 
-/// The part of what a concept can be worth that counts as having found it.
-const FOUND: f32 = 0.5;
+/// A tool that has this share of a concept's value counts as matching it in full.
+const FULL_MATCH: f32 = 0.5;
 
-/// A tool that was found.
+/// A tool that matches a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// Which server of the index.
+    /// The position of the server in the index.
     pub server: usize,
-    /// Which of its tools.
+    /// The position of the tool in its server.
     pub tool: usize,
-    /// Only to be compared within one search.
+    /// Comparable within one search only.
     pub score: f32,
 }
 
 impl Index {
-    /// The best tools for a query, best first; those that fit equally well in the order of the index.
+    /// Returns the best tools for a query, best first; equal ones in the order of the index.
     pub fn search(&self, query: &str, limit: usize) -> Vec<Hit> {
         let query = Query::new(query, self);
         let mut scores = Scores::new(self);
         for concept in &query.concepts {
             scores.add(concept);
         }
-        scores.prefer_found();
+        scores.prefer_coverage();
         scores.prefer_servers(&query.servers);
         scores.prefer_names();
         self.best(&scores.tools, limit)
@@ -51,12 +51,18 @@ impl Index {
 struct Scores<'a> {
     index: &'a Index,
     tools: Vec<f32>,
-    /// For each tool, how much of what the concepts are worth it has.
+    /// For each tool, how much of the value of all concepts it has.
     found: Vec<f32>,
-    /// What all concepts are worth.
-    worth: f32,
-    /// How surely each term is spoken of by the query.
+    /// The highest value of all concepts together.
+    highest: f32,
+    /// For each term, how much the query asks for it.
     asked: Vec<f32>,
+}
+
+/// What a concept is worth to each tool, and the highest possible value.
+struct Values {
+    tools: Vec<f32>,
+    highest: f32,
 }
 
 impl<'a> Scores<'a> {
@@ -65,70 +71,78 @@ impl<'a> Scores<'a> {
             index,
             tools: vec![0.0; index.tools],
             found: vec![0.0; index.tools],
-            worth: 0.0,
+            highest: 0.0,
             asked: vec![0.0; index.stems.len()],
         }
     }
 
     fn add(&mut self, concept: &Concept) {
-        let (mut values, mut worth) = self.values(concept);
+        let mut values = self.values(&concept.readings);
         if !concept.parts.is_empty() {
-            let mut sums = vec![0.0f32; values.len()];
-            let mut whole = 0.0;
-            for part in &concept.parts {
-                let (values, worth) = self.values(part);
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-                whole += worth;
-            }
-            let parts = self.index.weights.parts;
-            values.iter_mut().zip(sums).for_each(|(value, sum)| *value = value.max(parts * sum));
-            worth = worth.max(parts * whole);
+            self.add_parts(&mut values, &concept.parts);
         }
-        for (tool, value) in values.into_iter().enumerate().filter(|(_, value)| *value > 0.0) {
+        let highest = values.highest;
+        for (tool, value) in values.tools.into_iter().enumerate().filter(|(_, value)| *value > 0.0) {
             self.tools[tool] += concept.weight * value;
-            self.found[tool] += concept.weight * worth * (value / worth / FOUND).min(1.0);
+            self.found[tool] += concept.weight * highest * (value / highest / FULL_MATCH).min(1.0);
         }
-        self.worth += concept.weight * worth;
+        self.highest += concept.weight * highest;
     }
 
-    /// What a concept, but for its parts, is worth to each tool, and at most.
-    fn values(&mut self, concept: &Concept) -> (Vec<f32>, f32) {
-        let Index { weights, rarity: rarities, tools, .. } = self.index;
-        let mentions: Vec<_> =
-            concept.readings.iter().map(|reading| self.mentions_of_all(&reading.terms)).collect();
-        let mut speaks = vec![0.0f32; *tools];
-        for (reading, mentions) in concept.readings.iter().zip(&mentions) {
-            for (tool, impact) in mentions {
-                let speaks = &mut speaks[*tool as usize];
-                *speaks = speaks.max(reading.weight * impact);
-            }
+    /// Raises the values of a phrase to those of its single words, where these are higher.
+    fn add_parts(&mut self, phrase: &mut Values, parts: &[Concept]) {
+        let weight = self.index.weights.parts;
+        let mut sums = vec![0.0f32; phrase.tools.len()];
+        let mut highest = 0.0;
+        for part in parts {
+            let values = self.values(&part.readings);
+            sums.iter_mut().zip(values.tools).for_each(|(sum, value)| *sum += value);
+            highest += values.highest;
         }
-        let speaking: f32 = speaks.iter().map(|speaks| (speaks / weights.speaks).min(1.0)).sum();
-        let rarity_of_any = rarity(speaking, *tools);
-        let mut values = speaks;
-        values.fill(0.0);
-        let mut worth = 0.0f32;
-        for (reading, mentions) in concept.readings.iter().zip(&mentions) {
+        phrase.tools.iter_mut().zip(sums).for_each(|(value, sum)| *value = value.max(weight * sum));
+        phrase.highest = phrase.highest.max(weight * highest);
+    }
+
+    /// Returns the values of the best reading for each tool.
+    fn values(&mut self, readings: &[Reading]) -> Values {
+        let Index { weights, rarity: rarities, tools, .. } = self.index;
+        let mentions: Vec<_> = readings.iter().map(|reading| self.mentions_of_all(&reading.terms)).collect();
+        let shared_rarity = self.shared_rarity(readings, &mentions);
+        let mut values = Values { tools: vec![0.0; *tools], highest: 0.0 };
+        for (reading, mentions) in readings.iter().zip(&mentions) {
             let sum: f32 = reading.terms.iter().map(|term| rarities[*term as usize]).sum();
             let mut rarity = sum / reading.terms.len() as f32;
             if !reading.literal {
-                // A rare word among many that mean the same tells no more than they do.
-                rarity += weights.common * (rarity_of_any.min(rarity) - rarity);
+                // A rare synonym distinguishes tools no better than its common synonyms do.
+                rarity += weights.shared_rarity * (shared_rarity.min(rarity) - rarity);
             }
-            worth = worth.max(reading.weight * rarity);
+            values.highest = values.highest.max(reading.weight * rarity);
             for term in &reading.terms {
                 let asked = &mut self.asked[*term as usize];
                 *asked = asked.max(reading.weight);
             }
             for (tool, impact) in mentions {
-                let value = &mut values[*tool as usize];
+                let value = &mut values.tools[*tool as usize];
                 *value = value.max(reading.weight * rarity * impact);
             }
         }
-        (values, worth)
+        values
     }
 
-    /// Tools that speak of all the terms, and how much of them on average.
+    /// Returns the rarity of all readings together, as if they were one term.
+    fn shared_rarity(&self, readings: &[Reading], mentions: &[Vec<(u32, f32)>]) -> f32 {
+        let mut impacts = vec![0.0f32; self.index.tools];
+        for (reading, mentions) in readings.iter().zip(mentions) {
+            for (tool, impact) in mentions {
+                let best = &mut impacts[*tool as usize];
+                *best = best.max(reading.weight * impact);
+            }
+        }
+        let full = self.index.weights.full_mention;
+        rarity(impacts.iter().map(|impact| (impact / full).min(1.0)).sum(), self.index.tools)
+    }
+
+    /// Returns the tools that mention all the terms, and how much on average.
     fn mentions_of_all(&self, terms: &[u32]) -> Vec<(u32, f32)> {
         let Some((first, rest)) = terms.split_first() else { return Vec::new() };
         let mut found: Vec<(u32, f32)> =
@@ -147,17 +161,17 @@ impl<'a> Scores<'a> {
         found
     }
 
-    /// Tools that have more of what was asked for.
-    fn prefer_found(&mut self) {
-        if self.worth > 0.0 {
+    /// Prefers tools that match more of the concepts.
+    fn prefer_coverage(&mut self) {
+        if self.highest > 0.0 {
             let weight = self.index.weights.coverage;
             for (score, found) in self.tools.iter_mut().zip(&self.found) {
-                *score *= 1.0 - weight + weight * found / self.worth;
+                *score *= 1.0 - weight + weight * found / self.highest;
             }
         }
     }
 
-    /// A query that names a server means its tools.
+    /// Prefers the tools of servers that the query names.
     fn prefer_servers(&mut self, named: &[f32]) {
         for (server, certainty) in self.index.servers.iter().zip(named).filter(|(_, named)| **named > 0.0) {
             let gain = 1.0 + self.index.weights.server * certainty;
@@ -166,7 +180,7 @@ impl<'a> Scores<'a> {
         }
     }
 
-    /// Tools whose name speaks of nothing else.
+    /// Prefers tools whose name has no word that the query does not ask for.
     fn prefer_names(&mut self) {
         let weight = self.index.weights.name_fit;
         for (tool, score) in self.tools.iter_mut().enumerate().filter(|(_, score)| **score > 0.0) {

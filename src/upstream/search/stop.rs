@@ -1,6 +1,6 @@
-//! Words that say nothing of what a tool does.
+//! Stop words: too common to say what a tool does.
 
-/// English function words, and what people say around a wish. Sorted, without apostrophes.
+/// English function words and polite phrases, sorted, without apostrophes.
 const STOP_WORDS: &[&str] = &[
     "a", "able", "about", "according", "actually", "after", "afternoon", "again", "ago", "ahead", "all",
     "almost", "alone", "along", "already", "also", "although", "always", "am", "among", "an", "and",
@@ -42,7 +42,7 @@ const STOP_WORDS: &[&str] = &[
     "you", "your", "yours", "yourself", "zero",
 ];
 
-/// Whether a word is left out of queries and of what is looked for together.
+/// Returns whether a word is left out of queries and of the index.
 pub(super) fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
 }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_field_are_kept() {
+    fn words_that_tools_are_named_after_are_no_stop_words() {
         for word in ["list", "issue", "create", "time", "file", "set"] {
             assert!(!is_stop_word(word), "{word}");
         }

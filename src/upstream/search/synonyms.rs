@@ -1,4 +1,4 @@
-//! Words that mean the same or something near, from `synonyms.txt`.
+//! Synonyms and related words, from `synonyms.txt`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,40 +6,40 @@ use std::sync::LazyLock;
 use super::stem::stem;
 use super::words::for_each_word;
 
-/// The list that comes with the program.
+/// The built-in list.
 pub(super) static SYNONYMS: LazyLock<Synonyms> =
     LazyLock::new(|| Synonyms::parse(include_str!("synonyms.txt")));
 
-/// Other ways to say words and phrases.
+/// Synonyms and related words of words and phrases.
 #[derive(Debug, Default)]
 pub(super) struct Synonyms {
-    /// By stem, or by stems with a space between.
+    /// Keyed by a stem, or by the stems of a phrase with a space between.
     entries: HashMap<String, Vec<Synonym>>,
     longest: usize,
 }
 
-/// Another way to say a word or phrase.
+/// A word or phrase that may stand in documentation instead of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Synonym {
-    pub(super) nearness: Nearness,
+    pub(super) similarity: Similarity,
     /// The stem of each of its words.
     pub(super) stems: Vec<String>,
 }
 
-/// How near a meaning is.
+/// How similar a meaning is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Nearness {
+pub(super) enum Similarity {
     Same,
     Related,
 }
 
 impl Synonyms {
-    /// What else may be meant by stems with a space between.
+    /// Returns the synonyms of a word or phrase, given as stems with a space between.
     pub(super) fn of(&self, stems: &str) -> Option<&[Synonym]> {
         self.entries.get(stems).map(Vec::as_slice)
     }
 
-    /// How many words the longest phrase has.
+    /// Returns how many words the longest phrase has.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
@@ -50,36 +50,36 @@ impl Synonyms {
             let line = line.split('#').next().unwrap_or_default();
             if let Some((left, right)) = line.split_once('>') {
                 let left = phrases(left);
-                synonyms.add(&left, &phrases(right), Nearness::Related);
-                synonyms.add(&left, &left, Nearness::Related);
+                synonyms.add(&left, &phrases(right), Similarity::Related);
+                synonyms.add(&left, &left, Similarity::Related);
             } else if let Some((left, right)) = line.split_once('~') {
                 let (left, right) = (phrases(left), phrases(right));
-                synonyms.add(&left, &left, Nearness::Same);
-                synonyms.add(&left, &right, Nearness::Related);
-                synonyms.add(&right, &left, Nearness::Related);
+                synonyms.add(&left, &left, Similarity::Same);
+                synonyms.add(&left, &right, Similarity::Related);
+                synonyms.add(&right, &left, Similarity::Related);
             } else {
                 let group = phrases(line);
-                synonyms.add(&group, &group, Nearness::Same);
+                synonyms.add(&group, &group, Similarity::Same);
             }
         }
         synonyms
     }
 
-    fn add(&mut self, from: &[Vec<String>], to: &[Vec<String>], nearness: Nearness) {
+    fn add(&mut self, from: &[Vec<String>], to: &[Vec<String>], similarity: Similarity) {
         for left in from {
             self.longest = self.longest.max(left.len());
             let entry = self.entries.entry(left.join(" ")).or_default();
             for right in to.iter().filter(|right| *right != left) {
                 match entry.iter_mut().find(|synonym| synonym.stems == *right) {
-                    Some(known) => known.nearness = known.nearness.min(nearness),
-                    None => entry.push(Synonym { nearness, stems: right.clone() }),
+                    Some(known) => known.similarity = known.similarity.min(similarity),
+                    None => entry.push(Synonym { similarity, stems: right.clone() }),
                 }
             }
         }
     }
 }
 
-/// The stems of each phrase of a list.
+/// Returns the stems of each phrase of a list.
 fn phrases(list: &str) -> Vec<Vec<String>> {
     let stems = |phrase| {
         let mut stems = Vec::new();
@@ -93,20 +93,20 @@ fn phrases(list: &str) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn ways(synonyms: &Synonyms, stems: &str) -> Vec<(String, Nearness)> {
+    fn ways(synonyms: &Synonyms, stems: &str) -> Vec<(String, Similarity)> {
         let mut ways: Vec<_> = synonyms
             .of(stems)
             .unwrap_or_default()
             .iter()
-            .map(|synonym| (synonym.stems.join(" "), synonym.nearness))
+            .map(|synonym| (synonym.stems.join(" "), synonym.similarity))
             .collect();
         ways.sort();
         ways
     }
 
     #[test]
-    fn the_three_kinds_of_lines_are_read() {
-        use Nearness::{Related, Same};
+    fn lines_of_all_three_kinds_are_read() {
+        use Similarity::{Related, Same};
         let synonyms = Synonyms::parse("a, b c # note\nd, e ~ f\ng, h > i j\n\n# a, z\na > b c");
         assert_eq!(ways(&synonyms, "a"), [("b c".into(), Same)]);
         assert_eq!(ways(&synonyms, "b c"), [("a".into(), Same)]);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_list_has_no_line_without_effect() {
+    fn every_line_of_the_built_in_list_has_an_effect() {
         for line in include_str!("synonyms.txt").lines() {
             let line = line.split('#').next().unwrap_or_default().trim();
             assert!(line.is_empty() || line.contains(['>', '~', ',']), "{line}");

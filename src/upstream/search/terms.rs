@@ -1,44 +1,41 @@
-//! A server's tools as words: computed once when its documentation arrives, kept with it.
+//! The words of a server's tools: counted once, when the documentation arrives, and stored with it.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::sentences::{Refrains, says_something, sentences};
+use super::sentences::{Boilerplate, is_prose, sentences};
 use super::stop::is_stop_word;
 use super::words::for_each_word;
 use crate::upstream::ToolDoc;
 
-/// Where in the documentation a word stands.
+/// The part of a tool's documentation that a word is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// The tool's name.
     Name,
-    /// Its name for people.
     Title,
-    /// The first sentence of the description that says something.
+    /// The first sentence of the description that says what the tool does.
     Lead,
-    /// The rest of the description, without what the server's other tools say too.
+    /// The rest of the description, without boilerplate.
     Text,
-    /// Names of parameters, nested ones too.
+    /// The names of parameters, including nested ones.
     Parameter,
-    /// Descriptions and allowed values of parameters.
+    /// The descriptions and allowed values of parameters.
     ParameterText,
 }
 
-/// How many fields there are.
 pub const FIELD_COUNT: usize = 6;
 
-/// Words of each field that count: what comes later is examples.
+/// The words of each field that are counted: the rest is mostly examples.
 const MOST_WORDS: [u16; FIELD_COUNT] = [48, 48, 64, 400, 160, 500];
-/// Words of all tools of a server; those that come later count by their names and first sentences.
+/// The words of all tools of a server that are counted; of later tools only names and first sentences are.
 const MOST_WORDS_OF_A_SERVER: usize = 1_000_000;
-/// How deep and how wide a schema is looked through.
+/// The depth and the number of nodes to which a schema is read.
 const MOST_DEPTH: usize = 6;
 const MOST_NODES: usize = 600;
-/// The shortest word that is looked for inside a name, and the longest ending of a form of a word.
-const SHORTEST_GLUED: usize = 3;
+/// The shortest word that is recognized inside a name, and the longest inflectional ending.
+const SHORTEST_INNER: usize = 3;
 const LONGEST_ENDING: usize = 3;
 
 /// The words of one server's tools.
@@ -62,13 +59,13 @@ pub(super) struct ToolTerms {
 }
 
 impl Terms {
-    /// Takes the documentation of all tools of a server apart.
-    pub fn of(docs: &[ToolDoc], refrains: &Refrains) -> Self {
+    /// Counts the words of all tools of a server.
+    pub fn of(docs: &[ToolDoc], boilerplate: &Boilerplate) -> Self {
         let mut ids = HashMap::new();
         let mut words_left = MOST_WORDS_OF_A_SERVER;
         let mut tools: Vec<ToolTerms> = Vec::with_capacity(docs.len());
         for doc in docs {
-            let tool = Tally::of(doc, refrains, &mut ids, words_left > 0);
+            let tool = Tally::of(doc, boilerplate, &mut ids, words_left > 0);
             let words = tool.lengths.iter().map(|length| usize::from(*length)).sum();
             words_left = words_left.saturating_sub(words);
             tools.push(tool);
@@ -122,22 +119,27 @@ struct Tally<'a> {
     ids: &'a mut HashMap<String, u32>,
     counts: HashMap<u32, [u8; FIELD_COUNT]>,
     lengths: [u16; FIELD_COUNT],
-    /// Parts of schemas that may still be looked at.
+    /// The number of schema nodes that may still be read.
     nodes: usize,
 }
 
 impl<'a> Tally<'a> {
-    fn of(doc: &ToolDoc, refrains: &Refrains, ids: &'a mut HashMap<String, u32>, whole: bool) -> ToolTerms {
+    fn of(
+        doc: &ToolDoc,
+        boilerplate: &Boilerplate,
+        ids: &'a mut HashMap<String, u32>,
+        whole: bool,
+    ) -> ToolTerms {
         let mut tally = Self { ids, counts: HashMap::new(), lengths: [0; FIELD_COUNT], nodes: MOST_NODES };
         tally.add(Field::Name, &doc.name);
         if let Some(title) = &doc.title {
             tally.add(Field::Title, title);
         }
         let mut field = Field::Lead;
-        for sentence in sentences(&doc.description).filter(|sentence| !refrains.contains(sentence)) {
-            if field == Field::Lead && says_something(sentence) {
+        for sentence in sentences(&doc.description).filter(|sentence| !boilerplate.contains(sentence)) {
+            if field == Field::Lead && is_prose(sentence) {
                 tally.add(Field::Lead, sentence);
-                tally.add_glued(&doc.name, sentence);
+                tally.add_inner_words(&doc.name, sentence);
                 field = Field::Text;
             } else if whole {
                 tally.add(Field::Text, sentence);
@@ -149,19 +151,19 @@ impl<'a> Tally<'a> {
         ToolTerms { lengths: tally.lengths, counts: tally.counts.into_iter().collect() }
     }
 
-    /// Names like `xreadgroup` hold words that the first sentence has.
-    fn add_glued(&mut self, name: &str, lead: &str) {
+    /// Counts words of the first sentence that are inside a name like `xreadgroup`.
+    fn add_inner_words(&mut self, name: &str, lead: &str) {
         let names = first_words(name, Field::Name);
         let is_inside = |word: &String| {
             let in_name = |name: &String| {
                 name.contains(word) && (!name.starts_with(word) || name.len() > word.len() + LONGEST_ENDING)
             };
-            word.len() >= SHORTEST_GLUED && !is_stop_word(word) && names.iter().any(in_name)
+            word.len() >= SHORTEST_INNER && !is_stop_word(word) && names.iter().any(in_name)
         };
-        let mut glued: Vec<String> = first_words(lead, Field::Lead).into_iter().filter(is_inside).collect();
-        glued.sort_unstable();
-        glued.dedup();
-        glued.iter().for_each(|word| self.count(Field::Name as usize, word));
+        let mut inner: Vec<String> = first_words(lead, Field::Lead).into_iter().filter(is_inside).collect();
+        inner.sort_unstable();
+        inner.dedup();
+        inner.iter().for_each(|word| self.count(Field::Name as usize, word));
     }
 
     fn add(&mut self, field: Field, text: &str) {
@@ -223,7 +225,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// The words of a text that count in a field.
+/// Returns the words of a text that are counted in a field.
 fn first_words(text: &str, field: Field) -> Vec<String> {
     let mut words = Vec::new();
     for_each_word(text, |word| {
@@ -257,7 +259,7 @@ mod tests {
     }
 
     fn terms_of(docs: &[ToolDoc]) -> Terms {
-        Terms::of(docs, &Refrains::of(docs))
+        Terms::of(docs, &Boilerplate::of(docs))
     }
 
     fn fields_of(terms: &Terms, wanted: &str) -> [u8; FIELD_COUNT] {
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counted_where_they_stand() {
+    fn words_are_counted_in_their_field() {
         let terms = terms_of(&[doc()]);
         assert_eq!(fields_of(&terms, "bread"), [1, 1, 1, 0, 0, 1]);
         assert_eq!(fields_of(&terms, "oven"), [0, 0, 0, 1, 1, 0]);
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn run_together_names_are_looked_into() {
+    fn words_inside_a_name_are_found() {
         let terms = terms_of(&[ToolDoc {
             name: "xreadgroup commits".into(),
             description: "Read as one of a group of commit readers.".into(),
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_ends_in_fewer_words_but_not_in_a_panic() {
+    fn damaged_terms_have_fewer_words_and_do_not_panic() {
         let terms = terms_of(&[doc(), doc()]);
         for at in 0..terms.encoded.len() {
             for byte in [0, 1, 0x7f, 0xff] {
@@ -316,21 +318,21 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_server_has_only_so_many_words() {
+    fn the_words_of_a_hostile_server_are_bounded() {
         let doc = |tool: u32| ToolDoc {
             name: format!("tool{tool}"),
             description: (0..500).map(|word| format!("w{tool}x{word} ")).collect(),
             ..ToolDoc::default()
         };
         let docs: Vec<_> = (0..2200).map(doc).collect();
-        let terms = Terms::of(&docs, &Refrains::default());
+        let terms = Terms::of(&docs, &Boilerplate::default());
         assert!(terms.words.len() < MOST_WORDS_OF_A_SERVER + 100_000, "{}", terms.words.len());
         let last = terms.tools().last().unwrap();
         assert_eq!(last.lengths, [1, 0, 64, 0, 0, 0]);
     }
 
     #[test]
-    fn a_hostile_tool_has_few_words() {
+    fn the_words_of_a_hostile_tool_are_bounded() {
         let mut schema = json!({});
         for _ in 0..100 {
             schema = json!({ "properties": { "deeper": schema } });

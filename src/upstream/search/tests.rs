@@ -49,7 +49,7 @@ fn index(servers: &[(String, Vec<ToolDoc>)]) -> Index {
         .iter()
         .map(|(name, docs)| IndexedServer {
             name: name.clone(),
-            terms: Arc::new(Terms::of(docs, &Refrains::of(docs))),
+            terms: Arc::new(Terms::of(docs, &Boilerplate::of(docs))),
         })
         .collect();
     Index::new(&indexed, Weights::default())
@@ -74,7 +74,7 @@ fn words_of_the_name_find_a_tool() {
 }
 
 #[test]
-fn other_words_for_the_same_thing_find_it_too() {
+fn synonyms_find_a_tool() {
     assert_eq!(first("report a bug"), "create_issue");
     assert_eq!(first("erase file"), "delete_document");
     assert_eq!(first("merge request"), "merge_pull_request");
@@ -82,14 +82,14 @@ fn other_words_for_the_same_thing_find_it_too() {
 }
 
 #[test]
-fn slips_cuts_and_joints_are_seen_through() {
+fn typos_and_wrong_spaces_are_corrected() {
     assert_eq!(first("delte documnet"), "delete_document");
     assert_eq!(first("screen shot"), "takeScreenshot");
     assert_eq!(first("listissues"), "list_issues");
 }
 
 #[test]
-fn a_whole_sentence_finds_it() {
+fn a_whole_sentence_finds_a_tool() {
     assert_eq!(
         first("I need you to put together the changes of my pull request now, please."),
         "merge_pull_request"
@@ -103,7 +103,7 @@ fn a_server_that_is_named_comes_first() {
     assert_eq!(first("forge delete"), "delete_branch");
     assert_eq!(first("paper mill delete"), "delete_document");
     let forge = found("forge");
-    assert_eq!(forge.len(), 4, "all that it has: {forge:?}");
+    assert_eq!(forge.len(), 4, "all its tools: {forge:?}");
 }
 
 #[test]
@@ -113,14 +113,14 @@ fn parameters_are_searched() {
 }
 
 #[test]
-fn who_wants_to_look_does_not_want_to_delete() {
+fn a_query_to_show_finds_lists_before_deletions() {
     let documents = found("show document");
     let place = |name: &str| documents.iter().position(|found| found == name);
     assert!(place("list_documents") < place("delete_document"), "{documents:?}");
 }
 
 #[test]
-fn nothing_fits_nothing() {
+fn a_query_without_known_words_finds_nothing() {
     assert_eq!(found(""), [""; 0]);
     assert_eq!(found("?! …"), [""; 0]);
     assert_eq!(found("zyzzyva"), [""; 0]);
@@ -129,14 +129,14 @@ fn nothing_fits_nothing() {
 }
 
 #[test]
-fn stop_words_alone_say_what_they_stand_for() {
+fn stop_words_alone_are_searched() {
     let tools = vec![tool("current_user", "Tells the name of the account."), tool("other", "Else.")];
     let hits = index(&[server("s", tools)]).search("who am I", 5);
     assert_eq!(hits.first().map(|hit| hit.tool), Some(0));
 }
 
 #[test]
-fn the_limit_holds_and_the_order_is_always_the_same() {
+fn the_limit_holds_and_the_order_is_stable() {
     let servers = [server("s", (0..50).map(|i| tool(&format!("item_{i}"), "Lists items.")).collect())];
     let built = index(&servers);
     assert_eq!(built.search("items", 0), []);
@@ -148,7 +148,7 @@ fn the_limit_holds_and_the_order_is_always_the_same() {
 }
 
 #[test]
-fn a_hostile_query_is_answered_soon() {
+fn a_hostile_query_is_answered() {
     let built = index(&servers());
     for query in [
         "issue ".repeat(100_000),

@@ -1,15 +1,15 @@
-//! Words that may have been meant by one that no tool speaks of.
+//! Corrects typos: finds words of the index that are similar to an unknown word of a query.
 
-/// Shorter words have too many neighbours.
+/// Shorter words have too many similar ones.
 const SHORTEST: usize = 4;
-/// Longer ones may have two slips.
+/// From this length on a word may have two errors.
 const LONG: usize = 8;
-/// Guesses for one word.
-const MOST_GUESSES: usize = 4;
-/// How much dearer than the best a guess may be.
+/// The corrections of one word.
+const MOST_CORRECTIONS: usize = 4;
+/// How much higher than the lowest the cost of a correction may be.
 const SPREAD: f32 = 1.0;
 
-/// All words of an index, as they are written.
+/// All words of an index, before stemming.
 #[derive(Debug, Default)]
 pub(super) struct Lexicon {
     /// Sorted by word.
@@ -23,17 +23,16 @@ struct Entry {
     letters: u32,
 }
 
-/// A word that may have been meant.
+/// A word of the index that may have been meant.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Guess {
-    /// Its term.
+pub(super) struct Correction {
     pub(super) term: u32,
-    /// 1.0 for the best.
-    pub(super) likeness: f32,
+    /// 1.0 for the most similar word.
+    pub(super) similarity: f32,
 }
 
 impl Lexicon {
-    /// From words with their terms.
+    /// Builds a lexicon from words with their terms.
     pub(super) fn new(words: impl IntoIterator<Item = (Box<str>, u32)>) -> Self {
         let entry = |(word, term): (Box<str>, _)| Entry { letters: letters(&word), word, term };
         let mut entries: Vec<_> = words.into_iter().map(entry).collect();
@@ -41,56 +40,56 @@ impl Lexicon {
         Self { entries }
     }
 
-    /// The term of a word that stands somewhere.
+    /// Returns the term of a known word.
     pub(super) fn term(&self, word: &str) -> Option<u32> {
         let at = self.entries.binary_search_by(|entry| (*entry.word).cmp(word)).ok()?;
         Some(self.entries[at].term)
     }
 
-    /// What may have been meant, the likeliest first.
-    pub(super) fn guesses(&self, word: &str) -> Vec<Guess> {
+    /// Returns the most similar words, best first.
+    pub(super) fn corrections(&self, word: &str) -> Vec<Correction> {
         if word.len() < SHORTEST || !word.bytes().all(|b| b.is_ascii_lowercase()) {
             return Vec::new();
         }
-        let slips = if word.len() < LONG { 1 } else { 2 };
+        let errors = if word.len() < LONG { 1 } else { 2 };
         let (letters, sound) = (letters(word), sound(word));
         let mut found: Vec<(f32, &Entry)> = self
             .entries
             .iter()
-            // One more slip is allowed in what sounds alike.
-            .filter(|entry| entry.may_be_within(slips + 1, word.len(), letters))
-            .filter_map(|entry| Some((cost(word, &sound, entry, slips)?, entry)))
+            // One more error is allowed when both words sound alike.
+            .filter(|entry| entry.may_be_within(errors + 1, word.len(), letters))
+            .filter_map(|entry| Some((cost(word, &sound, entry, errors)?, entry)))
             .collect();
         // Entries are sorted by word: equal costs stay in that order.
         found.sort_by(|(left, _), (right, _)| left.total_cmp(right));
         let Some(best) = found.first().map(|(cost, _)| *cost) else { return Vec::new() };
-        let mut guesses: Vec<Guess> = Vec::new();
+        let mut corrections: Vec<Correction> = Vec::new();
         for (cost, entry) in found.into_iter().take_while(|(cost, _)| *cost <= best + SPREAD) {
-            if guesses.iter().all(|guess| guess.term != entry.term) {
-                guesses.push(Guess { term: entry.term, likeness: 1.0 - 0.35 * (cost - best) });
+            if corrections.iter().all(|known| known.term != entry.term) {
+                corrections.push(Correction { term: entry.term, similarity: 1.0 - 0.35 * (cost - best) });
             }
         }
-        guesses.truncate(MOST_GUESSES);
-        guesses
+        corrections.truncate(MOST_CORRECTIONS);
+        corrections
     }
 }
 
 impl Entry {
-    fn may_be_within(&self, slips: usize, length: usize, letters: u32) -> bool {
+    fn may_be_within(&self, errors: usize, length: usize, letters: u32) -> bool {
         self.word.len() >= SHORTEST - 1
-            && self.word.len().abs_diff(length) <= slips
-            && (self.letters ^ letters).count_ones() as usize <= 2 * slips
+            && self.word.len().abs_diff(length) <= errors
+            && (self.letters ^ letters).count_ones() as usize <= 2 * errors
     }
 }
 
-/// How far a word is from the one that was written; none when it is too far.
-fn cost(written: &str, sound_of_written: &str, entry: &Entry, slips: usize) -> Option<f32> {
+/// Returns how far a known word is from a written one; `None` when it is too far.
+fn cost(written: &str, sound_of_written: &str, entry: &Entry, errors: usize) -> Option<f32> {
     let distance = strsim::osa_distance(written, &entry.word);
-    if distance > slips + 1 {
+    if distance > errors + 1 {
         return None;
     }
     let sounds_alike = sound(&entry.word) == sound_of_written;
-    if distance > slips && !sounds_alike {
+    if distance > errors && !sounds_alike {
         return None;
     }
     let mut cost = distance as f32;
@@ -104,12 +103,12 @@ fn cost(written: &str, sound_of_written: &str, entry: &Entry, slips: usize) -> O
     Some(cost)
 }
 
-/// Which letters a word has.
+/// Returns the set of letters of a word, one bit for each.
 fn letters(word: &str) -> u32 {
     word.bytes().filter(u8::is_ascii_lowercase).fold(0, |set, b| set | 1 << (b - b'a'))
 }
 
-/// The consonants of a word as they sound, doubled ones once.
+/// Returns the consonants of a word by their sound, doubled ones once.
 fn sound(word: &str) -> String {
     let bytes = word.as_bytes();
     let mut sound = String::with_capacity(bytes.len());
@@ -144,12 +143,12 @@ mod tests {
 
     fn best(word: &str) -> Option<String> {
         let lexicon = lexicon();
-        let term = lexicon.guesses(word).first()?.term;
+        let term = lexicon.corrections(word).first()?.term;
         lexicon.entries.iter().find(|entry| entry.term == term).map(|entry| entry.word.to_string())
     }
 
     #[test]
-    fn slips_are_seen_through() {
+    fn typos_are_corrected() {
         for (written, meant) in [
             ("atachment", "attachment"),
             ("calender", "calendar"),
@@ -168,20 +167,20 @@ mod tests {
     }
 
     #[test]
-    fn what_sounds_alike_may_look_different() {
+    fn words_that_sound_alike_may_differ_more() {
         assert_eq!(best("brake").as_deref(), Some("break"));
         assert_eq!(best("seperait").as_deref(), Some("separate"));
     }
 
     #[test]
-    fn another_word_is_no_slip() {
+    fn a_different_word_is_not_a_typo() {
         for word in ["invoice", "warehouse", "fin", "k8s", "größe", ""] {
             assert_eq!(best(word), None, "{word}");
         }
     }
 
     #[test]
-    fn words_have_terms() {
+    fn known_words_have_a_term() {
         assert_eq!(lexicon().term("column"), Some(3));
         assert_eq!(lexicon().term("colum"), None);
     }

@@ -1,9 +1,9 @@
-//! Text to words: the same cuts for tool names, prose and queries.
+//! Splits text into words, in the same way for tool names, prose and queries.
 
-/// Longer runs are no words but blobs; only their beginning counts.
+/// A longer run of letters is not a word, but encoded data; only its beginning is used.
 const LONGEST_RUN: usize = 48;
 
-/// Names that carry capitals inside and are one word all the same.
+/// Product names with capitals inside, which are one word.
 const ONE_WORD: [&str; 48] = [
     "appsync", "athenahealth", "bigquery", "bitbucket", "chatgpt", "circleci", "clickhouse", "clickup",
     "cloudflare", "cloudformation", "cloudfront", "cloudtrail", "cloudwatch", "cockroachdb", "devops",
@@ -15,8 +15,8 @@ const ONE_WORD: [&str; 48] = [
 
 /// Calls `each` with every word of a text, in lower case.
 ///
-/// Words end at whatever is no letter or digit, and inside `camelCase` and `JSONPath`. An apostrophe joins, and a
-/// possessive `'s` is dropped. Scripts that write without spaces are cut into pairs of characters.
+/// Words end at any character that is not a letter or digit, and inside `camelCase` and `JSONPath`. An apostrophe joins,
+/// and a possessive `'s` is dropped. Scripts without spaces are split into pairs of characters.
 pub(super) fn for_each_word(text: &str, mut each: impl FnMut(&str)) {
     let mut run = Run::default();
     let mut characters = text.chars().peekable();
@@ -38,23 +38,23 @@ pub(super) fn for_each_word(text: &str, mut each: impl FnMut(&str)) {
     run.end(&mut each);
 }
 
-/// The words of a text.
+/// Returns the words of a text.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for_each_word(text, |word| words.push(word.to_owned()));
     words
 }
 
-/// Letters and digits in a row, in lower case, and where capitals cut it.
+/// A run of letters and digits, in lower case, and the places where capitals split it.
 #[derive(Default)]
 struct Run {
     letters: String,
     length: usize,
-    cuts: Vec<usize>,
+    splits: Vec<usize>,
     /// The last two characters, as they were written.
     last: Option<char>,
     before_last: Option<char>,
-    /// Where an apostrophe was.
+    /// The position of an apostrophe.
     apostrophe: Option<usize>,
 }
 
@@ -70,12 +70,12 @@ impl Run {
         }
         if let Some(last) = self.last {
             if c.is_uppercase() && last.is_lowercase() {
-                self.cuts.push(self.letters.len());
+                self.splits.push(self.letters.len());
             } else if c.is_lowercase()
                 && last.is_uppercase()
                 && self.before_last.is_some_and(char::is_uppercase)
             {
-                self.cuts.push(self.letters.len() - last.len_utf8());
+                self.splits.push(self.letters.len() - last.len_utf8());
             }
         }
         self.before_last = self.last;
@@ -95,20 +95,20 @@ impl Run {
             self.letters.pop();
         }
         let end = self.letters.len();
-        if self.cuts.is_empty() || ONE_WORD.binary_search(&self.letters.as_str()).is_ok() {
+        if self.splits.is_empty() || ONE_WORD.binary_search(&self.letters.as_str()).is_ok() {
             each(&self.letters);
         } else {
             let mut start = 0;
-            for cut in self.cuts.iter().copied().chain([end]) {
-                // A letter alone is part of what follows it: OAuth.
-                if cut - start > 1 || cut == end {
-                    each(&self.letters[start..cut]);
-                    start = cut;
+            for split in self.splits.iter().copied().chain([end]) {
+                // A single letter belongs to what follows it: OAuth.
+                if split - start > 1 || split == end {
+                    each(&self.letters[start..split]);
+                    start = split;
                 }
             }
         }
         self.letters.clear();
-        self.cuts.clear();
+        self.splits.clear();
         (self.length, self.last, self.before_last, self.apostrophe) = (0, None, None, None);
     }
 }
@@ -117,7 +117,7 @@ fn is_apostrophe(c: char) -> bool {
     matches!(c, '\'' | '’')
 }
 
-/// Thai, kana, Han, hangul.
+/// Returns whether a character is of a script without spaces: Thai, kana, Han, hangul.
 fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{0e00}'..='\u{0e7f}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_at_case_and_punctuation() {
+    fn names_are_split_at_case_and_punctuation() {
         assert_eq!(words("create_pull-request.v2"), ["create", "pull", "request", "v2"]);
         assert_eq!(words("getHTTPResponseCode"), ["get", "http", "response", "code"]);
         assert_eq!(words("API-post-search"), ["api", "post", "search"]);

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use codebridge::upstream::ToolDoc;
-use codebridge::upstream::search::{Index, IndexedServer, Refrains, Terms, Weights};
+use codebridge::upstream::search::{Boilerplate, Index, IndexedServer, Terms, Weights};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A server and what it says of its tools.
+/// A server and the documentation of its tools.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) docs: Vec<ToolDoc>,
 }
 
-/// A query, and the tools that fit it.
+/// A query and its relevant tools.
 #[derive(Deserialize)]
 pub(crate) struct Query {
     pub(crate) id: String,
@@ -26,7 +26,7 @@ pub(crate) struct Query {
     pub(crate) relevant: Vec<Relevant>,
 }
 
-/// A tool that fits: 2 = it is what is wanted, 1 = it will do.
+/// A relevant tool. Grade 2 is the wanted tool, grade 1 an acceptable one.
 #[derive(Deserialize)]
 pub(crate) struct Relevant {
     pub(crate) server: String,
@@ -47,7 +47,7 @@ struct Entry {
     output_schema: Option<Value>,
 }
 
-/// `catalog.json` of a folder: one list of tools, those of a server together.
+/// Reads `catalog.json` of a folder: one list of tools, grouped by server.
 pub(crate) fn read_servers(folder: &Path) -> io::Result<Vec<Server>> {
     let entries: Vec<Entry> = read(&folder.join("catalog.json"))?;
     let mut servers: Vec<Server> = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn index(servers: &[Server]) -> Index {
         .iter()
         .map(|server| IndexedServer {
             name: server.name.clone(),
-            terms: Arc::new(Terms::of(&server.docs, &Refrains::of(&server.docs))),
+            terms: Arc::new(Terms::of(&server.docs, &Boilerplate::of(&server.docs))),
         })
         .collect();
     Index::new(&indexed, Weights::default())

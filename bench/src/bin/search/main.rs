@@ -1,7 +1,7 @@
-//! How well and how fast tools are found.
+//! Measures the quality and the speed of the tool search.
 //!
 //! `cargo run --release -p codebridge-bench --bin search -- eval FOLDER` reads `catalog.json` and `queries*.json` there and
-//! prints what the ranking reaches; without a folder it takes our own small set. `… -- time [FOLDER]` takes the figures.
+//! prints the quality of the ranking; without a folder it uses a small built-in set. `… -- time [FOLDER]` measures the speed.
 
 mod data;
 mod metrics;
@@ -19,10 +19,10 @@ use serde_json::json;
 use crate::data::{Query, Server};
 use crate::metrics::{Metrics, Ranking};
 
-/// Queries and what the set is called.
+/// The name of a set of queries, and the queries.
 type QuerySet = (String, Vec<Query>);
 
-/// The results that a ranking is judged by.
+/// The number of results that are evaluated.
 const DEPTH: usize = 20;
 
 #[derive(Parser)]
@@ -33,23 +33,23 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// How well tools are found.
+    /// Measure how well tools are found
     Eval {
-        /// A folder with `catalog.json` and `queries*.json`.
+        /// A folder with catalog.json and queries*.json
         folder: Option<PathBuf>,
-        /// Another file of queries.
+        /// Another file of queries
         #[arg(long, requires = "folder")]
         queries: Option<PathBuf>,
-        /// Show what was found for queries whose best tools are not first.
+        /// Show the results of queries that do not find the best tools first
         #[arg(long)]
         misses: bool,
-        /// Write the ranking, for another scorer.
+        /// Write the ranking as JSON, for another scorer
         #[arg(long)]
         results: Option<PathBuf>,
     },
-    /// How fast it is, at the size of the catalogue and at 10,000 tools.
+    /// Measure how fast the search is, with the tools of the set and with 10,000 tools
     Time {
-        /// A folder with `catalog.json` and `queries*.json`.
+        /// A folder with catalog.json and queries*.json
         folder: Option<PathBuf>,
     },
 }
@@ -81,9 +81,11 @@ fn run(command: Command) -> io::Result<String> {
     }
 }
 
-/// The servers of a folder and the sets of queries over them; without a folder our own.
+/// Returns the servers of a folder and the sets of queries for them; without a folder the built-in ones.
 fn read_all(folder: Option<&Path>, queries: Option<PathBuf>) -> io::Result<(Vec<Server>, Vec<QuerySet>)> {
-    let Some(folder) = folder else { return Ok((own::servers(), vec![("our own".into(), own::queries())])) };
+    let Some(folder) = folder else {
+        return Ok((own::servers(), vec![("built-in set".into(), own::queries())]));
+    };
     let files = queries.map_or_else(|| data::query_files(folder), |file| Ok(vec![file]))?;
     let read = |file: &PathBuf| Ok((file.display().to_string(), data::read_queries(file)?));
     Ok((data::read_servers(folder)?, files.iter().map(read).collect::<io::Result<_>>()?))
@@ -138,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn our_own_queries_find_their_tools() {
+    fn built_in_queries_find_their_tools() {
         for (style, mean) in mean(&own::servers(), &own::queries()) {
             let (recall, ndcg) = if style == "all" { (0.82, 0.78) } else { (0.50, 0.50) };
             assert!(mean.recall[2] >= recall && mean.ndcg >= ndcg, "{style}: {mean:?}");
         }
     }
 
-    /// The data is not ours to give away: `CODEBRIDGE_SEARCH_EVAL` names its folder where there is one.
+    /// We may not publish the data: `CODEBRIDGE_SEARCH_EVAL` names its folder where it exists.
     #[test]
     fn queries_over_real_servers_find_their_tools() {
         let Some(folder) = std::env::var_os("CODEBRIDGE_SEARCH_EVAL").map(PathBuf::from) else {

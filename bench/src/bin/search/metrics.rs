@@ -1,22 +1,22 @@
-//! How good a ranking is.
+//! Metrics of ranking quality.
 
 use std::fmt::Write;
 
 use crate::data::Query;
 
-/// Server and tool, best first.
+/// Pairs of server and tool, best first.
 pub(crate) type Ranking = Vec<(String, String)>;
 
-/// The depths that recall is taken at.
+/// The depths at which recall is measured.
 const DEPTHS: [usize; 4] = [1, 3, 5, 10];
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Metrics {
-    /// The share of the tools that fit among the first 1, 3, 5, 10.
+    /// The share of relevant tools among the first 1, 3, 5 and 10.
     pub(crate) recall: [f64; 4],
-    /// One over the place of the first that fits.
+    /// One divided by the rank of the first relevant tool.
     pub(crate) reciprocal_rank: f64,
-    /// Gains of the first ten, each by its grade and its place, against the best order.
+    /// The discounted gain of the first ten results, relative to the best order.
     pub(crate) ndcg: f64,
 }
 
@@ -54,7 +54,7 @@ impl Metrics {
     }
 }
 
-/// Over all queries, then over each style.
+/// Returns the means over all queries, then over each style.
 pub(crate) fn means(ranked: &[(&Query, Ranking)]) -> Vec<(String, Metrics)> {
     let mut styles: Vec<&str> = ranked.iter().map(|(query, _)| query.style.as_str()).collect();
     styles.sort_unstable();
@@ -83,7 +83,7 @@ pub(crate) fn table(ranked: &[(&Query, Ranking)]) -> String {
     text
 }
 
-/// What was wanted, where it came, and what came first.
+/// Describes one query: the rank of each relevant tool, and the first results.
 pub(crate) fn explain(query: &Query, ranking: &Ranking) -> String {
     let mut text = format!("{}: {}\n", query.id, query.text);
     for fit in &query.relevant {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn later_places_count_less() {
+    fn later_ranks_count_less() {
         let metrics = Metrics::of(&query(&[("a", 2)]), &ranking(&["x", "y", "a"]));
         assert_eq!(metrics.recall, [0.0, 1.0, 1.0, 1.0]);
         assert!((metrics.reciprocal_rank - 1.0 / 3.0).abs() < 1e-9);

@@ -1,11 +1,11 @@
-//! A small set of our own: servers that do not exist, and what people would ask of them.
+//! The built-in set: invented servers, and queries for them.
 
 use codebridge::upstream::ToolDoc;
 use serde_json::{Map, Value, json};
 
 use crate::data::{Query, Relevant, Server};
 
-/// `# server`, then `tool(parameter, optional?, …): what it does`.
+/// Reads lines of the form `# server`, then `tool(parameter, optional?, …): what it does`.
 pub(crate) fn servers() -> Vec<Server> {
     let mut servers: Vec<Server> = Vec::new();
     for line in lines(include_str!("own_tools.txt")) {
@@ -18,7 +18,7 @@ pub(crate) fn servers() -> Vec<Server> {
     servers
 }
 
-/// `style | query | server/tool server/tool?`; a question mark says that the tool will do.
+/// Reads lines of the form `style | query | server/tool server/tool?`; a question mark marks an acceptable tool.
 pub(crate) fn queries() -> Vec<Query> {
     let mut queries = Vec::new();
     for line in lines(include_str!("own_queries.txt")) {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_query_wants_tools_that_there_are() {
+    fn every_relevant_tool_exists() {
         let servers = servers();
         let queries = queries();
         assert_eq!(lines(include_str!("own_queries.txt")).count(), queries.len());

@@ -25,7 +25,7 @@ impl Table {
 
 pub(crate) fn measure(servers: &[Server], queries: &[Query]) -> io::Result<String> {
     let mut table = Table("| figure | tools | measured | bound |\n|---|---|---|---|\n".into());
-    // The larger one first: its first search is the first of the process.
+    // The larger size first, because the first search of a process is the slowest.
     for tools in [MANY, servers.iter().map(|server| server.docs.len()).sum()] {
         at_size(servers, queries, tools, &mut table)?;
     }
@@ -62,7 +62,7 @@ fn at_size(servers: &[Server], queries: &[Query], tools: usize, table: &mut Tabl
     Ok(())
 }
 
-/// The servers again and again under other names until there are so many tools.
+/// Stores the servers, repeated under other names, until there are this many tools.
 fn fill(catalog: &Catalog, servers: &[Server], tools: usize) -> Vec<ListedServer> {
     let mut listed = Vec::new();
     let mut left = tools;
