@@ -1,84 +1,50 @@
 //! `codebridge image build`.
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use codebridge_images::{ImageName, NameError, Recipe, RecipeError};
-use indicatif::{ProgressBar, ProgressStyle};
+use codebridge_images::{ImageName, Recipe};
+use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
-use super::host::print;
+use super::BuildArgs;
+use super::errors::CommandError;
+use super::output::print;
 use super::signals::Signals;
-use super::{BuildArgs, complain};
+use super::spinner::{self, BYTES, ITEMS, TEXT};
 use crate::error::Exit;
 use crate::image_sources::build::{self, Listener, Order};
 
-/// Why there is nothing to be built.
-#[derive(Debug, thiserror::Error)]
-enum Refused {
-    #[error(transparent)]
-    Name(#[from] NameError),
-    #[error(transparent)]
-    Recipe(#[from] RecipeError),
-    #[error("images are written to `oci-archive:FILE[:TAG]`, not to '{0}'")]
-    Output(String),
-}
-
-fn order(args: BuildArgs) -> Result<Order, Refused> {
+fn order(args: BuildArgs) -> Result<Order, CommandError> {
     let BuildArgs { recipe, output, mirror, update, .. } = args;
-    let ImageName::OciArchive { path, tag } = output.parse()? else { return Err(Refused::Output(output)) };
+    let ImageName::OciArchive { path, tag } = output.parse()? else {
+        return Err(CommandError::BuildOutput(output));
+    };
     Ok(Order { recipe: Recipe::find(&recipe)?, target: path, tag, mirror, update })
 }
 
-pub(super) async fn build(args: BuildArgs) -> ExitCode {
+pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
     let dry_run = args.dry_run;
-    let (order, signals) = match (order(args), Signals::listen()) {
-        (Ok(order), Ok(signals)) => (order, signals),
-        (Err(error), _) => return complain(&error, None, Exit::Usage),
-        (_, Err(error)) => return complain(&error, None, Exit::Io),
-    };
+    let (order, signals) = (order(args)?, Signals::listen()?);
     let stop = CancellationToken::new();
-    let teller = Teller::new();
-    let work = build::build(&order, dry_run, &teller, &stop);
-    let (done, told) = signals.until_told_twice(&stop, work).await;
-    teller.clear();
-    match (done, told) {
+    let reporter = Reporter(spinner::start());
+    let (built, signal) = signals.until_second(&stop, build::build(&order, dry_run, &reporter, &stop)).await;
+    spinner::clear(&reporter.0);
+    match (built, signal) {
         (Some(Ok(digest)), _) => {
-            let text = digest.map(|digest| format!("{digest}\n")).unwrap_or_default();
-            print(&text)
-                .await
-                .map_or_else(|error| complain(&error, None, Exit::Io), |()| Exit::Success.into())
+            print(&digest.map(|digest| format!("{digest}\n")).unwrap_or_default()).await?;
+            Ok(Exit::Success.into())
         }
-        (Some(Err(error)), told) if !error.is_cancelled() || told.is_none() => {
-            complain(&error, error.hint().as_deref(), Exit::NoImage)
+        (Some(Err(error)), signal) if !error.is_cancelled() || signal.is_none() => {
+            Err(CommandError::Build(error))
         }
-        (_, told) => {
-            let error = io::Error::other("stopped; nothing was written");
-            complain(&error, None, told.unwrap_or(Exit::Interrupted))
-        }
+        (_, signal) => Err(CommandError::BuildStopped(signal.unwrap_or(Exit::Interrupted))),
     }
 }
 
-/// Says what everybody reads; what only passes is shown on a terminal.
-struct Teller(Option<ProgressBar>);
+/// Prints lines that stay, and shows on a terminal what goes on.
+struct Reporter(Option<ProgressBar>);
 
-impl Teller {
-    fn new() -> Self {
-        Self(io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new_spinner();
-            bar.enable_steady_tick(std::time::Duration::from_millis(100));
-            bar
-        }))
-    }
-
-    fn clear(&self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Listener for Teller {
+impl Listener for Reporter {
     fn say(&self, line: &str) {
         match &self.0 {
             Some(bar) => bar.suspend(|| eprintln!("{line}")),
@@ -90,13 +56,11 @@ impl Listener for Teller {
         let Some(bar) = &self.0 else { return };
         let style = match amount {
             // Packages are counted, and downloads measured.
-            Some((_, total)) if total < 10_000 => "{spinner} {msg} [{bar:30}] {pos}/{len}",
-            Some(_) => "{spinner} {msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            None => "{spinner} {msg}",
+            Some((_, total)) if total < 10_000 => ITEMS,
+            Some(_) => BYTES,
+            None => TEXT,
         };
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        spinner::set_style(bar, style);
         if let Some((done, total)) = amount {
             bar.set_length(total);
             bar.set_position(done);

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::ExecArgs;
 
-/// There is no code to run.
+/// Why there is no code to run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CodeError {
-    #[error("no code: give a FILE, -c CODE, or code on standard input")]
+    #[error("no code: expected FILE, -c CODE, or code on standard input")]
     None,
     #[error("failed to read {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
@@ -16,7 +16,7 @@ pub(super) enum CodeError {
     Input(#[source] io::Error),
 }
 
-/// The code that the arguments name.
+/// Reads the code that the arguments name.
 pub(super) fn read(args: &ExecArgs) -> Result<String, CodeError> {
     if let Some(code) = &args.code {
         return Ok(code.clone());

@@ -1,4 +1,4 @@
-//! `codebridge exec`: one run, its output as it comes, its exit status passed on.
+//! `codebridge exec`: one run. Its output is passed on as it comes, and its exit status at the end.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,35 +7,41 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::errors::CommandError;
 use super::signals::Signals;
 use super::spinner::Spinner;
-use super::{ExecArgs, code, complain};
+use super::{ExecArgs, code};
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
 use crate::session::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
+use crate::settings::Settings;
 use crate::workspace::Workspace;
 
-/// Pieces of output that may wait for a slow terminal; then the code waits too.
+/// Pieces of output that wait for a slow terminal. When there are more, the code waits too.
 const QUEUE: usize = 16;
 
-pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> ExitCode {
-    let code = match code::read(&args) {
-        Ok(code) => code,
-        Err(error) => return complain(&error, None, Exit::Usage),
-    };
+/// Bytes of each stream in a result that is printed at the end.
+const RESULT_LIMIT: usize = 16 << 20;
+
+/// Chooses the form of the result, and its size: no later call can read what is cut.
+pub(super) fn prepare(args: &mut ExecArgs, settings: &mut Settings) {
+    let flag = settings.output_mode.is_from_flag().then_some(*settings.output_mode);
+    args.output = args.output.or(flag);
+    if args.output.is_some() && !settings.output_limit.is_explicit() {
+        settings.output_limit.value = RESULT_LIMIT;
+    }
+}
+
+pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCode, CommandError> {
+    let code = code::read(&args)?;
     let request = RunRequest {
         code: RunRequest::without_mark(code),
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
         session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),
     };
-    let connected =
-        || -> io::Result<_> { Ok((stdio::output()?, stdio::error_output()?, Signals::listen()?)) };
-    let (stdout, stderr, signals) = match connected() {
-        Ok(connected) => connected,
-        Err(error) => return complain(&error, None, Exit::Io),
-    };
+    let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
     let mut sink = Sink { stdout, stderr, spinner: Spinner::default(), streams: args.output.is_none() };
     let work = async {
@@ -43,23 +49,25 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> ExitCode {
         workspace.close().await;
         ran
     };
-    let (done, told) = signals.until_told_twice(&stop, work).await;
+    let (done, signal) = signals.until_second(&stop, work).await;
     sink.spinner.clear();
-    let Some((outcome, written)) = done else { return told.unwrap_or(Exit::Interrupted).into() };
-    let exit = exit_code(&outcome, told);
-    let last_words = match args.output {
+    let Some((outcome, written)) = done else {
+        return Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted)));
+    };
+    let exit = exit_code(&outcome, signal);
+    let result_written = match args.output {
         Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
         None => sink.write_remarks(&outcome).await,
     };
-    match written.and(last_words) {
-        Ok(()) => exit,
-        // A reader that has seen enough, such as `head`, is no reason to complain.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Io.into(),
-        Err(error) => complain(&error, None, Exit::Io),
+    match written.and(result_written) {
+        Ok(()) => Ok(exit),
+        // A reader that has seen enough, such as `head`, is not worth a message.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Io.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Runs the code and passes on its output; when that cannot be written, the code is stopped.
+/// Runs the code and passes on its output. Code whose output cannot be written is stopped.
 async fn run<P: RunPython>(
     sessions: &P,
     request: &RunRequest,
@@ -67,9 +75,9 @@ async fn run<P: RunPython>(
     stop: &CancellationToken,
 ) -> (RunOutcome, io::Result<()>) {
     let (progress, mut events) = mpsc::channel(QUEUE);
-    let passing_on = async {
+    let forwarding = async {
         while let Some(event) = events.recv().await {
-            if let Err(error) = sink.take_in(event).await {
+            if let Err(error) = sink.handle(event).await {
                 stop.cancel();
                 events.close();
                 return Err(error);
@@ -77,25 +85,25 @@ async fn run<P: RunPython>(
         }
         Ok(())
     };
-    // The sender is dropped with the run, and that ends the other half.
+    // The run drops the sender, which ends the other half.
     let caller = Caller::without_answers(progress, stop.clone());
-    tokio::join!(sessions.run(request.clone(), caller), passing_on)
+    tokio::join!(sessions.run(request.clone(), caller), forwarding)
 }
 
 struct Sink<W> {
     stdout: W,
     stderr: W,
     spinner: Spinner,
-    /// Whether output is passed on as it comes.
+    /// Whether output is written as it comes.
     streams: bool,
 }
 
 impl<W: AsyncWrite + Unpin> Sink<W> {
-    async fn take_in(&mut self, event: Progress) -> io::Result<()> {
+    async fn handle(&mut self, event: Progress) -> io::Result<()> {
         match event {
             Progress::Preparing(what) => self.spinner.show(what),
             Progress::Running => self.spinner.clear(),
-            // The terminal belongs to the code's own output now.
+            // The terminal shows the output of the code now.
             Progress::Calling(_) => {}
             Progress::Output(..) if !self.streams => {}
             Progress::Output(stream, bytes) => {
@@ -117,7 +125,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
         self.stdout.flush().await
     }
 
-    /// What the output itself does not say.
+    /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
             self.stderr.write_all(format!("codebridge: {notice}\n").as_bytes()).await?;
@@ -129,13 +137,13 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     }
 }
 
-/// The code's own exit status, as a process would pass it on, or the one that says why there is none.
-fn exit_code(outcome: &RunOutcome, told: Option<Exit>) -> ExitCode {
+/// Returns the exit status of the code, as a process would pass it on, or the one that says why there is none.
+fn exit_code(outcome: &RunOutcome, signal: Option<Exit>) -> ExitCode {
     match (outcome.status, outcome.failure) {
         (Status::Success, _) => Exit::Success.into(),
         (Status::Timeout, _) => Exit::Timeout.into(),
         (Status::Refused, _) | (_, Some(Failure::Request)) => Exit::Usage.into(),
-        (Status::Cancelled, _) => told.unwrap_or(Exit::Interrupted).into(),
+        (Status::Cancelled, _) => signal.unwrap_or(Exit::Interrupted).into(),
         (Status::Error, Some(Failure::NoRuntime)) => Exit::NoRuntime.into(),
         (Status::Error, Some(Failure::NoImage)) => Exit::NoImage.into(),
         (Status::Error, Some(Failure::Sandbox)) => Exit::Sandbox.into(),
@@ -217,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn remarks_say_what_the_output_did_not() {
+    async fn remarks_say_only_what_the_output_does_not() {
         let mut raised = outcome(Status::Error, "");
         raised.error = Some("ValueError: no".into());
         raised.notices = vec!["the session is new".into()];
@@ -226,15 +234,15 @@ mod tests {
         assert_eq!(silent.stderr, b"codebridge: the session is new\ncodebridge: ValueError: no\n");
         raised.notices.clear();
         raised.stderr.text = "Traceback …\nValueError: no\n".into();
-        let mut told = sink(Vec::new(), Vec::new(), true);
-        told.write_remarks(&raised).await.unwrap();
-        assert_eq!(told.stderr, b"");
+        let mut shown = sink(Vec::new(), Vec::new(), true);
+        shown.write_remarks(&raised).await.unwrap();
+        assert_eq!(shown.stderr, b"");
     }
 
     #[test]
-    fn the_exit_status_says_how_it_went() {
-        let exit = |status, failure, code, told| {
-            exit_code(&RunOutcome { failure, exit_code: code, ..outcome(status, "") }, told)
+    fn the_exit_status_says_how_the_run_ended() {
+        let exit = |status, failure, code, signal| {
+            exit_code(&RunOutcome { failure, exit_code: code, ..outcome(status, "") }, signal)
         };
         let error = Status::Error;
         assert_eq!(exit(Status::Success, None, Some(0), None), ExitCode::SUCCESS);

@@ -1,4 +1,4 @@
-//! Logs on standard error, which must never make the server wait.
+//! The log on standard error, which never makes the server wait.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -11,12 +11,12 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::settings::{Expected, SettingError, Settings};
 
-/// A pipe that has room at all takes this much without making the writer wait.
+/// A pipe that is writable takes this many bytes without blocking the writer.
 const ATOMIC: usize = 4096;
 
-/// Starts to log what the settings say; where they say nothing, a command of the user is quieter than a server.
-pub(super) fn start(settings: &Settings, is_quiet: bool) -> Result<(), SettingError> {
-    let level = match settings.log_level.is_explicit() || !is_quiet {
+/// Starts to log at the level of the settings. Without one, commands log less than `serve`.
+pub(super) fn start(settings: &Settings, is_command: bool) -> Result<(), SettingError> {
+    let level = match settings.log_level.is_explicit() || !is_command {
         true => settings.log_level.as_str(),
         false => "WARN",
     };
@@ -30,19 +30,19 @@ pub(super) fn start(settings: &Settings, is_quiet: bool) -> Result<(), SettingEr
         .with_ansi(io::stderr().is_terminal())
         .with_filter(filter_fn(|about| !repeats_messages(about.target())));
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
-    // Somebody who was faster keeps the right to log.
+    // A test may have set another one.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())
 }
 
-/// Whether what speaks there repeats messages and headers as they are: they hold credentials, and what is wrong with them is
-/// said by our own code, without.
+/// Returns whether a library logs messages and headers as they are: they hold credentials. Our own code says what is wrong
+/// with them.
 fn repeats_messages(target: &str) -> bool {
     let library = target.split("::").next().unwrap_or_default();
     matches!(library, "rmcp" | "hyper" | "hyper_util" | "h2" | "reqwest" | "tower_http")
 }
 
-/// A level is meant for our own code; the libraries only speak up when something is wrong.
+/// Parses a level or directives. A level applies to our own code; libraries only log warnings.
 fn parse_filter(text: &str) -> Option<EnvFilter> {
     let text = text.trim();
     let level = match text.to_ascii_uppercase().as_str() {
@@ -58,21 +58,21 @@ fn parse_filter(text: &str) -> Option<EnvFilter> {
         }
         None => text.to_owned(),
     };
-    // A lone word would be read as a module, and a mistyped level as silence.
+    // A single word would be read as a module, so that a mistyped level would log nothing.
     if level.is_none() && !text.contains(['=', ',', '[']) {
         return None;
     }
     EnvFilter::builder().parse(directives).ok()
 }
 
-/// Standard error, as far as it has room. Many clients never read it, and a line is worth less than an answer.
+/// Standard error, as far as it takes writes. Many clients never read it, and an answer matters more than a line of log.
 struct Lossy;
 
 impl Write for Lossy {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut stderr = io::stderr().lock();
         for part in line.chunks(ATOMIC) {
-            if !has_room(stderr.as_fd()) {
+            if !is_writable(stderr.as_fd()) {
                 break;
             }
             stderr.write_all(part)?;
@@ -85,7 +85,7 @@ impl Write for Lossy {
     }
 }
 
-fn has_room(fd: impl AsFd) -> bool {
+fn is_writable(fd: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&fd, PollFlags::OUT)];
     match rustix::event::poll(&mut polled, Some(&Timespec::default())) {
         Ok(_) => polled[0].revents().contains(PollFlags::OUT),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_for_our_own_code() {
+    fn a_level_applies_to_our_own_code() {
         let ours = |others, level| {
             Some(format!("codebridge_runtimes={level},codebridge_images={level},codebridge={level},{others}"))
         };
@@ -119,20 +119,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn a_mistyped_level_is_refused() {
         for bad in ["verbose", "codebridge=loud"] {
             assert_eq!(filter(bad), None, "{bad}");
         }
     }
 
     #[test]
-    fn a_full_pipe_has_no_room() {
+    fn a_full_pipe_is_not_writable() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert!(has_room(&writer));
+        assert!(is_writable(&writer));
         // The smallest pipe there is: one write fills it.
         let size = rustix::pipe::fcntl_setpipe_size(&writer, ATOMIC).unwrap();
         writer.write_all(&vec![0; size]).unwrap();
-        assert!(!has_room(&writer));
+        assert!(!is_writable(&writer));
         drop(reader);
     }
 }

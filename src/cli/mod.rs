@@ -1,17 +1,20 @@
-//! The command line: flags, signals, logs, exit codes. It decides nothing; it puts the other rooms together.
+//! The command line: arguments, output and exit codes.
 
 mod args;
 mod build;
 mod code;
+mod doctor;
+mod errors;
 mod exec;
-mod host;
+mod flags;
 mod image;
 mod logging;
+mod output;
+mod sandboxes;
 mod serve;
 mod servers;
 mod signals;
 mod spinner;
-mod table;
 mod tools;
 
 use std::ffi::OsString;
@@ -21,79 +24,74 @@ use std::sync::Arc;
 use clap::Parser;
 
 use crate::error::Exit;
-use crate::machine_supervisor;
-use crate::reaper;
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::workspace::{Bridge, Workspace};
-
-/// Bytes of each stream that `exec` has in a result.
-const MOST_AT_ONCE: usize = 16 << 20;
+use crate::{machine_supervisor, reaper};
+use errors::CommandError;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
-    SearchArgs, ServersArgs, ServersCommand, SettingFlags, ToolsCommand,
+    SearchArgs, ServersArgs, ServersCommand, ToolsCommand,
 };
+pub use flags::SettingFlags;
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => run(cli, environment).unwrap_or_else(|error| error.report()),
         Err(error) => {
-            // Where the text cannot be written, nobody is there to read it.
+            // If the text cannot be written, nobody reads it.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
+            if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() }
         }
-    };
+    }
+}
+
+fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     let mut command = cli.command.unwrap_or(Command::Serve);
-    // Nothing more is set up for the helpers that bridges start: they cost memory and time beside each bridge.
-    let helped = match command {
-        Command::Reaper { owner } => Some(reaper::run(owner)),
-        Command::MachineSupervisor(ref args) => {
-            Some(machine_supervisor::run(args.detached, args.folder.clone(), &args.podman, &args.machine))
+    // Processes that bridges start beside themselves must be small: nothing else is set up for them.
+    match command {
+        Command::Reaper { owner } => {
+            reaper::run(owner)?;
+            return Ok(Exit::Success.into());
         }
-        _ => None,
-    };
-    if let Some(helped) = helped {
-        return helped.map_or_else(|error| complain(&error, None, Exit::Sandbox), |()| Exit::Success.into());
+        Command::MachineSupervisor(args) => {
+            machine_supervisor::run(args.detached, args.folder, &args.podman, &args.machine)?;
+            return Ok(Exit::Success.into());
+        }
+        _ => {}
     }
-    let mut settings = match resolve(environment, &cli.settings) {
-        Ok(settings) => settings,
-        Err(error) => return complain(&error, error.hint().as_deref(), Exit::Usage),
-    };
-    if let Err(error) = logging::start(&settings, !matches!(command, Command::Serve)) {
-        return complain(&error, None, Exit::Usage);
-    }
-    // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it brings.
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return complain(&error, None, Exit::Io),
-    };
+    let mut settings = resolve(environment, &cli.settings)?;
+    logging::start(&settings, !matches!(command, Command::Serve))?;
     if let Command::Exec(args) = &mut command {
-        args.output =
-            args.output.or_else(|| settings.output_mode.is_from_flag().then_some(*settings.output_mode));
-        if args.output.is_some() && !settings.output_limit.is_explicit() {
-            // Nobody is there later to be asked for what is cut.
-            settings.output_limit.value = MOST_AT_ONCE;
-        }
+        exec::prepare(args, &mut settings);
     }
-    let open = || Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())));
-    let exit = runtime.block_on(async {
-        match command {
-            Command::Serve => serve::serve(&open()).await,
-            Command::Exec(args) => exec::exec(&open(), args).await,
-            Command::Doctor(args) => host::doctor(&open(), args).await,
-            Command::Ps(form) => host::ps(&settings, form).await,
-            Command::Reap => host::reap(&settings).await,
-            Command::Servers(args) => servers::servers(&open(), args).await,
-            Command::Tools(command) => tools::tools(&open(), command).await,
-            Command::Call(args) => tools::call(&open(), args).await,
-            Command::Image(what) => image::image(what).await,
-            Command::Reaper { .. } | Command::MachineSupervisor(_) => Exit::Success.into(),
-        }
-    });
+    // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it saves.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let done = runtime.block_on(dispatch(command, settings, environment));
     // A read of a file that is still under way must not keep the process alive.
     runtime.shutdown_background();
-    exit
+    done
+}
+
+async fn dispatch(
+    command: Command,
+    settings: Settings,
+    environment: &Environment,
+) -> Result<ExitCode, CommandError> {
+    let open = || Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())));
+    match command {
+        Command::Serve => serve::serve(&open()).await,
+        Command::Exec(args) => exec::exec(&open(), args).await,
+        Command::Doctor(args) => doctor::doctor(&open(), args).await,
+        Command::Ps(form) => sandboxes::ps(&settings, form).await,
+        Command::Reap => sandboxes::reap(&settings).await,
+        Command::Servers(args) => servers::servers(&open(), args).await,
+        Command::Tools(command) => tools::tools(&open(), command).await,
+        Command::Call(args) => tools::call(&open(), args).await,
+        Command::Image(command) => image::image(command).await,
+        Command::Reaper { .. } | Command::MachineSupervisor(_) => Ok(Exit::Success.into()),
+    }
 }
 
 fn resolve(environment: &Environment, flags: &SettingFlags) -> Result<Settings, SettingError> {
@@ -102,13 +100,4 @@ fn resolve(environment: &Environment, flags: &SettingFlags) -> Result<Settings, 
         raw.set_flag(variable, value);
     }
     Settings::resolve(&raw)
-}
-
-/// Says on standard error what is wrong, and what to do about it.
-fn complain(error: &dyn std::error::Error, hint: Option<&str>, exit: Exit) -> ExitCode {
-    eprintln!("codebridge: {error}");
-    if let Some(hint) = hint {
-        eprintln!("hint: {hint}");
-    }
-    exit.into()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::complain;
+use super::errors::CommandError;
 use super::signals::Signals;
 use crate::error::Exit;
 use crate::mcp::stdio;
@@ -14,16 +14,12 @@ use crate::server::{Connection, serve as serve_connection};
 use crate::workspace::Workspace;
 
 /// Serves the client on standard input and output.
-pub(super) async fn serve(workspace: &Workspace) -> ExitCode {
-    let connected = || -> io::Result<_> { Ok((stdio::input()?, stdio::output()?, Signals::listen()?)) };
-    let (input, output, signals) = match connected() {
-        Ok(connected) => connected,
-        Err(error) => return complain(&error, None, Exit::Io),
-    };
+pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandError> {
+    let (input, output, signals) = (stdio::input()?, stdio::output()?, Signals::listen()?);
     let connection = Connection { input, output, hung_up: stdio::output_hung_up() };
     if io::stdin().is_terminal() {
         tracing::info!(
-            "waiting for an MCP client on standard input; to run code by hand: codebridge exec -c CODE"
+            "waiting for an MCP client on standard input; to run code, use `codebridge exec -c CODE`"
         );
     }
     let stop = CancellationToken::new();
@@ -34,9 +30,8 @@ pub(super) async fn serve(workspace: &Workspace) -> ExitCode {
         workspace.close().await;
         served
     };
-    match signals.until_told_twice(&stop, serving).await {
-        (Some(Ok(())), _) => Exit::Success.into(),
-        (Some(Err(error)), _) => complain(&error, None, Exit::Io),
-        (None, told) => told.unwrap_or(Exit::Terminated).into(),
+    match signals.until_second(&stop, serving).await {
+        (Some(served), _) => served.map(|()| Exit::Success.into()).map_err(CommandError::from),
+        (None, signal) => Ok(signal.unwrap_or(Exit::Terminated).into()),
     }
 }

@@ -7,53 +7,53 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::host::write;
-use super::table::columns;
-use super::tools::until_told;
-use super::{Form, ServersArgs, ServersCommand, complain};
+use super::errors::CommandError;
+use super::output::{columns, write};
+use super::signals::until_stopped;
+use super::{Form, ServersArgs, ServersCommand};
 use crate::error::Exit;
 use crate::upstream::UpstreamError;
 use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Server;
 use crate::workspace::Workspace;
 
-/// One definition, as it is shown. Nothing of its arguments, environment or headers: they hold credentials.
+/// One definition, as it is shown: without arguments, environment and headers, which hold credentials.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ServerEntry {
     name: String,
     alias: String,
-    /// `stdio` or `http`; none for a definition that is not used.
+    /// `stdio` or `http`; None for a definition that is not used.
     transport: Option<&'static str>,
-    state: State,
-    /// How many tools it has, as far as that is known.
+    state: DocsState,
+    /// The number of tools, as far as it is known.
     tools: Option<usize>,
-    /// Whether calls may use it.
+    /// Whether calls can use it.
     used: bool,
     /// File and line.
     source: String,
     description: Option<String>,
     /// Why it is not used.
     skipped: Option<String>,
-    /// Why it could not be asked.
+    /// Why it did not list its tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// What is known of a server. Those that run belong to other bridges, which do not say.
+/// What is known of the tools of a server. Whether it runs is not known here: it runs in another bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
-    /// What it offers.
+enum DocsState {
+    /// They are known.
     Known,
-    /// Nothing yet: it is asked at the first search, or its first use.
+    /// Nothing yet: the server is asked at the first search, or at its first use.
     New,
-    /// That it could not be asked just now.
+    /// The server was asked just now and failed.
     Failed,
-    /// That it is not used.
+    /// The definition is not used.
     Skipped,
 }
 
-impl State {
+impl DocsState {
     fn name(self) -> &'static str {
         match self {
             Self::Known => "known",
@@ -64,13 +64,13 @@ impl State {
     }
 }
 
-impl Shown {
+impl ServerEntry {
     fn of(server: &Server, docs: Option<&ServerDocs>, failure: Option<&UpstreamError>) -> Self {
         let state = match (&server.definition, docs, failure) {
-            (Err(_), ..) => State::Skipped,
-            (Ok(_), _, Some(_)) => State::Failed,
-            (Ok(_), Some(_), None) => State::Known,
-            (Ok(_), None, None) => State::New,
+            (Err(_), ..) => DocsState::Skipped,
+            (Ok(_), _, Some(_)) => DocsState::Failed,
+            (Ok(_), Some(_), None) => DocsState::Known,
+            (Ok(_), None, None) => DocsState::New,
         };
         Self {
             name: server.name.to_string(),
@@ -86,83 +86,75 @@ impl Shown {
         }
     }
 
-    /// What is to be said of it in a line.
+    /// Returns the most important thing to say of it, in a line.
     fn remark(&self) -> String {
         let remark = self.skipped.as_ref().or(self.error.as_ref()).or(self.description.as_ref());
         remark.map(|remark| in_a_line(remark)).unwrap_or_default()
     }
 }
 
-pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> ExitCode {
+pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> Result<ExitCode, CommandError> {
     match args.command {
         None => list(workspace, &args.form).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
     }
 }
 
-/// Lists every definition that was found, used or not; what is wrong with files goes to standard error.
-async fn list(workspace: &Workspace, form: &Form) -> ExitCode {
-    let mut docs: HashMap<_, _> = workspace
-        .upstream
-        .all_known_docs()
-        .await
-        .into_iter()
-        .filter_map(|(server, docs)| docs.map(|docs| (Arc::clone(&server.name), docs)))
-        .collect();
+/// Lists every definition, used or not. Files that cannot be read are named on standard error.
+async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandError> {
+    let known = workspace.upstream.all_known_docs().await.into_iter();
+    let mut docs: HashMap<_, _> =
+        known.filter_map(|(server, docs)| docs.map(|docs| (Arc::clone(&server.name), docs))).collect();
     let snapshot = workspace.upstream.snapshot();
-    let used =
-        snapshot.servers.iter().map(|server| Shown::of(server, docs.remove(&server.name).as_deref(), None));
-    let skipped = snapshot.skipped.iter().map(|server| Shown::of(server, None, None));
-    let shown: Vec<Shown> = used.chain(skipped).collect();
+    let used = snapshot.servers.iter();
+    let used = used.map(|server| ServerEntry::of(server, docs.remove(&server.name).as_deref(), None));
+    let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, None, None));
+    let entries: Vec<ServerEntry> = used.chain(skipped).collect();
     for warning in &snapshot.warnings {
         eprintln!("codebridge: {warning}");
     }
-    write(form, &shown, table(&shown), Exit::Success).await
+    write(form, &entries, table(&entries), Exit::Success).await
 }
 
-/// Asks servers what they offer, and keeps that for searches to come.
-async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> ExitCode {
+/// Asks servers for their tools, and keeps the answers for searches.
+async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> Result<ExitCode, CommandError> {
     for name in names {
-        if let Err(error) = workspace.upstream.server(name) {
-            return complain(&error, error.hint().as_deref(), exit_of(&error));
-        }
+        workspace.upstream.server(name)?;
     }
     let stop = CancellationToken::new();
-    let refreshed = match until_told(workspace, &stop, workspace.upstream.refresh(names, &stop)).await {
-        Ok(refreshed) => refreshed,
-        Err(exit) => return exit,
-    };
-    let shown: Vec<Shown> = refreshed
+    let refreshed = until_stopped(workspace, &stop, workspace.upstream.refresh(names, &stop)).await?;
+    let entries: Vec<ServerEntry> = refreshed
         .iter()
         .filter_map(|one| Some((workspace.upstream.server(&one.name).ok()?, &one.docs)))
-        .map(|(server, docs)| Shown::of(&server, docs.as_deref().ok(), docs.as_ref().err()))
+        .map(|(server, docs)| ServerEntry::of(&server, docs.as_deref().ok(), docs.as_ref().err()))
         .collect();
-    let has_failed = refreshed.iter().any(|one| one.docs.is_err());
+    let mut exit = Exit::Success;
     for error in refreshed.iter().filter_map(|one| one.docs.as_ref().err()) {
         eprintln!("codebridge: {error}");
+        exit = Exit::Server;
     }
-    write(form, &shown, table(&shown), if has_failed { Exit::Server } else { Exit::Success }).await
+    write(form, &entries, table(&entries), exit).await
 }
 
-fn table(shown: &[Shown]) -> String {
-    if shown.is_empty() {
+fn table(entries: &[ServerEntry]) -> String {
+    if entries.is_empty() {
         return "no servers are defined\n".into();
     }
-    let rows = shown.iter().map(|one| {
+    let rows = entries.iter().map(|entry| {
         vec![
-            // One that is skipped may be called anything.
-            one.name.replace(char::is_control, "\u{fffd}"),
-            one.transport.unwrap_or("-").to_string(),
-            one.state.name().to_string(),
-            one.tools.map_or_else(|| "-".into(), |tools| tools.to_string()),
-            one.source.clone(),
-            one.remark(),
+            // The name of a skipped definition can be anything.
+            entry.name.replace(char::is_control, "\u{fffd}"),
+            entry.transport.unwrap_or("-").to_string(),
+            entry.state.name().to_string(),
+            entry.tools.map_or_else(|| "-".into(), |tools| tools.to_string()),
+            entry.source.clone(),
+            entry.remark(),
         ]
     });
     columns(&["NAME", "TRANSPORT", "STATE", "TOOLS", "SOURCE", ""], rows)
 }
 
-/// The first line, and the last one with words in it: what a server says before it ends can be long.
+/// Returns the first line of a text, and the last one with words: what a server prints before it exits can be long.
 pub(super) fn in_a_line(text: &str) -> String {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
@@ -172,31 +164,12 @@ pub(super) fn in_a_line(text: &str) -> String {
     }
 }
 
-/// Whether it was the command line that went wrong, or the server.
-pub(super) fn exit_of(error: &UpstreamError) -> Exit {
-    match error {
-        UpstreamError::Unknown { .. }
-        | UpstreamError::Skipped { .. }
-        | UpstreamError::UnknownTool { .. }
-        | UpstreamError::Arguments { .. } => Exit::Usage,
-        UpstreamError::Start { .. }
-        | UpstreamError::Resting { .. }
-        | UpstreamError::Ended { .. }
-        | UpstreamError::TimedOut { .. }
-        | UpstreamError::Cancelled { .. }
-        | UpstreamError::Refused { .. }
-        | UpstreamError::Malformed { .. }
-        | UpstreamError::Unreachable { .. }
-        | UpstreamError::ShuttingDown => Exit::Server,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_long_story_is_told_in_a_line() {
+    fn of_a_long_text_the_first_and_the_last_line_are_shown() {
         for (text, line) in [
             ("", ""),
             ("it ended", "it ended"),

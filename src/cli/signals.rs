@@ -1,13 +1,15 @@
-//! Being told to stop. The first time everything is ended in order; who says it twice does not want to wait.
+//! Signals that stop the program. The first one stops the work in order, the second one gives it up.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::errors::CommandError;
 use crate::error::Exit;
+use crate::workspace::Workspace;
 
-/// The signals that end the program.
+/// The signals that stop the program.
 #[derive(Debug)]
 pub(super) struct Signals {
     interrupt: Signal,
@@ -24,7 +26,7 @@ impl Signals {
         })
     }
 
-    /// Waits until the program is told to stop.
+    /// Waits for a signal.
     pub(super) async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
@@ -33,23 +35,40 @@ impl Signals {
         }
     }
 
-    /// Does the work, and tells it through `stop` when a signal came. Returns what the work came to, None when it
-    /// was given up at the second signal, and which signal came.
-    pub(super) async fn until_told_twice<T>(
+    /// Does the work, and cancels `stop` at the first signal. Returns the result of the work, None when a second signal
+    /// came first, and the last signal.
+    pub(super) async fn until_second<T>(
         mut self,
         stop: &CancellationToken,
         work: impl Future<Output = T>,
     ) -> (Option<T>, Option<Exit>) {
         let mut work = std::pin::pin!(work);
-        let told = tokio::select! {
+        let first = tokio::select! {
             done = &mut work => return (Some(done), None),
-            told = self.next() => told,
+            signal = self.next() => signal,
         };
-        tracing::debug!(?told, "told to stop");
+        tracing::debug!(signal = ?first, "stopping");
         stop.cancel();
         tokio::select! {
-            done = work => (Some(done), Some(told)),
-            again = self.next() => (None, Some(again)),
+            done = work => (Some(done), Some(first)),
+            second = self.next() => (None, Some(second)),
         }
+    }
+}
+
+/// Does the work of a command and closes its workspace. A signal cancels `stop`, and is the error.
+pub(super) async fn until_stopped<T>(
+    workspace: &Workspace,
+    stop: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Result<T, CommandError> {
+    let work = async {
+        let done = work.await;
+        workspace.close().await;
+        done
+    };
+    match Signals::listen()?.until_second(stop, work).await {
+        (Some(done), None) => Ok(done),
+        (_, signal) => Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted))),
     }
 }

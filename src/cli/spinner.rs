@@ -1,34 +1,62 @@
-//! A sign of life on a terminal while something slow starts.
+//! Progress on a terminal.
 
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shown on standard error, and only when that is a terminal.
+/// A bar of bytes beside the text of a spinner.
+pub(super) const BYTES: &str = "{spinner} {msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+/// A bar of things that are counted.
+pub(super) const ITEMS: &str = "{spinner} {msg} [{bar:30}] {pos}/{len}";
+/// The text alone.
+pub(super) const TEXT: &str = "{spinner} {msg}";
+
+/// A line on standard error that says what is going on, from its first text on. Nothing is shown where standard error is
+/// not a terminal.
 #[derive(Debug, Default)]
 pub(super) struct Spinner(Option<ProgressBar>);
 
 impl Spinner {
-    /// Shows what is under way.
-    pub(super) fn show(&mut self, what: String) {
-        let bar = self.0.get_or_insert_with(|| {
-            let bar = ProgressBar::new_spinner();
-            bar.enable_steady_tick(Duration::from_millis(100));
-            bar
-        });
-        bar.set_message(what);
+    pub(super) fn show(&mut self, text: String) {
+        if self.0.is_none() {
+            self.0 = start();
+        }
+        if let Some(bar) = &self.0 {
+            bar.set_message(text);
+        }
     }
 
     /// Leaves the terminal as it was.
     pub(super) fn clear(&mut self) {
-        if let Some(bar) = self.0.take() {
-            bar.finish_and_clear();
-        }
+        clear(&self.0.take());
     }
 }
 
 impl Drop for Spinner {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Starts a spinner on standard error; None where that is not a terminal.
+pub(super) fn start() -> Option<ProgressBar> {
+    io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        bar
+    })
+}
+
+/// Changes what is shown: [`BYTES`], [`ITEMS`] or [`TEXT`].
+pub(super) fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+}
+
+pub(super) fn clear(bar: &Option<ProgressBar>) {
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
     }
 }

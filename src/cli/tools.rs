@@ -1,6 +1,5 @@
-//! `codebridge tools` and `codebridge call`: what the user's MCP servers can do, and doing it.
+//! `codebridge tools` and `codebridge call`.
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,63 +7,55 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::host::{print, write};
-use super::servers::{exit_of, in_a_line};
-use super::signals::Signals;
-use super::{CallArgs, Form, SearchArgs, ToolsCommand, complain};
+use super::errors::CommandError;
+use super::output::{print, write};
+use super::servers::in_a_line;
+use super::signals::until_stopped;
+use super::{CallArgs, Form, SearchArgs, ToolsCommand};
 use crate::error::Exit;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
 use crate::upstream::{CallOptions, Searched, UpstreamError};
 use crate::workspace::Workspace;
 
-/// How long servers that were never asked are waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a search waits for servers that were never asked.
+const ASK_LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> ExitCode {
+pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> Result<ExitCode, CommandError> {
     match command {
         ToolsCommand::Search(args) => search(workspace, args).await,
         ToolsCommand::Show { name, form } => show(workspace, &name, &form).await,
     }
 }
 
-async fn search(workspace: &Workspace, args: SearchArgs) -> ExitCode {
+async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, CommandError> {
     let query = args.query.join(" ");
     let stop = CancellationToken::new();
     let search = async {
         tokio::select! {
-            searched = workspace.upstream.search(&query, args.limit.into(), args.detail, PATIENCE) => searched,
+            searched = workspace.upstream.search(&query, args.limit.into(), args.detail, ASK_LIMIT) => searched,
             () = stop.cancelled() => Searched::default(),
         }
     };
-    let Searched { tools, unknown } = match until_told(workspace, &stop, search).await {
-        Ok(searched) => searched,
-        Err(exit) => return exit,
-    };
+    let Searched { tools, unknown } = until_stopped(workspace, &stop, search).await?;
     for server in unknown {
         let why = server.failure.as_deref().map_or_else(|| "it has not answered yet".into(), in_a_line);
-        eprintln!("codebridge: what '{0}' offers is not known: {why}", server.name);
-        eprintln!("hint: `codebridge servers refresh {}` asks it now", server.name);
+        eprintln!("codebridge: the tools of '{}' are not known: {why}", server.name);
+        eprintln!("hint: run `codebridge servers refresh {}`", server.name);
     }
     let mut text: String = tools.iter().map(described).collect();
     if text.is_empty() {
-        text = "nothing fits\n".into();
+        text = "no tool matches\n".into();
     }
     write(&args.form, &tools, text, Exit::Success).await
 }
 
-async fn show(workspace: &Workspace, name: &str, form: &Form) -> ExitCode {
+async fn show(workspace: &Workspace, name: &str, form: &Form) -> Result<ExitCode, CommandError> {
     let (server, tool) = split(workspace, name);
     let stop = CancellationToken::new();
-    let docs = match until_told(workspace, &stop, workspace.upstream.docs_of(server, &stop)).await {
-        Ok(Ok((server, docs))) => items(&server, &docs, tool),
-        Ok(Err(error)) => Err(error),
-        Err(exit) => return exit,
-    };
-    let items = match docs {
-        Ok(items) => items,
-        Err(error) => return complain(&error, error.hint().as_deref(), exit_of(&error)),
-    };
+    let docs = workspace.upstream.docs_of(server, &stop);
+    let (server, docs) = until_stopped(workspace, &stop, docs).await??;
+    let items = items(&server, &docs, tool)?;
     let text: String = items.iter().map(described).collect();
     match (tool, items.as_slice()) {
         (Some(_), [item]) => write(form, item, text, Exit::Success).await,
@@ -72,7 +63,7 @@ async fn show(workspace: &Workspace, name: &str, form: &Form) -> ExitCode {
     }
 }
 
-/// One tool in full, or all in a few words.
+/// Returns one tool in full, or all in short.
 fn items(server: &Server, docs: &ServerDocs, tool: Option<&str>) -> Result<Vec<ToolItem>, UpstreamError> {
     let item = |at, detail| ToolItem::new(&server.name, &server.alias, docs, at, detail);
     let Some(tool) = tool else {
@@ -86,7 +77,7 @@ fn items(server: &Server, docs: &ServerDocs, tool: Option<&str>) -> Result<Vec<T
     })
 }
 
-/// A tool for people: how it is called, what it does, and its schemas when they are there.
+/// Returns a tool for people: how to call it, what it does, and its schemas if they are there.
 fn described(item: &ToolItem) -> String {
     let mut text = format!("{}.{}\n", item.server_alias, item.signature);
     for line in item.description.lines() {
@@ -101,53 +92,22 @@ fn described(item: &ToolItem) -> String {
     text
 }
 
-/// Calls one tool and prints its MCP result as JSON. Ctrl-C cancels the call.
-pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> ExitCode {
-    let arguments = match serde_json::from_str::<Map<String, Value>>(&args.arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let error = io::Error::other(format!("the arguments are no JSON object: {error}"));
-            return complain(&error, None, Exit::Usage);
-        }
-    };
+/// Calls a tool and prints its MCP result as JSON. Ctrl-C cancels the call.
+pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCode, CommandError> {
+    let arguments: Map<String, Value> =
+        serde_json::from_str(&args.arguments).map_err(CommandError::Arguments)?;
     let (server, Some(tool)) = split(workspace, &args.tool) else {
-        let error = io::Error::other(format!("'{}' is not of the form SERVER.TOOL", args.tool));
-        return complain(&error, None, Exit::Usage);
+        return Err(CommandError::ToolName(args.tool));
     };
     let stop = CancellationToken::new();
     let call = workspace.upstream.call(server, tool, arguments, CallOptions::new(&stop));
-    match until_told(workspace, &stop, call).await {
-        Ok(Ok(outcome)) => {
-            let exit = if outcome.is_error { Exit::Tool } else { Exit::Success };
-            match print(&format!("{}\n", outcome.json.get())).await {
-                Ok(()) => exit.into(),
-                Err(error) => complain(&error, None, Exit::Io),
-            }
-        }
-        Ok(Err(error)) => complain(&error, error.hint().as_deref(), exit_of(&error)),
-        Err(exit) => exit,
-    }
+    let outcome = until_stopped(workspace, &stop, call).await??;
+    print(&format!("{}\n", outcome.json.get())).await?;
+    let exit = if outcome.is_error { Exit::Tool } else { Exit::Success };
+    Ok(exit.into())
 }
 
-/// Does the work and ends the servers that it needed; told to stop, it says how the program ends.
-pub(super) async fn until_told<T>(
-    workspace: &Workspace,
-    stop: &CancellationToken,
-    work: impl Future<Output = T>,
-) -> Result<T, ExitCode> {
-    let signals = Signals::listen().map_err(|error| complain(&error, None, Exit::Io))?;
-    let work = async {
-        let done = work.await;
-        workspace.close().await;
-        done
-    };
-    match signals.until_told_twice(stop, work).await {
-        (Some(done), None) => Ok(done),
-        (_, told) => Err(told.unwrap_or(Exit::Interrupted).into()),
-    }
-}
-
-/// `SERVER.TOOL`, where both may have dots: the server is what there is one of.
+/// Splits `SERVER.TOOL`. Both can have dots: the server is the part that names one.
 fn split<'a>(workspace: &Workspace, name: &'a str) -> (&'a str, Option<&'a str>) {
     let is_server =
         |name: &str| !matches!(workspace.upstream.server(name), Err(UpstreamError::Unknown { .. }));

@@ -405,7 +405,7 @@ fn a_pull_that_is_stopped_says_so_and_is_taken_up_again(env: &TestEnv) {
     assert_eq!(process.wait().code(), Some(130));
     drop(said);
     eventually("it says so", env.guard().left(), || {
-        process.transcript.text().contains("stopped; what has been fetched").then_some(())
+        process.transcript.text().contains("the pull was stopped; fetched layers are kept").then_some(())
     });
     proxy.release();
     assert_eq!(exec(env, &image).ok(), ANSWER);

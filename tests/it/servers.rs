@@ -143,8 +143,8 @@ fn what_is_wrong_with_a_call_is_told_before_it(env: &TestEnv) {
             ["my_fake.tool_0", r#"{"zetta": 1}"#],
             "unknown argument 'zetta'; did you mean 'zeta'?; it is called as tool_0(zeta?, alpha?: int)",
         ),
-        (["my-fake", "{}"], "'my-fake' is not of the form SERVER.TOOL"),
-        (["my-fake.echo", "[]"], "the arguments are no JSON object"),
+        (["my-fake", "{}"], "invalid tool 'my-fake': expected SERVER.TOOL"),
+        (["my-fake.echo", "[]"], "invalid arguments: expected a JSON object"),
     ] {
         let refused = bridge(env, &["--tools", "1"], &["call", words[0], words[1]]).run(env.guard());
         assert!(refused.code() == Some(2) && refused.stderr.contains(told), "{refused}");
@@ -172,7 +172,7 @@ fn tools_are_found_without_starting_their_server_again(env: &TestEnv) {
     );
     assert_eq!(
         run(&["tools", "search", "wombat"]),
-        "nothing fits
+        "no tool matches
 "
     );
     let all = run(&["tools", "show", "my_fake"]);
@@ -198,7 +198,7 @@ fn a_server_that_fails_is_not_tried_by_every_search(env: &TestEnv) {
     let server = ["--fail-starts", "1", "--starts", starts.to_str().unwrap()];
     for _ in 0..2 {
         let search = bridge(env, &server, &["tools", "search", "echo"]).run(env.guard());
-        assert_eq!((search.code(), search.stdout.as_str()), (Some(0), "nothing fits\n"), "{search}");
+        assert_eq!((search.code(), search.stdout.as_str()), (Some(0), "no tool matches\n"), "{search}");
         let told =
             search.stderr.contains("not this time") && search.stderr.contains("servers refresh my-fake");
         assert!(told, "{search}");

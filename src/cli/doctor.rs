@@ -1,0 +1,23 @@
+//! `codebridge doctor`.
+
+use std::process::ExitCode;
+
+use super::DoctorArgs;
+use super::errors::CommandError;
+use super::output::write;
+use crate::doctor::{Diagnosis, Readiness, fix};
+use crate::error::Exit;
+use crate::workspace::Workspace;
+
+pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> Result<ExitCode, CommandError> {
+    let fixed = if args.fix { fix(&workspace.bridge.settings).await } else { Vec::new() };
+    let diagnosis = Diagnosis::make(workspace).await;
+    workspace.close().await;
+    let diagnosis = Diagnosis { fixed, ..diagnosis? };
+    let exit = match diagnosis.status {
+        Readiness::Ready => Exit::Success,
+        Readiness::Reduced => Exit::Reduced,
+        Readiness::NotReady => Exit::NotReady,
+    };
+    write(&args.form, &diagnosis, diagnosis.text(), exit).await
+}

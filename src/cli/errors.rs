@@ -1,0 +1,133 @@
+//! Errors of commands. One function prints them, each with its hint and its exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
+use codebridge_runtimes::{ReclaimError, StateError};
+
+use super::code::CodeError;
+use crate::error::Exit;
+use crate::image_sources::SourceError;
+use crate::image_sources::build::BuildError;
+use crate::server::ServeError;
+use crate::settings::SettingError;
+use crate::upstream::UpstreamError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error(transparent)]
+    Code(#[from] CodeError),
+    #[error("invalid arguments: expected a JSON object: {0}")]
+    Arguments(#[source] serde_json::Error),
+    #[error("invalid tool '{0}': expected SERVER.TOOL")]
+    ToolName(String),
+    #[error("invalid output '{0}': expected oci-archive:FILE[:TAG]")]
+    BuildOutput(String),
+    #[error(transparent)]
+    ImageName(#[from] NameError),
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    #[error("standard input or output failed: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Server(#[from] UpstreamError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Reclaim(ReclaimError),
+    /// The engine of the sandbox does not answer.
+    #[error(transparent)]
+    OutOfReach(ReclaimError),
+    #[error(transparent)]
+    Image(#[from] SourceError),
+    #[error(transparent)]
+    Build(BuildError),
+    #[error("the build was stopped; nothing was written")]
+    BuildStopped(Exit),
+    #[error("the pull was stopped; fetched layers are kept")]
+    PullStopped(Exit),
+    /// The user stopped the command, and knows it.
+    #[error("stopped")]
+    Stopped(Exit),
+}
+
+impl CommandError {
+    /// Prints the error and its hint, and returns the exit code.
+    pub(super) fn report(&self) -> ExitCode {
+        if !matches!(self, Self::Stopped(_)) {
+            eprintln!("codebridge: {self}");
+            if let Some(hint) = self.hint() {
+                eprintln!("hint: {hint}");
+            }
+        }
+        self.exit().into()
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Setting(error) => error.hint(),
+            Self::Server(error) => error.hint(),
+            Self::Image(error) => error.hint(),
+            Self::Build(error) => error.hint(),
+            Self::OutOfReach(_) => Some(
+                "its engine does not answer: run `codebridge reap` again when it does; after a week the sandbox is forgotten"
+                    .into(),
+            ),
+            _ => None,
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Setting(_)
+            | Self::Code(_)
+            | Self::Arguments(_)
+            | Self::ToolName(_)
+            | Self::BuildOutput(_)
+            | Self::ImageName(_)
+            | Self::Recipe(_) => Exit::Usage,
+            Self::Io(_) | Self::Serve(_) => Exit::Io,
+            Self::Server(error) => exit_of(error),
+            Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
+            Self::Image(_) | Self::Build(_) => Exit::NoImage,
+            Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,
+        }
+    }
+}
+
+/// Tells errors of the command line from errors of a server.
+fn exit_of(error: &UpstreamError) -> Exit {
+    match error {
+        UpstreamError::Unknown { .. }
+        | UpstreamError::Skipped { .. }
+        | UpstreamError::UnknownTool { .. }
+        | UpstreamError::Arguments { .. } => Exit::Usage,
+        UpstreamError::Start { .. }
+        | UpstreamError::Resting { .. }
+        | UpstreamError::Ended { .. }
+        | UpstreamError::TimedOut { .. }
+        | UpstreamError::Cancelled { .. }
+        | UpstreamError::Refused { .. }
+        | UpstreamError::Malformed { .. }
+        | UpstreamError::Unreachable { .. }
+        | UpstreamError::ShuttingDown => Exit::Server,
+    }
+}
+
+impl From<ImageError> for CommandError {
+    fn from(error: ImageError) -> Self {
+        Self::Image(error.into())
+    }
+}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> Self {
+        Self::Image(error.into())
+    }
+}

@@ -1,0 +1,53 @@
+//! What commands print.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use tokio::io::AsyncWriteExt;
+
+use super::Form;
+use super::errors::CommandError;
+use crate::error::Exit;
+use crate::mcp::stdio;
+
+/// Prints a value as JSON or as this text, and returns the exit code.
+pub(super) async fn write(
+    form: &Form,
+    value: &impl Serialize,
+    text: String,
+    exit: Exit,
+) -> Result<ExitCode, CommandError> {
+    let text = if form.json {
+        serde_json::to_string_pretty(value).map_err(io::Error::from)? + "\n"
+    } else {
+        without_controls(&text)
+    };
+    print(&text).await?;
+    Ok(exit.into())
+}
+
+/// Replaces what servers and files could steer a terminal with.
+pub(super) fn without_controls(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+}
+
+pub(super) async fn print(text: &str) -> io::Result<()> {
+    let mut output = stdio::output()?;
+    output.write_all(text.as_bytes()).await?;
+    output.flush().await
+}
+
+/// Returns rows in columns as wide as their widest cell. Each row has as many cells as the head.
+pub(super) fn columns(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

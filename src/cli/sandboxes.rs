@@ -1,0 +1,45 @@
+//! `codebridge ps` and `codebridge reap`.
+
+use std::process::ExitCode;
+
+use super::Form;
+use super::errors::CommandError;
+use super::output::{columns, print, write};
+use crate::error::Exit;
+use crate::housekeeping::{self, SandboxEntry, owner_word};
+use crate::settings::Settings;
+
+pub(super) async fn ps(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
+    let entries = housekeeping::list(settings).await;
+    write(&form, &entries, table(&entries), Exit::Success).await
+}
+
+fn table(entries: &[SandboxEntry]) -> String {
+    if entries.is_empty() {
+        return "no sandboxes\n".into();
+    }
+    let rows = entries.iter().map(|entry| {
+        vec![
+            entry.name.to_string(),
+            entry.runtime.clone(),
+            entry.root.clone().unwrap_or_else(|| "-".into()),
+            format!("{} ({})", entry.owner_pid, owner_word(entry.owner)),
+            entry.age.map_or_else(|| "-".into(), |seconds| format!("{seconds} s")),
+        ]
+    });
+    columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"], rows)
+}
+
+pub(super) async fn reap(settings: &Settings) -> Result<ExitCode, CommandError> {
+    let swept = housekeeping::reap(settings).await;
+    let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
+    if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
+        text = "nothing to remove\n".into();
+    }
+    let printed = print(&text).await;
+    let failed = swept.failed.into_iter().map(CommandError::Reclaim);
+    let failures = failed.chain(swept.absent.into_iter().map(CommandError::OutOfReach));
+    let exit = failures.fold(Exit::Success.into(), |_, failure| failure.report());
+    printed?;
+    Ok(exit)
+}
