@@ -1,4 +1,4 @@
-//! Digests of content, and checking content against them.
+//! Digests of content.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,37 +30,37 @@ impl Algorithm {
     }
 }
 
-/// A text that is no digest, or of an algorithm that nothing here computes.
+/// A text that is not a digest of a supported algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no digest: it has to be sha256: and 64 hexadecimal digits, or sha512: and 128, in lower case"
+    "'{0}' is not a digest: expected sha256: and 64 hexadecimal digits, or sha512: and 128, in lower case"
 )]
 pub struct DigestError(String);
 
 impl Digest {
-    /// The digest of some bytes, as content gets its name here.
+    /// Returns the SHA-256 digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::sha256();
         hasher.update(bytes);
         hasher.finish()
     }
 
-    /// The algorithm's name: a folder of an image layout.
+    /// Returns the name of the algorithm.
     pub fn algorithm(&self) -> &'static str {
         self.algorithm.name()
     }
 
-    /// The digits: a file name.
+    /// Returns the hexadecimal digits.
     pub fn hex(&self) -> &str {
         &self.hex
     }
 
-    /// As much as a person needs to tell one from another.
+    /// Returns the first digits, for display.
     pub fn short(&self) -> &str {
         &self.hex[..12]
     }
 
-    /// Computes a digest of the same algorithm.
+    /// Returns a hasher of the same algorithm.
     pub(crate) fn hasher(&self) -> Hasher {
         Hasher(match self.algorithm {
             Algorithm::Sha256 => Hashing::Sha256(Sha256::new()),
@@ -68,7 +68,7 @@ impl Digest {
         })
     }
 
-    /// Whether these bytes are what the digest promises.
+    /// Returns whether these bytes match the digest.
     pub fn verifies(&self, bytes: &[u8]) -> bool {
         let mut hasher = self.hasher();
         hasher.update(bytes);
@@ -87,7 +87,7 @@ impl FromStr for Digest {
             "sha512" => (Algorithm::Sha512, 128),
             _ => return Err(error()),
         };
-        // Digits become file names: exactly these, so that one digest has one name.
+        // Digits become file names: only these, so that one digest has one name.
         if hex.len() != length || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
             return Err(error());
         }
@@ -115,7 +115,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A digest in the making.
+/// Computes a digest.
 #[derive(Clone)]
 pub(crate) struct Hasher(Hashing);
 
@@ -126,7 +126,6 @@ enum Hashing {
 }
 
 impl Hasher {
-    /// A digest of the usual algorithm.
     pub(crate) fn sha256() -> Self {
         Self(Hashing::Sha256(Sha256::new()))
     }
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_name_another_path_is_no_digest() {
+    fn a_text_that_could_name_another_path_is_not_a_digest() {
         let upper = format!("sha256:{}", "A".repeat(64));
         let long = format!("sha256:{}", "a".repeat(65));
         for text in [

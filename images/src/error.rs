@@ -1,4 +1,4 @@
-//! Why an image is not to be had.
+//! Why an image is unavailable.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use crate::pull::PullError;
 use crate::store::StoreError;
 use crate::unpack::UnpackError;
 
-/// Why an image is not to be had.
+/// The reason why an image is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// No registry gave it.
+    /// No registry provided the image.
     #[error(transparent)]
     Pull(#[from] PullError),
-    /// The store could not keep it.
+    /// The store could not keep the image.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A document of the image is of no use.
+    /// A document of the image is unusable.
     #[error("{at}: {source}")]
     Manifest {
         /// Where the image is.
@@ -33,34 +33,34 @@ pub enum ImageError {
         /// Why not.
         source: io::Error,
     },
-    /// The file or folder is not of the form that was named.
-    #[error("'{path}' is no image of the form `{form}:`: {why}")]
+    /// The file or folder does not have the form that the name says.
+    #[error("'{path}' is not an image of the form `{form}:`: {why}")]
     Form {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// The transport.
+        /// The transport of the name.
         form: &'static str,
         /// What is wrong.
         why: String,
     },
-    /// The layout or archive has other images.
+    /// The layout or archive does not have the image, or has several.
     #[error("'{path}' has {}", match wanted {
-        Some(wanted) => format!("no image '{wanted}'; it has {offered}"),
-        None => format!("more than one image; name one of them: {offered}"),
+        Some(wanted) => format!("no image '{wanted}', only {offered}"),
+        None => format!("more than one image: {offered}"),
     })]
     Which {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// The tag that was asked for.
+        /// The tag of the name.
         wanted: Option<String>,
-        /// What there is.
+        /// The images in it.
         offered: String,
     },
-    /// The store does not have it, and nothing else was to be tried.
+    /// The store does not have the image.
     #[error("image '{0}' is not in the store")]
     NotStored(String),
-    /// A name of something that the store has no use for.
-    #[error("`{0}` is nothing that is fetched: it is used as it is")]
+    /// A folder or this machine itself, which are used as they are.
+    #[error("`{0}` is not an image that the store can keep")]
     NotFetched(String),
 }
 
@@ -70,16 +70,21 @@ impl ImageError {
         move |source| Self::Read { path, source }
     }
 
-    /// What to do about it: a command or one sentence.
+    /// Returns what to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) if error.is_out_of_space() => {
-                Some("make room, for example with `codebridge image prune --all`".into())
+                Some("free disk space, for example with `codebridge image prune --all`".into())
             }
             Self::Store(StoreError::InUse(_) | StoreError::Damaged(_)) => {
-                Some("end the bridges that use it (`codebridge ps` lists their sandboxes)".into())
+                Some("close the clients that use it: `codebridge ps` lists their sandboxes".into())
             }
-            Self::Store(StoreError::Unknown(_)) => Some("`codebridge image ls` lists them".into()),
+            Self::Store(StoreError::Unknown(_)) => {
+                Some("run `codebridge image ls` to list the images".into())
+            }
+            Self::Which { wanted: None, .. } => {
+                Some("put the name of one behind the path: `PATH:NAME`".into())
+            }
             Self::Pull(error) => error.hint(),
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! An image whose documents have been read: what it is, and where its layers come from.
+//! An image whose documents were read, and how its layers become a root.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub(crate) struct Image {
     pub(crate) id: ImageId,
     pub(crate) manifest: Option<Digest>,
     pub(crate) run: RunConfig,
-    /// What each layer unpacks to; None where only its archive can tell whether it is whole.
+    /// The digest of each unpacked layer; without one, only its end mark says that an archive is whole.
     layers: Vec<Option<Digest>>,
     limits: Limits,
 }
 
 impl Image {
-    /// An image with its configuration, whose content has been checked against its digest.
+    /// Returns the image of a configuration, whose content was checked against its digest.
     pub(crate) fn new(
         manifest_digest: Option<Digest>,
         manifest: &Manifest,
@@ -47,7 +47,7 @@ impl Image {
         })
     }
 
-    /// An image of one archive of which nothing is known.
+    /// Returns an image of one archive of unknown content.
     pub(crate) fn flat(id: ImageId, run: RunConfig) -> Self {
         Self { id, manifest: None, run, layers: vec![None], limits: Limits::of_unknown() }
     }
@@ -55,20 +55,20 @@ impl Image {
 
 /// Where the layers of an image come from.
 pub(crate) trait Layers: Send + Sync {
-    /// Opens one, from 0; may block until it is there.
+    /// Opens a layer, counted from 0; may block until it arrives.
     fn open(&self, layer: usize) -> Result<Box<dyn Read + Send + '_>, ImageError>;
 }
 
-/// Sets a flag when it is dropped: whoever works in a thread for somebody learns that nobody waits any more.
-struct GiveUp(Arc<AtomicBool>);
+/// Sets a flag when it is dropped, so that a thread stops when nobody waits for its work.
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for GiveUp {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The image unpacked in the store; waits for another who does it, or does it.
+/// Returns the unpacked image, after unpacking it or waiting for another process that does.
 pub(crate) async fn ensure_root(
     store: &Store,
     image: &Image,
@@ -89,13 +89,13 @@ pub(crate) async fn fill_root(
     progress: Arc<dyn Progress>,
 ) -> Result<Root, ImageError> {
     let cancelled = Arc::new(AtomicBool::new(false));
-    let give_up = GiveUp(Arc::clone(&cancelled));
+    let cancel = CancelOnDrop(Arc::clone(&cancelled));
     let work = tokio::task::spawn_blocking(move || {
         let done = unpack(&root, &image, layers.as_ref(), progress.as_ref(), &cancelled)?;
         Ok(root.finish(image.run, image.manifest, done)?)
     });
     let done = work.await;
-    drop(give_up);
+    drop(cancel);
     done.unwrap_or(Err(ImageError::Store(UnpackError::Cancelled.into())))
 }
 

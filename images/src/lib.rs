@@ -1,11 +1,11 @@
-//! Images for runtimes that cannot fetch any: named, pulled, unpacked and kept, in process, without a daemon.
+//! Images for runtimes that cannot pull any: named, pulled, unpacked and stored in this process, without a daemon.
 //!
 //! ```text
 //! resolver ─▶ { pull (registries) | local (files) } ─▶ image ─▶ { store | unpack } ─▶ manifest, name, digest …
 //! ```
-//! [`ImageResolver`] goes from a name to an unpacked [`Root`]; [`Store`] keeps what was fetched and unpacked, lists and removes
-//! it. No process is started here: what only another program knows comes through [`CredentialHelper`] and
-//! [`ImageResolver::adopt`].
+//! [`ImageResolver`] goes from a name to an unpacked [`Root`]; [`Store`] keeps, lists and removes images. This crate
+//! starts no process: what only another program knows comes through [`CredentialHelper`] and
+//! [`ImageResolver::import`].
 
 mod digest;
 mod error;
@@ -33,6 +33,6 @@ pub use pull::{
 pub use recipe::{
     Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
 };
-pub use resolver::{Adoption, ImageResolver, Wanted};
+pub use resolver::{ImageResolver, Import, PendingImport};
 pub use store::{Compiling, ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
 pub use unpack::UnpackError;

@@ -1,6 +1,6 @@
-//! The documents that describe an image: index, manifest, configuration. Pure parsing; every field is foreign.
+//! The documents that describe an image: index, manifest, configuration. Only parsing; every field is untrusted.
 //!
-//! <https://github.com/opencontainers/image-spec> and docker's older words for the same
+//! <https://github.com/opencontainers/image-spec> and docker's older format
 //! (<https://distribution.github.io/distribution/spec/manifest-v2-2/>).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::platform::Platform;
 
-/// What a registry is asked for, best first.
+/// The types that a registry is asked for, best first.
 pub(crate) const MANIFEST_TYPES: &[&str] = &[
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -23,46 +23,41 @@ pub(crate) const MANIFEST_LIMIT: u64 = 4 << 20;
 pub(crate) const CONFIG_LIMIT: u64 = 8 << 20;
 /// More layers than any engine writes: overlayfs takes 500, docker 127.
 const LAYER_LIMIT: usize = 1000;
-/// Bytes of environment that a process may reasonably be given.
+/// Bytes of environment; no program needs more.
 const ENV_LIMIT: usize = 64 << 10;
 
-/// A document that describes no image that could be run here.
+/// The reason why a document does not describe an image that can run here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// It does not parse.
-    #[error("the {what} cannot be read: {why}")]
+    /// The document does not parse.
+    #[error("the {what} is malformed: {why}")]
     Malformed {
-        /// Which document.
+        /// The kind of document.
         what: &'static str,
-        /// The parser's words.
+        /// The error of the parser.
         why: String,
     },
-    /// It could be read as an index and as an image.
+    /// The document could be read as an index and as an image.
     #[error("the manifest claims to be both an index and an image")]
     Ambiguous,
-    /// Docker's format of before 2016, which has no digests worth the name.
-    #[error("the manifest has schema version {0}; only version 2 is supported: push the image anew")]
+    /// Docker's format of before 2016.
+    #[error("the manifest has schema version {0}; only version 2 is supported: push the image again")]
     Schema(u64),
     /// An index without an image for this machine.
     #[error("the image is not built for {wanted}, only for {offered}")]
     Platform {
         /// This machine.
         wanted: Platform,
-        /// What there is.
+        /// The platforms of the index.
         offered: String,
     },
-    /// A layer that is no part of a file system, or is encrypted.
+    /// A layer that is not a part of a file system, or is encrypted.
     #[error("a layer of type '{0}' cannot be unpacked")]
     LayerType(String),
-    /// Manifest and configuration do not speak of the same layers.
+    /// Manifest and configuration disagree about the layers.
     #[error("the manifest has {layers} layers, its configuration {diff_ids}")]
-    LayerCount {
-        /// In the manifest.
-        layers: usize,
-        /// In the configuration.
-        diff_ids: usize,
-    },
-    /// Larger than anything sensible.
+    LayerCount { layers: usize, diff_ids: usize },
+    /// More layers or environment than an image may have.
     #[error("the image has {0}")]
     Excess(String),
 }
@@ -71,17 +66,15 @@ pub enum ManifestError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What kind of content it is.
     #[serde(default)]
     pub media_type: String,
-    /// Its digest.
     pub digest: Digest,
-    /// Its size in bytes.
+    /// In bytes.
     pub size: u64,
-    /// In an index: what it runs on.
+    /// In an index: the machine that the image is built for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
-    /// In the index of a layout: its name, among other notes.
+    /// In the index of a layout: the name of the image, among others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -99,14 +92,14 @@ pub(crate) struct Manifest {
     pub(crate) layers: Vec<Descriptor>,
 }
 
-/// What is behind a reference.
+/// The document of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Document {
     Image(Manifest),
     Index(Vec<Descriptor>),
 }
 
-/// Reads an index or a manifest, whichever it is.
+/// Parses an index or a manifest.
 pub(crate) fn parse_document(bytes: &[u8]) -> Result<Document, ManifestError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -146,10 +139,9 @@ pub(crate) fn parse_document(bytes: &[u8]) -> Result<Document, ManifestError> {
             Ok(Document::Image(Manifest { config, layers }))
         }
         (Some(_), ..) => Err(ManifestError::Ambiguous),
-        _ => Err(ManifestError::Malformed {
-            what: "manifest",
-            why: "it names neither images nor layers".into(),
-        }),
+        _ => {
+            Err(ManifestError::Malformed { what: "manifest", why: "it has neither images nor layers".into() })
+        }
     }
 }
 
@@ -157,7 +149,7 @@ fn parse<'a, T: Deserialize<'a>>(what: &'static str, bytes: &'a [u8]) -> Result<
     serde_json::from_slice(bytes).map_err(|error| ManifestError::Malformed { what, why: error.to_string() })
 }
 
-/// Whether it is a tar archive of files. How it is compressed, its first bytes tell more reliably.
+/// Checks that a layer is a tar archive. Its first bytes tell more reliably how it is compressed.
 fn check_layer_type(media_type: &str) -> Result<(), ManifestError> {
     let known = ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."]
         .iter()
@@ -168,12 +160,12 @@ fn check_layer_type(media_type: &str) -> Result<(), ManifestError> {
     Err(ManifestError::LayerType(media_type.chars().take(100).collect()))
 }
 
-/// The entry of an index that runs best on a machine.
+/// Returns the entry of an index that runs best on a machine.
 pub(crate) fn choose(entries: &[Descriptor], machine: &Platform) -> Result<Descriptor, ManifestError> {
     let ranked = entries.iter().enumerate().filter_map(|(place, entry)| {
         let rank = match &entry.platform {
             Some(platform) => platform.rank(machine)?,
-            // An index within an index, or one image without a word on what it runs on: seen when it is opened.
+            // An index within an index, or a single image without a platform: its configuration tells.
             None if entry.is_index() || entries.len() == 1 => 1000,
             None => return None,
         };
@@ -187,46 +179,45 @@ pub(crate) fn choose(entries: &[Descriptor], machine: &Platform) -> Result<Descr
             // Signatures and the like.
             offered.retain(|platform| platform != "unknown/unknown");
             offered.dedup();
-            let offered =
-                if offered.is_empty() { "nothing that is named".into() } else { offered.join(", ") };
+            let offered = if offered.is_empty() { "unnamed platforms".into() } else { offered.join(", ") };
             Err(ManifestError::Platform { wanted: machine.clone(), offered })
         }
     }
 }
 
-/// What an image says of how it wants to be run, and what its layers hold.
+/// The configuration of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImageConfig {
     pub(crate) run: RunConfig,
-    /// Digests of the layers before they were compressed.
+    /// Digests of the uncompressed layers.
     pub(crate) diff_ids: Vec<Digest>,
 }
 
-/// How an image wants to be run.
+/// The configuration that an image has for its containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunConfig {
     /// Environment, `NAME=value` each.
     pub env: Vec<String>,
-    /// Working directory; empty when nothing is said.
+    /// Working directory; may be empty.
     pub working_dir: String,
-    /// User, by name or number, with a group after a colon; empty when nothing is said.
+    /// User by name or number, with a group after a colon; may be empty.
     pub user: String,
     /// Program and arguments that always run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
-    /// Program and arguments that run when nothing else is said.
+    /// Program and arguments that run by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cmd: Vec<String>,
 }
 
 impl RunConfig {
-    /// The environment as pairs.
+    /// Returns the environment as pairs.
     pub fn env_pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.env.iter().filter_map(|pair| pair.split_once('='))
     }
 }
 
-/// Reads a configuration; an image for another platform is refused here, where even one without an index says so.
+/// Parses a configuration; refuses one for another platform.
 pub(crate) fn parse_config(bytes: &[u8], machine: &Platform) -> Result<ImageConfig, ManifestError> {
     #[derive(Deserialize)]
     struct Raw {

@@ -1,4 +1,4 @@
-//! What a person may type to name an image, in the words of containers-transports(5).
+//! Names of images, in the syntax of containers-transports(5).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,41 +8,38 @@ use oci_client::{ParseError, Reference};
 
 use crate::digest::Digest;
 
-/// An image, as it was asked for.
+/// The name of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ImageName {
     /// In a registry: `python:3.14-slim`, `quay.io/org/image@sha256:…`, `docker://…`.
     Registry(RegistryName),
     /// `oci:DIR[:TAG]`: a folder in the OCI image layout.
     OciFolder {
-        /// The folder.
         path: PathBuf,
-        /// Which of its images, when it holds several.
+        /// The image, if there are several.
         tag: Option<String>,
     },
-    /// `oci-archive:FILE[:TAG]`: the same, in a tar file.
+    /// `oci-archive:FILE[:TAG]`: the same in a tar file.
     OciArchive {
-        /// The file.
         path: PathBuf,
-        /// Which of its images, when it holds several.
+        /// The image, if there are several.
         tag: Option<String>,
     },
     /// `docker-archive:FILE[:REFERENCE]`: what `docker save` and `podman save` write.
     DockerArchive {
-        /// The file.
         path: PathBuf,
-        /// Which of its images, when it holds several.
+        /// The image, if there are several.
         reference: Option<String>,
     },
     /// `containers-storage:REF` or `docker-daemon:REF`: in the store of an engine on this machine.
     Engine(EngineKind, String),
-    /// `dir:DIR`: a folder that holds a root filesystem.
+    /// `dir:DIR`: a folder with a root filesystem.
     Folder(PathBuf),
     /// `host:`: this machine's own `/usr`.
     Host,
 }
 
-/// An engine that keeps images on this machine.
+/// An engine with a store of images on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EngineKind {
     /// `containers-storage:`
@@ -52,7 +49,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// The program that can be asked.
+    /// Returns the name of its program.
     pub fn program(self) -> &'static str {
         match self {
             Self::Podman => "podman",
@@ -68,36 +65,25 @@ impl EngineKind {
     }
 }
 
-/// A text that names no image.
+/// The reason why a text is not the name of an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Another transport than those known here.
+    /// The transport is not supported.
     #[error("images of the form `{0}:` cannot be used; {FORMS}")]
     Transport(String),
-    /// A transport without what it needs.
-    #[error("`{transport}:` needs {needs} behind it; {FORMS}")]
-    Missing {
-        /// Which transport.
-        transport: &'static str,
-        /// What is missing.
-        needs: &'static str,
-    },
-    /// No reference of an image in a registry.
-    #[error("'{text}' is no image reference: {why}; {FORMS}")]
-    Reference {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// The transport is not followed by what it needs.
+    #[error("`{transport}:` needs {needs} after it; {FORMS}")]
+    Missing { transport: &'static str, needs: &'static str },
+    /// Not a reference of an image in a registry.
+    #[error("'{text}' is not an image reference: {why}; {FORMS}")]
+    Reference { text: String, why: String },
 }
 
-const FORMS: &str = "an image is named by a reference (python:3.14-slim, quay.io/org/image:tag, name@sha256:…), \
+const FORMS: &str = "use a reference (python:3.14-slim, quay.io/org/image:tag, name@sha256:…), \
                      oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:REFERENCE], dir:DIR, \
                      containers-storage:REF, docker-daemon:REF or host:";
 
-/// Transports of containers-transports(5) and of skopeo that have no place here: nothing to run is behind them, or
-/// only a library of their own reads them.
+/// Transports of containers-transports(5) and of skopeo that are not supported here.
 const FOREIGN: &[&str] = &["atomic", "ostree", "sif", "tarball", "docker-tar", "containers", "http", "https"];
 
 impl FromStr for ImageName {
@@ -143,14 +129,14 @@ impl FromStr for ImageName {
 
 impl ImageName {
     fn engine(kind: EngineKind, rest: &str) -> Result<Self, NameError> {
-        // Flags of the engine's program start with a dash, and podman's store specifiers with a bracket.
+        // It becomes an argument: flags start with a dash, podman's store specifiers with a bracket.
         if rest.is_empty() || rest.starts_with(['-', '[']) || !rest.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(NameError::Missing { transport: kind.transport(), needs: "an image's name or id" });
         }
         Ok(Self::Engine(kind, rest.to_string()))
     }
 
-    /// The same name with its path, if it has one, made by `change`.
+    /// Returns the same name with its path, if it has one, changed.
     #[must_use]
     pub fn map_path(self, change: impl FnOnce(PathBuf) -> PathBuf) -> Self {
         match self {
@@ -162,7 +148,7 @@ impl ImageName {
         }
     }
 
-    /// The path in it.
+    /// Returns the path of a file or folder.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::OciFolder { path, .. }
@@ -216,27 +202,27 @@ impl RegistryName {
         &self.typed
     }
 
-    /// The registry's host, with a port if it was given: `docker.io`.
+    /// Returns the host of the registry, with its port if it has one: `docker.io`.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// The repository in it: `library/python`.
+    /// Returns the repository: `library/python`.
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The tag, `latest` when nothing was said.
+    /// Returns the tag, `latest` by default.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// The digest that the manifest must have.
+    /// Returns the digest that the manifest must have.
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// Registry and repository: `docker.io/library/python`.
+    /// Returns registry and repository: `docker.io/library/python`.
     pub fn full_repository(&self) -> String {
         format!("{}/{}", self.registry, self.repository)
     }
@@ -264,7 +250,7 @@ impl FromStr for RegistryName {
     }
 }
 
-/// The parser's words, or better ones for what people really type.
+/// Explains common mistakes better than the parser does.
 fn explain(text: &str, error: &ParseError) -> String {
     if text.is_empty() {
         return "it is empty".into();
@@ -301,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_mean_what_they_mean_to_docker() {
+    fn short_names_expand_as_in_docker() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         assert_eq!(full("python"), "docker.io/library/python:latest");
         assert_eq!(full(" python:3.14-slim "), "docker.io/library/python:3.14-slim");
@@ -340,21 +326,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_told_what_would_be_one() {
+    fn an_invalid_name_is_refused_with_the_valid_forms() {
         for (text, expected) in [
             ("", "it is empty"),
             ("Python:3", "did you mean 'python:3'"),
             ("python:", "a tag or digest is missing"),
             ("--privileged", "starts with a dash"),
-            ("python@sha256:12", "is no image reference"),
-            ("a b", "is no image reference"),
+            ("python@sha256:12", "is not an image reference"),
+            ("a b", "is not an image reference"),
             ("oci:", "`oci:` needs a path"),
             ("dir:", "`dir:` needs a path"),
             ("docker-archive::x", "needs a path"),
             ("docker-daemon:--all", "needs an image's name or id"),
             ("https://quay.io/x", "images of the form `https:`"),
             ("sif:/x.sif", "images of the form `sif:`"),
-            ("host:x/../y", "is no image reference"),
+            ("host:x/../y", "is not an image reference"),
         ] {
             let error = text.parse::<ImageName>().unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("oci-archive:FILE"), "{text}: {error}");

@@ -1,10 +1,10 @@
-//! Which entry of an image index runs on this machine.
+//! Platforms of images.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Operating system and processor, in the words of Go, which image indexes use.
+/// Operating system and processor, by their names in Go, as in image indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     /// `linux`
@@ -19,7 +19,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// This machine's.
+    /// Returns the platform of this machine.
     pub fn here() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
             "x86_64" => ("amd64", None),
@@ -34,16 +34,16 @@ impl Platform {
         Self { os: "linux".into(), architecture: architecture.into(), variant: variant.map(String::from) }
     }
 
-    /// How well something built for `self` runs on `machine`: smaller is better, None is not at all.
+    /// Returns how well an image for `self` runs on `machine`: smaller is better, None is not at all.
     pub(crate) fn rank(&self, machine: &Self) -> Option<u32> {
         if self.os != machine.os || self.architecture != machine.architecture {
             return None;
         }
         let level = |variant: &Option<String>| variant.as_deref()?.strip_prefix('v')?.parse::<u32>().ok();
         match (level(&self.variant), level(&machine.variant)) {
-            // arm v5 to v7, where each runs all before it: the nearest first.
+            // Each of arm v5 to v7 also runs those before it: the nearest first.
             (Some(built), Some(here)) => here.checked_sub(built),
-            // amd64/v2 and above need a processor that has them; the plain one runs anywhere.
+            // amd64/v2 and above need a newer processor; the plain one runs anywhere.
             (Some(built), None) => Some(built),
             (None, _) => Some(0),
         }

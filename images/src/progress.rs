@@ -1,56 +1,53 @@
-//! What is going on, for whoever waits.
+//! The progress of a pull, for display.
 
 use crate::digest::Digest;
 
 /// A step towards an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A registry, or a mirror of it, is asked.
+    /// A registry or a mirror of it is asked.
     Asking {
-        /// The address.
+        /// Scheme and host.
         endpoint: String,
     },
-    /// Somebody else fetches or unpacks the same image, in this process or another.
+    /// The same image is being downloaded or unpacked elsewhere, in this process or another.
     Waiting,
     /// The layers are known.
     Layers {
-        /// How many there are.
+        /// Layers to download.
         count: usize,
-        /// Bytes that have to come; layers that are here already are not among them.
+        /// Bytes to download, without the layers of the store.
         bytes: u64,
     },
-    /// More of a layer has come.
+    /// More of a layer arrived.
     Received {
-        /// Which layer.
         layer: Digest,
-        /// Bytes of it so far.
+        /// Bytes so far.
         received: u64,
-        /// Bytes of it in all.
+        /// Bytes of the whole layer.
         size: u64,
     },
-    /// The connection broke and is made anew.
+    /// The connection broke and is opened again.
     Retrying {
-        /// Which layer.
         layer: Digest,
-        /// What had happened.
+        /// The error of the connection.
         why: String,
     },
     /// A layer is being unpacked.
     Unpacking {
-        /// Which one, from 1.
+        /// Its number, from 1.
         layer: usize,
-        /// Of how many.
+        /// How many there are.
         of: usize,
     },
 }
 
-/// Hears of progress. Called often and from several threads; must not block.
+/// Receives events, often and from several threads; must not block.
 pub trait Progress: Send + Sync {
-    /// Something happened.
     fn event(&self, event: Event);
 }
 
-/// Nobody listens.
+/// Ignores all events.
 impl Progress for () {
     fn event(&self, _: Event) {}
 }

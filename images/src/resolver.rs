@@ -1,4 +1,4 @@
-//! From a name to an unpacked image.
+//! From the name of an image to its root in the store.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +10,9 @@ use crate::manifest::{CONFIG_LIMIT, Document, MANIFEST_LIMIT, RunConfig, parse_d
 use crate::name::{ImageName, RegistryName};
 use crate::progress::{Event, Progress};
 use crate::pull::{CredentialHelper, Puller};
-use crate::store::{Claim, ImageId, NewRoot, Root, Store, StoreError};
+use crate::store::{Claim, ImageId, NewRoot, Root, Store};
 
-/// Images by name: from the store, from files, from registries.
+/// Finds images by name, in the store, in files and in registries.
 pub struct ImageResolver {
     store: Store,
     puller: Puller,
@@ -24,21 +24,21 @@ impl std::fmt::Debug for ImageResolver {
     }
 }
 
-/// An image of another's store, whose files come as one archive.
-pub enum Adoption {
-    /// It is unpacked here already.
+/// An image out of another store, whose files come as one archive.
+pub enum Import {
+    /// The image is unpacked already.
     Ready(Root),
-    /// It is for the caller to bring; others who want it wait.
-    Wanted(Wanted),
+    /// The caller has to provide the archive; others who want the image wait.
+    Pending(PendingImport),
 }
 
-/// The right to unpack an image that somebody else brings.
-pub struct Wanted {
+/// The right to unpack an image whose archive the caller provides.
+pub struct PendingImport {
     root: Box<NewRoot>,
     id: ImageId,
 }
 
-/// The one layer of an archive that can be read once.
+/// The one layer of an import, which can be read once.
 struct Once(Mutex<Option<Box<dyn Read + Send>>>);
 
 impl Layers for Once {
@@ -51,20 +51,19 @@ impl Layers for Once {
 }
 
 impl ImageResolver {
-    /// Images of this store. `plain_http`: registries may be asked without TLS.
+    /// Returns a resolver over a store. With `plain_http`, registries may be asked without TLS.
     pub fn new(store: Store, helper: Arc<dyn CredentialHelper>, plain_http: bool) -> Self {
         Self { store, puller: Puller::new(helper, plain_http) }
     }
 
-    /// The store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// An image of a registry as it was when it was fetched last; None when it never was.
+    /// Returns an image of a registry as it was when it was pulled last; None when it never was.
     ///
     /// # Errors
-    /// The store cannot be read, or the image has to be unpacked again and cannot.
+    /// The store cannot be read, or the image cannot be unpacked again.
     pub async fn stored(
         &self,
         name: &RegistryName,
@@ -74,7 +73,7 @@ impl ImageResolver {
         if let Some(root) = self.store.root(&id)? {
             return Ok(Some(root));
         }
-        // Removed or damaged: what it was unpacked from may be here.
+        // Its root was removed or damaged: the layers may still be in the store.
         let Some(digest) = named.manifest else { return Ok(None) };
         let Some(text) = self.store.read_blob(&digest, MANIFEST_LIMIT)? else { return Ok(None) };
         let Ok(Document::Image(manifest)) = parse_document(&text) else { return Ok(None) };
@@ -92,12 +91,12 @@ impl ImageResolver {
         ensure_root(&self.store, &image, layers, progress).await.map(Some)
     }
 
-    /// An image of a registry as it is there now.
+    /// Pulls an image as its registry has it now.
     ///
-    /// Waits for another who pulls the same name, and takes what that one got.
+    /// Waits while another process pulls the same name, and returns what that one pulled.
     ///
     /// # Errors
-    /// No registry gives it, or the store cannot keep it.
+    /// No registry provides the image, or the store cannot keep it.
     pub async fn pull(&self, name: &RegistryName, progress: &Arc<dyn Progress>) -> Result<Root, ImageError> {
         let full = name.to_string();
         let mut waited = false;
@@ -115,10 +114,10 @@ impl ImageResolver {
         self.puller.pull(&self.store, name, progress).await
     }
 
-    /// An image of a file or folder.
+    /// Returns an image of a file or folder.
     ///
     /// # Errors
-    /// It cannot be read, or the store cannot keep it.
+    /// The file or folder cannot be read, or the store cannot keep the image.
     pub async fn open_local(
         &self,
         name: &ImageName,
@@ -134,36 +133,36 @@ impl ImageResolver {
         Ok(root)
     }
 
-    /// An image that another's store has under this id: here already, or wanted.
+    /// Returns the image of this id, which another store has, or the right to import it from there.
     ///
     /// # Errors
-    /// The store cannot be used.
-    pub async fn adopt(&self, id: &ImageId, progress: &dyn Progress) -> Result<Adoption, ImageError> {
+    /// The store is unusable.
+    pub async fn import(&self, id: &ImageId, progress: &dyn Progress) -> Result<Import, ImageError> {
         Ok(match self.store.claim(id, progress).await? {
-            Claim::Ready(root) => Adoption::Ready(root),
-            Claim::Ours(root) => Adoption::Wanted(Wanted { root, id: id.clone() }),
+            Claim::Ready(root) => Import::Ready(root),
+            Claim::Ours(root) => Import::Pending(PendingImport { root, id: id.clone() }),
         })
     }
 
-    /// From now on a name stands for an image that came by [`ImageResolver::adopt`].
+    /// Gives an imported image a name, in place of the image that had it.
     ///
     /// # Errors
-    /// The store cannot be written to.
-    pub fn remember(&self, name: &ImageName, root: &Root) -> Result<(), ImageError> {
+    /// The store cannot be written.
+    pub fn set_name(&self, name: &ImageName, root: &Root) -> Result<(), ImageError> {
         Ok(self.store.set_name(&name.to_string(), root.id(), None)?)
     }
 
-    /// Where credentials for registries are looked for, for messages.
+    /// Returns the files with credentials for registries, for messages.
     pub fn credential_files(&self) -> Vec<std::path::PathBuf> {
         self.puller.credential_files()
     }
 }
 
-impl Wanted {
-    /// Unpacks the image's files, which come as one archive.
+impl PendingImport {
+    /// Unpacks the archive with the files of the image.
     ///
     /// # Errors
-    /// The archive is not whole or not decent, or the store cannot keep it.
+    /// The archive is incomplete or malformed, or the store cannot keep the image.
     pub async fn unpack(
         self,
         run: RunConfig,
@@ -183,10 +182,6 @@ struct Stored {
 
 impl Layers for Stored {
     fn open(&self, layer: usize) -> Result<Box<dyn Read + Send + '_>, ImageError> {
-        let digest = &self.layers[layer];
-        match self.store.open_blob(digest)? {
-            Some(file) => Ok(Box::new(file)),
-            None => Err(StoreError::Unknown(digest.to_string()).into()),
-        }
+        Ok(Box::new(self.store.open_layer(&self.layers[layer])?))
     }
 }

@@ -58,7 +58,7 @@ async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<St
         ImageName::Registry(name) => images.pull(name, &progress).await?,
         ImageName::Engine(engine, reference) => {
             let root = import_from_engine(images, *engine, reference, &progress).await?;
-            images.remember(&name, &root)?;
+            images.set_name(&name, &root)?;
             root
         }
         local => images.open_local(local, &progress).await?,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use codebridge_images::{Adoption, EngineKind, ImageResolver, Progress, Root, RunConfig, Wanted};
+use codebridge_images::{EngineKind, ImageResolver, Import, PendingImport, Progress, Root, RunConfig};
 use codebridge_runtimes::{
     Instance, LocalImage, Owner, RuntimeKind, StateDir, find_local_image, reclaim_instance,
 };
@@ -28,16 +28,16 @@ pub(super) async fn from_any_engine(
         EngineKind::Docker => RuntimeKind::Docker,
     });
     let Some(image) = find_local_image(reference, engine).await else { return Ok(None) };
-    let root = match resolver.adopt(&image.id.parse()?, progress.as_ref()).await? {
-        Adoption::Ready(root) => root,
-        Adoption::Wanted(wanted) => {
+    let root = match resolver.import(&image.id.parse()?, progress.as_ref()).await? {
+        Import::Ready(root) => root,
+        Import::Pending(import) => {
             tracing::info!(image = image.id, "unpacking an image of an engine, once");
-            unpack(wanted, &image, instance, progress).await?
+            unpack(import, &image, instance, progress).await?
         }
     };
     // With a name it is listed, and not pruned as unused.
     if let Ok(name) = image.name().parse()
-        && let Err(error) = resolver.remember(&name, &root)
+        && let Err(error) = resolver.set_name(&name, &root)
     {
         tracing::debug!(%error, "the store has no name for an image of an engine");
     }
@@ -79,7 +79,7 @@ pub async fn import_from_engine(
 }
 
 async fn unpack(
-    wanted: Wanted,
+    import: PendingImport,
     image: &LocalImage,
     instance: &Arc<Instance>,
     progress: &Arc<dyn Progress>,
@@ -89,7 +89,7 @@ async fn unpack(
         return Err(SourceError::Truncated(image.name()));
     };
     let run = RunConfig { env: image.env.clone(), ..RunConfig::default() };
-    let unpacked = wanted.unpack(run, SyncIoBridge::new(archive), progress).await;
+    let unpacked = import.unpack(run, SyncIoBridge::new(archive), progress).await;
     // The unpacker finds a truncated archive by its missing end mark.
     export.finish().await;
     Ok(unpacked?)

@@ -192,7 +192,7 @@ fn a_build_that_fails_says_why_and_leaves_nothing(env: &TestEnv) {
     for architecture in ["amd64", "arm64"] {
         let _ = env.write(&format!("recipe/debian-{architecture}.lock"), &lock);
     }
-    fails(&[&recipe, "-o", &output], 72, "in place of 0.1-1");
+    fails(&[&recipe, "-o", &output], 72, "instead of 0.1-1");
     let _ = env.write(
         "recipe/recipe.toml",
         "suite = \"forky\"\npython = \"3.14\"\npackages = [\"no-such-package\"]\n",

@@ -34,15 +34,15 @@ pub(super) fn open(files: Files, reference: Option<&str>) -> Result<(Image, Arc<
     let wrong = |why: String| ImageError::Form { path: path.clone(), form: FORM, why };
     let text = files.read("manifest.json", MANIFEST_LIMIT)?;
     let text = text.ok_or_else(|| wrong("it has no manifest.json".into()))?;
-    let items: Vec<Item> =
-        serde_json::from_slice(&text).map_err(|error| wrong(format!("its manifest.json: {error}")))?;
+    let items: Vec<Item> = serde_json::from_slice(&text)
+        .map_err(|error| wrong(format!("its manifest.json is malformed: {error}")))?;
     let item = select(items, reference, &files)?;
     let config = files.read(&item.config, CONFIG_LIMIT)?;
-    let config = config.ok_or_else(|| wrong(format!("{} is missing, or too large", item.config)))?;
+    let config = config.ok_or_else(|| wrong(format!("{} is missing or too large", item.config)))?;
     let mut layers = Vec::new();
     for name in &item.layers {
         let (_, size) = files.open(name)?.ok_or_else(|| wrong(format!("{name} is missing")))?;
-        // Layers have no digest of their own here: the configuration has one for what they unpack to.
+        // Layers have no digests of their own: the configuration has those of the uncompressed layers.
         layers.push(descriptor(Digest::of(name.as_bytes()), size));
     }
     let manifest = Manifest { config: descriptor(Digest::of(&config), config.len() as u64), layers };
@@ -56,7 +56,7 @@ fn descriptor(digest: Digest, size: u64) -> Descriptor {
     Descriptor { media_type: String::new(), digest, size, platform: None, annotations: Default::default() }
 }
 
-/// The image that was named, by a full or a short name; the only one, when none was.
+/// Returns the image of a full or short name; the only one when none is named.
 fn select(mut items: Vec<Item>, reference: Option<&str>, files: &Files) -> Result<Item, ImageError> {
     let full =
         |name: &str| name.parse::<ImageName>().map_or_else(|_| name.to_string(), |name| name.to_string());
@@ -72,7 +72,7 @@ fn select(mut items: Vec<Item>, reference: Option<&str>, files: &Files) -> Resul
         Some(place) => Ok(items.swap_remove(place)),
         None => {
             let offered: Vec<_> = items.iter().flat_map(names).collect();
-            let offered = if offered.is_empty() { "none with a name".into() } else { offered.join(", ") };
+            let offered = if offered.is_empty() { "unnamed ones".into() } else { offered.join(", ") };
             Err(ImageError::Which { path: files.path.clone(), wanted: reference.map(String::from), offered })
         }
     }

@@ -33,16 +33,16 @@ enum Member {
         start: u64,
         size: u64,
     },
-    /// `docker save` writes a layer once, and links to it from where it would come again.
+    /// `docker save` writes a layer once, and links to it from its other places.
     Link(Vec<u8>),
 }
 
-/// Something to read, and its size.
+/// A reader and its size.
 type OfSize<'a> = (Box<dyn Read + Send + 'a>, u64);
 
 impl Source for BufReader<&File> {
     fn skip(&mut self, count: u64) -> io::Result<bool> {
-        // Behind the end a seek succeeds, and the next read tells.
+        // A seek past the end succeeds; the next read notices.
         self.seek_relative(i64::try_from(count).map_err(io::Error::other)?)?;
         Ok(true)
     }
@@ -53,12 +53,12 @@ impl Files {
         Self { path: path.into(), content: Content::Folder }
     }
 
-    /// Lists what a tar file has; a compressed one is decompressed, into a file that has no name.
+    /// Lists the files of a tar file; decompresses it into an unnamed file first if it is compressed.
     pub(super) fn archive(path: &Path, form: &'static str) -> Result<Self, ImageError> {
         let read = || ImageError::read(path);
         let mut file = File::open(path).map_err(read())?;
         if file.metadata().map_err(read())?.is_dir() {
-            let why = "it is a folder; for a layout in a folder say `oci:`".into();
+            let why = "it is a folder; use `oci:` for a layout in a folder".into();
             return Err(ImageError::Form { path: path.into(), form, why });
         }
         let bad = |error: crate::UnpackError| {
@@ -96,7 +96,7 @@ impl Files {
         Ok(Self { path: path.into(), content: Content::Archive { file, index } })
     }
 
-    /// Opens a file; None when there is none of this name.
+    /// Opens a file; None when it does not exist.
     pub(super) fn open(&self, name: &str) -> Result<Option<OfSize<'_>>, ImageError> {
         match &self.content {
             Content::Folder => {
@@ -124,7 +124,7 @@ impl Files {
         }
     }
 
-    /// A small file; None when there is none of this name, or a larger one.
+    /// Reads a small file; None when it does not exist or is larger.
     pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, ImageError> {
         let Some((file, size)) = self.open(name)? else { return Ok(None) };
         if size > limit {
@@ -136,7 +136,7 @@ impl Files {
     }
 }
 
-/// A part of a file, read without a position of its own: several may be read at once.
+/// A part of a file, read by position: several may be read at once.
 struct Part<'a> {
     file: &'a File,
     position: u64,
@@ -153,7 +153,7 @@ impl Read for Part<'_> {
     }
 }
 
-/// A name without dots: `./a/../b` is `b`.
+/// Returns a name without dots: `b` for `./a/../b`.
 fn plain(name: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in name.split(|byte| *byte == b'/') {
@@ -166,7 +166,7 @@ fn plain(name: &[u8]) -> Vec<u8> {
     parts.join(&b'/')
 }
 
-/// Where a link in an archive leads.
+/// Returns the target of a link in an archive.
 fn join(name: &[u8], target: &[u8]) -> Vec<u8> {
     let folder = name.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |end| &name[..end]);
     plain(&[folder, b"/", target].concat())

@@ -10,7 +10,7 @@ use crate::image::{Image, Layers};
 use crate::manifest::{CONFIG_LIMIT, Descriptor, Document, MANIFEST_LIMIT, choose, parse_document};
 use crate::platform::Platform;
 
-/// The annotation that holds an image's name in the index of a layout.
+/// The annotation with the name of an image in the index of a layout.
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// Indexes within indexes.
 const DEPTH_LIMIT: usize = 4;
@@ -32,10 +32,10 @@ pub(super) fn open(
 ) -> Result<(Image, Arc<dyn Layers>), ImageError> {
     let layout = Layout { files, form };
     let index = layout.files.read("index.json", MANIFEST_LIMIT)?;
-    let index = index.ok_or_else(|| layout.wrong("it has no index.json, or a very large one"))?;
+    let index = index.ok_or_else(|| layout.wrong("it has no index.json, or a too large one"))?;
     let entry = match parse_document(&index).map_err(|source| layout.manifest_error(source))? {
         Document::Index(entries) => layout.select(entries, tag)?,
-        Document::Image(_) => return Err(layout.wrong("its index.json is no index")),
+        Document::Image(_) => return Err(layout.wrong("its index.json is not an index")),
     };
     let mut digest = entry.digest;
     for _ in 0..DEPTH_LIMIT {
@@ -54,7 +54,7 @@ pub(super) fn open(
             }
         }
     }
-    Err(layout.wrong("its indexes lead to other indexes only"))
+    Err(layout.wrong("its indexes only lead to other indexes"))
 }
 
 impl Layout {
@@ -70,16 +70,16 @@ impl Layout {
         format!("blobs/{}/{}", digest.algorithm(), digest.hex())
     }
 
-    /// A document, verified.
+    /// Returns a verified document.
     fn blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, ImageError> {
         match self.files.read(&Self::name_of(digest), limit)? {
             Some(content) if digest.verifies(&content) => Ok(content),
-            Some(_) => Err(self.wrong(format!("its {digest} is something else"))),
-            None => Err(self.wrong(format!("{digest} is missing, or too large"))),
+            Some(_) => Err(self.wrong(format!("its {digest} does not match that digest"))),
+            None => Err(self.wrong(format!("{digest} is missing or too large"))),
         }
     }
 
-    /// The image that was named; the only one, when none was.
+    /// Returns the named image; the only one when none is named.
     fn select(&self, entries: Vec<Descriptor>, tag: Option<&str>) -> Result<Descriptor, ImageError> {
         let name = |entry: &Descriptor| entry.annotations.get(NAME).cloned();
         let which = |entries: &[Descriptor]| {
@@ -88,7 +88,7 @@ impl Layout {
             ImageError::Which {
                 path: self.files.path.clone(),
                 wanted: tag.map(String::from),
-                offered: if offered.is_empty() { "none with a name".into() } else { offered.join(", ") },
+                offered: if offered.is_empty() { "unnamed ones".into() } else { offered.join(", ") },
             }
         };
         let wanted: Vec<_> = match tag {

@@ -1,7 +1,6 @@
 //! Images in files and folders of this machine: OCI layouts, also within a tar file, and what `docker save` writes.
 //!
-//! Nothing is copied: layers are unpacked from where they are, once, and the image's id tells at the next start that it
-//! was done.
+//! Nothing is copied: layers are unpacked from where they are, once; at the next start the id of the image is known.
 
 mod docker;
 mod files;
@@ -14,7 +13,7 @@ use crate::error::ImageError;
 use crate::image::{Image, Layers};
 use crate::name::ImageName;
 
-/// Reads an image's documents, and says where its layers are. Blocks.
+/// Reads the documents of an image and finds its layers. Blocks.
 pub(crate) fn open(name: &ImageName) -> Result<(Image, Arc<dyn Layers>), ImageError> {
     match name {
         ImageName::OciFolder { path, tag } => {
@@ -38,7 +37,7 @@ fn check_is_folder(path: &Path, form: &'static str) -> Result<(), ImageError> {
     if meta.is_dir() {
         return Ok(());
     }
-    let why = "it is a file; for a layout in a tar file say `oci-archive:`".into();
+    let why = "it is a file; use `oci-archive:` for a layout in a tar file".into();
     Err(ImageError::Form { path: path.into(), form, why })
 }
 

@@ -138,14 +138,14 @@ async fn layouts_are_read_from_folders_and_archives() {
         assert_eq!(place.what(form, &path, ":v1").await.unwrap(), "one");
         assert_eq!(place.what(form, &path, ":v2").await.unwrap(), "two");
         let error = place.what(form, &path, "").await.unwrap_err().to_string();
-        assert!(error.contains("more than one image; name one of them: v1, docker.io"), "{error}");
+        assert!(error.contains("more than one image: v1, docker.io"), "{error}");
         let error = place.what(form, &path, ":v3").await.unwrap_err().to_string();
-        assert!(error.contains("no image 'v3'; it has v1, docker.io/library/x:v2"), "{error}");
+        assert!(error.contains("no image 'v3', only v1, docker.io/library/x:v2"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn the_entry_for_this_machine_is_found_also_in_an_index_within() {
+async fn the_entry_for_this_machine_is_also_found_in_a_nested_index() {
     let place = Place::new();
     let mut layout = Layout::default();
     let mut entries = Vec::new();
@@ -197,7 +197,7 @@ fn docker_archive(layers: [(&str, Option<&str>); 2]) -> Archive {
 }
 
 #[tokio::test]
-async fn what_docker_save_writes_is_read_with_its_links() {
+async fn an_archive_of_docker_save_is_read_with_its_links() {
     let place = Place::new();
     let plain = docker_archive([("1/layer.tar", None), ("2/layer.tar", None)]);
     let linked = docker_archive([("1/layer.tar", None), ("2/layer.tar", Some("../real/layer.tar"))]);
@@ -212,12 +212,12 @@ async fn what_docker_save_writes_is_read_with_its_links() {
         }
         let error =
             place.what("docker-archive", &place.path(file), ":python:4").await.unwrap_err().to_string();
-        assert!(error.contains("no image 'python:4'; it has python:3, x/y:1"), "{error}");
+        assert!(error.contains("no image 'python:4', only python:3, x/y:1"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn content_that_is_not_what_its_digest_says_is_refused() {
+async fn content_that_does_not_match_its_digest_is_refused() {
     let place = Place::new();
     for spoiled in 0..4 {
         let mut layout = Layout::default();
@@ -236,7 +236,7 @@ async fn content_that_is_not_what_its_digest_says_is_refused() {
         layout.folder(&folder);
         let error = place.what("oci", &folder, "").await.unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("something else") || text.contains("instead of"), "{text}");
+        assert!(text.contains("does not match that digest") || text.contains("instead of"), "{text}");
     }
     assert_eq!(
         fs::read_dir(place.path("store/roots"))
@@ -248,16 +248,16 @@ async fn content_that_is_not_what_its_digest_says_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_image_is_told_so() {
+async fn a_file_or_folder_that_is_not_an_image_is_refused() {
     let place = Place::new();
     fs::create_dir(place.path("empty")).unwrap();
     fs::write(place.path("text"), "no archive at all, but long enough to be read as one".repeat(20)).unwrap();
     fs::write(place.path("empty.tar"), Archive::new().done()).unwrap();
     for (form, file, expected) in [
         ("oci", "empty", "it has no index.json"),
-        ("oci", "text", "say `oci-archive:`"),
+        ("oci", "text", "use `oci-archive:`"),
         ("oci", "missing", "failed to read"),
-        ("oci-archive", "empty", "say `oci:`"),
+        ("oci-archive", "empty", "use `oci:`"),
         ("oci-archive", "text", "checksum"),
         ("oci-archive", "empty.tar", "it has no index.json"),
         ("docker-archive", "empty.tar", "it has no manifest.json"),

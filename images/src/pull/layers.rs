@@ -40,10 +40,7 @@ impl Layers for Arriving {
         if arrival.is_some_and(|arrival| arrival.blocking_recv().is_err()) {
             return Err(ImageError::NotStored(digest.to_string()));
         }
-        match self.store.open_blob(digest)? {
-            Some(file) => Ok(Box::new(file)),
-            None => Err(StoreError::Unknown(digest.to_string()).into()),
-        }
+        Ok(Box::new(self.store.open_layer(digest)?))
     }
 }
 

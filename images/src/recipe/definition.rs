@@ -1,13 +1,14 @@
-//! What a recipe says: `recipe.toml`, and the files that pin versions beside it.
+//! Recipes: `recipe.toml`, and the files beside it that pin versions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Lock, RecipeError};
 
-/// The recipes that come with the program: a name and its files.
+/// The built-in recipes: name and files.
 const BUILT_IN: &[(&str, &[(&str, &str)])] = &[
     (
         "slim",
@@ -25,37 +26,37 @@ const BUILT_IN: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
 ];
-/// Recipes over recipes.
+/// Recipes based on recipes.
 const DEPTH_LIMIT: usize = 8;
 
-/// What an image is made of.
+/// The description of an image.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// Its name, which is that of the image.
+    /// Also the name of the image.
     pub name: String,
-    /// The recipe whose image it is a layer over.
+    /// The recipe below: each recipe is a layer.
     pub base: Option<Box<Recipe>>,
-    /// The suite of the distribution that packages come from.
+    /// The suite of the distribution.
     pub suite: String,
-    /// Packages of the distribution; those that they need come by themselves.
+    /// Packages of the distribution, without their dependencies.
     pub packages: Vec<String>,
     /// Version of CPython, such as `3.14`.
     pub python: String,
     /// Python packages, with their digests.
     pub requirements: Option<String>,
-    /// Folders that are left out, but for notices of copyright.
+    /// Folders that are left out, except for licences.
     pub leave_out: Vec<String>,
-    /// Names of folders that are left out wherever they are.
+    /// Names of folders that are left out everywhere.
     pub leave_out_everywhere: Vec<String>,
-    /// Symbolic links, and where they lead.
+    /// Symbolic links and their targets.
     pub links: BTreeMap<String, String>,
-    /// Files, and those of the image that they are copies of.
+    /// Copies, and the files of the image that they are copies of.
     pub copies: BTreeMap<String, String>,
-    /// Small files, and what they say.
+    /// Small files and their content.
     pub files: BTreeMap<String, String>,
-    /// Environment, that of the base included.
+    /// Environment, including that of the base.
     pub env: BTreeMap<String, String>,
-    /// The time of everything, in seconds since 1970.
+    /// The time of all files, in seconds since 1970.
     pub created: u64,
     source: Files,
 }
@@ -65,7 +66,7 @@ pub struct Recipe {
 pub struct Requirement {
     /// `name==version`
     pub name: String,
-    /// Bytes of its file, where it is known.
+    /// The size of its file, or 0 if it is unknown.
     pub bytes: u64,
 }
 
@@ -119,10 +120,10 @@ struct Raw {
 }
 
 impl Recipe {
-    /// The recipe of this name, or in this folder: one has a slash in it, or is a dot.
+    /// Reads the built-in recipe of this name, or the one in this folder if it has a slash or is a dot.
     ///
     /// # Errors
-    /// There is none, or it makes no sense.
+    /// There is no such recipe, or it is invalid.
     pub fn find(name: &str) -> Result<Self, RecipeError> {
         Self::find_below(name, 0)
     }
@@ -150,14 +151,14 @@ impl Recipe {
             Files::Folder(folder) => folder.join("recipe.toml").display().to_string(),
         };
         let malformed = |why: String| RecipeError::Malformed { file: file.clone(), why };
-        let text = files.read("recipe.toml")?.ok_or_else(|| malformed("there is no such file".into()))?;
+        let text = files.read("recipe.toml")?.ok_or_else(|| malformed("no such file".into()))?;
         let raw: Raw =
             toml::from_str(&text).map_err(|error| malformed(error.to_string().trim_end().into()))?;
         let base = match &raw.base {
             Some(_) if depth > DEPTH_LIMIT => {
-                return Err(malformed("it is based on too many others".into()));
+                return Err(malformed("too many recipes are based on each other".into()));
             }
-            // Beside the recipe's folder, not the one we happen to be in.
+            // Relative to the folder of the recipe.
             Some(base) => match &files {
                 Files::Folder(folder) if base.contains('/') || base.starts_with('.') => {
                     let path = folder.join(base);
@@ -168,7 +169,7 @@ impl Recipe {
             None => None,
         };
         if base.is_some() && (raw.suite.is_some() || !raw.packages.is_empty()) {
-            return Err(malformed("`suite` and `packages` are those of its `base`".into()));
+            return Err(malformed("`suite` and `packages` belong to its `base`".into()));
         }
         if base.is_none() && (raw.packages.is_empty() || raw.suite.is_none()) {
             return Err(malformed("it needs `suite` and `packages`, or a `base`".into()));
@@ -176,15 +177,15 @@ impl Recipe {
         let made = raw.links.keys().chain(raw.copies.keys()).chain(raw.files.keys());
         for path in made.chain(raw.copies.values()).chain(&raw.leave_out) {
             if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                return Err(malformed(format!("'{path}' is no place in an image")));
+                return Err(malformed(format!("'{path}' is not a path in an image")));
             }
         }
         for word in raw.packages.iter().chain(raw.suite.iter()) {
-            // They become arguments and lines of apt.
+            // They become arguments and configuration of apt.
             let plain =
                 |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
             if !word.bytes().all(plain) || !word.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-                return Err(malformed(format!("'{word}' is no name of a package or suite")));
+                return Err(malformed(format!("'{word}' is not the name of a package or suite")));
             }
         }
         let (suite, python, created) = match &base {
@@ -196,12 +197,16 @@ impl Recipe {
         if version.len() != 2 || version.iter().any(|part| part.parse::<u8>().is_err()) {
             return Err(malformed("`python` has to be a version such as \"3.14\"".into()));
         }
+        let created = raw.created.unwrap_or(created);
+        if i64::try_from(created).ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).is_none() {
+            return Err(malformed("`created` is not a time in seconds since 1970".into()));
+        }
         let mut env = base.as_ref().map(|base| base.env.clone()).unwrap_or_default();
         env.extend(raw.env);
         let requirements = match raw.requirements {
             Some(name) => {
                 let text = files.read(&name)?;
-                Some(text.ok_or_else(|| malformed(format!("there is no '{name}' beside it")))?)
+                Some(text.ok_or_else(|| malformed(format!("no file '{name}' beside it")))?)
             }
             None => None,
         };
@@ -217,29 +222,34 @@ impl Recipe {
             links: raw.links,
             copies: raw.copies,
             env,
-            created: raw.created.unwrap_or(created),
+            created,
             files: raw.files,
             source: files,
         })
     }
 
-    /// The recipe and those below it, the lowest first: each is a layer.
+    /// Returns the time of all files.
+    pub(super) fn time(&self) -> Timestamp {
+        Timestamp::from_second(self.created.cast_signed()).unwrap_or_default()
+    }
+
+    /// Returns the recipe and those below it, the lowest first: each is a layer.
     pub fn layers(&self) -> Vec<&Self> {
         let mut layers = self.base.as_ref().map(|base| base.layers()).unwrap_or_default();
         layers.push(self);
         layers
     }
 
-    /// The packages of the distribution that this recipe is pinned to, for an architecture in Debian's words.
+    /// Returns the packages that this recipe is pinned to for an architecture by its name in Debian.
     ///
     /// # Errors
-    /// The file cannot be read, or makes no sense.
+    /// The file cannot be read or is invalid.
     pub fn lock(&self, architecture: &str) -> Result<Option<Lock>, RecipeError> {
         let name = lock_name(architecture);
         self.source.read(&name)?.map(|text| Lock::parse(&format!("{}/{name}", self.name), &text)).transpose()
     }
 
-    /// Pins this recipe to packages. False for a recipe that comes with the program.
+    /// Pins this recipe to packages; returns false for a built-in recipe, which cannot be changed.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -250,7 +260,7 @@ impl Recipe {
         Ok(true)
     }
 
-    /// The Python packages, for people: what is downloaded is for pip to read.
+    /// Returns the Python packages, for display: pip reads the text itself.
     pub fn requirements(&self) -> Vec<Requirement> {
         self.requirements.as_deref().map(parse_requirements).unwrap_or_default()
     }
@@ -260,7 +270,7 @@ fn lock_name(architecture: &str) -> String {
     format!("debian-{architecture}.lock")
 }
 
-/// One package a line, with the bytes of its file in a comment at the end.
+/// Parses lines of one package, with the size of its file in a comment at the end.
 fn parse_requirements(text: &str) -> Vec<Requirement> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '-']));
     let parse = |line: &str| Requirement {

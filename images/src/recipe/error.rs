@@ -1,49 +1,37 @@
-//! Why a recipe gives no image.
+//! Errors of recipes.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::unpack::UnpackError;
 
-/// Why a recipe gives no image.
+/// The reason why no image was built from a recipe.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeError {
-    /// There is none of this name.
-    #[error("there is no recipe '{name}'; there are {known}, and folders with a recipe.toml (./{name})")]
+    /// There is no recipe of this name.
+    #[error("no recipe '{name}': use {known}, or the path of a folder with a recipe.toml (./{name})")]
     Unknown {
-        /// What was asked for.
         name: String,
-        /// What there is.
+        /// The built-in recipes.
         known: String,
     },
-    /// A file of it makes no sense.
+    /// A file of the recipe is invalid.
     #[error("'{file}': {why}")]
-    Malformed {
-        /// Which file.
-        file: String,
-        /// What is wrong.
-        why: String,
-    },
+    Malformed { file: String, why: String },
     /// A file could not be read, written or removed.
     #[error("failed to {what} '{path}': {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
     /// A package is damaged.
     #[error("failed to unpack '{package}': {source}")]
-    Unpack {
-        /// Which package.
-        package: String,
-        /// Why.
-        source: UnpackError,
-    },
-    /// Nobody waits for it any more.
-    #[error("building was given up")]
+    Unpack { package: String, source: UnpackError },
+    /// The build was cancelled.
+    #[error("the build was cancelled")]
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! Which packages exactly a recipe is made of.
+//! The exact packages of a recipe.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,22 +6,19 @@ use std::fmt;
 use super::RecipeError;
 use crate::digest::Digest;
 
-/// A package of a distribution, as it can be downloaded.
+/// A package of a distribution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// What it was built for.
     pub architecture: String,
-    /// The digest of its file.
+    /// The digest of the file.
     pub digest: Digest,
-    /// Bytes of its file.
+    /// The size of the file.
     pub bytes: u64,
 }
 
-/// Packages, by name.
+/// Packages, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lock(BTreeMap<String, Package>);
 
@@ -32,7 +29,7 @@ impl FromIterator<Package> for Lock {
 }
 
 impl Lock {
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the output of [`fmt::Display`].
     pub(super) fn parse(file: &str, text: &str) -> Result<Self, RecipeError> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let package = |line: &str| -> Option<Package> {
@@ -44,43 +41,39 @@ impl Lock {
             words.next().is_none().then_some(Package { name, version, architecture, digest, bytes })
         };
         let malformed =
-            |line: &str| RecipeError::Malformed { file: file.into(), why: format!("no package: {line}") };
+            |line: &str| RecipeError::Malformed { file: file.into(), why: format!("not a package: {line}") };
         lines.map(|line| package(line).ok_or_else(|| malformed(line))).collect()
     }
 
-    /// By name.
+    /// Returns the packages, sorted by name.
     pub fn packages(&self) -> impl Iterator<Item = &Package> {
         self.0.values()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes of all files.
+    /// Returns the size of all files.
     pub fn bytes(&self) -> u64 {
         self.packages().map(|package| package.bytes).sum()
     }
 
-    /// What is other in what can be had than in this.
+    /// Lists how the offered packages differ from these.
     pub fn differences(&self, offered: &Self) -> Vec<String> {
         let mut found = Vec::new();
         for (name, package) in &self.0 {
             match offered.0.get(name) {
                 Some(other) if other == package => {}
                 Some(other) if other.version == package.version => {
-                    found.push(format!("{name} {} is another file", package.version));
+                    found.push(format!("{name} {} has another file", package.version));
                 }
-                Some(other) => {
-                    found.push(format!("{name} {} in place of {}", other.version, package.version))
-                }
-                None => found.push(format!("{name} is not wanted any more")),
+                Some(other) => found.push(format!("{name} {} instead of {}", other.version, package.version)),
+                None => found.push(format!("{name} is not needed any more")),
             }
         }
         let new = offered.0.values().filter(|package| !self.0.contains_key(&package.name));

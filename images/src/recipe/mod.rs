@@ -1,8 +1,7 @@
-//! Images that are put together from packages instead of being fetched: what a recipe says, the folder in which its
-//! packages are unpacked, and the archive that comes of it.
+//! Images that are built from packages: the recipe, the folder that its packages are unpacked into, and the archive.
 //!
-//! Whoever downloads the packages is elsewhere. The same packages give the same archive, byte for byte: names are
-//! sorted, times are the recipe's, everything belongs to root, and no package's own script runs.
+//! The packages are downloaded elsewhere. The same packages give the same archive, byte for byte: names are sorted, times
+//! are the recipe's, all files belong to root, and no script of a package runs.
 
 mod definition;
 mod error;

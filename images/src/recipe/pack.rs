@@ -1,4 +1,4 @@
-//! From folders to an `oci-archive:`, the same bytes for the same content.
+//! Packs folders into an `oci-archive:`, the same bytes for the same content.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,20 +19,20 @@ use crate::platform::Platform;
 
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
-/// Every engine of the last ten years reads it.
+/// All engines of the last ten years read it.
 const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// A layer, packed.
+/// A packed layer.
 #[derive(Debug, Clone)]
 pub struct Layer {
     file: PathBuf,
     diff_id: Digest,
     digest: Digest,
-    /// Bytes of the file.
+    /// The size of the file.
     pub bytes: u64,
 }
 
-/// Passes bytes on and hashes them.
+/// Hashes bytes and passes them on.
 struct Hashing<W> {
     inner: W,
     hasher: Hasher,
@@ -58,10 +58,10 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// Packs a folder as a layer into a file. Everything gets the same time and belongs to root.
+/// Packs a folder as a layer into a file. All files get the same time and belong to root.
 ///
 /// # Errors
-/// The folder cannot be read or the file not be written.
+/// The folder cannot be read, or the file cannot be written.
 pub fn pack_layer(
     folder: &Path,
     into: &Path,
@@ -120,7 +120,7 @@ impl<W: Write> Packer<'_, W> {
         header.set_uid(0);
         header.set_gid(0);
         header.set_size(0);
-        // Nothing but the bits that were in the package: who builds it may have any umask.
+        // Independent of the umask of whoever builds it.
         let mode = if meta.is_dir() || meta.mode() & 0o100 != 0 { 0o755 } else { 0o644 };
         header.set_mode(mode);
         if meta.is_symlink() {
@@ -153,7 +153,7 @@ fn with_slash(name: &Path) -> PathBuf {
     name.into()
 }
 
-/// Writes the image of these layers, the lowest first; gives the digest of its manifest.
+/// Writes the image of these layers, the lowest first; returns the digest of its manifest.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -164,7 +164,7 @@ pub fn write_archive(
     tag: &str,
     into: &Path,
 ) -> Result<Digest, RecipeError> {
-    let created = rfc3339(recipe.created);
+    let created = recipe.time().to_string();
     let env: Vec<_> = recipe.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let history: Vec<_> = recipe.layers().iter().map(|recipe| {
         json!({ "created": created, "created_by": format!("codebridge image build {}", recipe.name) })
@@ -202,7 +202,7 @@ pub fn write_archive(
         let mut file = |name: &str, size, content: &mut dyn io::Read| {
             archive.append_data(&mut header(EntryType::Regular, size, recipe), name, content)
         };
-        // What describes the rest comes first, so that whoever reads it knows what follows.
+        // The description of the rest comes first, for readers of a stream.
         file("oci-layout", 30, &mut &br#"{"imageLayoutVersion":"1.0.0"}"#[..])?;
         file("index.json", index.len() as u64, &mut index.as_bytes())?;
         for (digest, content) in small {
@@ -234,36 +234,4 @@ fn header(kind: EntryType, size: u64, recipe: &Recipe) -> Header {
 
 fn described(media_type: &str, content: &[u8]) -> Value {
     json!({ "mediaType": media_type, "digest": Digest::of(content), "size": content.len() })
-}
-
-/// A time in the words of image configurations.
-fn rfc3339(seconds: u64) -> String {
-    let (days, left) = (seconds / 86_400, seconds % 86_400);
-    // Years of the Gregorian calendar from March on, in eras of 400: leap days come last then.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", left / 3600, left / 60 % 60, left % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_written_as_date_writes_them() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_868_800, "2000-03-01T00:00:00Z"),
-            (1_795_132_800, "2026-11-20T00:00:00Z"),
-            (4_102_444_799, "2099-12-31T23:59:59Z"),
-        ] {
-            assert_eq!(rfc3339(seconds), text);
-        }
-    }
 }

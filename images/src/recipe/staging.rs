@@ -1,4 +1,4 @@
-//! The folder in which a layer is put together.
+//! The folder that a layer is built in.
 
 use std::fs;
 use std::io::Read;
@@ -9,30 +9,30 @@ use std::sync::atomic::AtomicBool;
 use super::{Recipe, RecipeError};
 use crate::unpack::{Limits, UnpackError, Unpacker};
 
-/// Stays where its folder goes: whoever hands on a package has to hand on its licence.
+/// Kept where its folder is removed: whoever passes a package on has to pass on its licence.
 const NOTICE: &str = "copyright";
 
-/// A layer being put together.
+/// A layer being built.
 pub struct Staging {
     folder: PathBuf,
     unpacker: Unpacker,
 }
 
 impl Staging {
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Errors
-    /// It cannot be made, or is there already.
+    /// The folder cannot be created, or exists.
     pub fn new(folder: &Path) -> Result<Self, RecipeError> {
-        fs::create_dir(folder).map_err(RecipeError::io("make the folder", folder))?;
+        fs::create_dir(folder).map_err(RecipeError::io("create the folder", folder))?;
         let unpacker = Unpacker::new(folder, Limits::of_unknown()).map_err(unpacking("the layer"))?;
         Ok(Self { folder: folder.into(), unpacker })
     }
 
-    /// Adds the files of a package, which come as a tar archive.
+    /// Unpacks the tar archive of a package.
     ///
     /// # Errors
-    /// The archive is damaged or not decent, or there is no room for it.
+    /// The archive is damaged or malformed, or there is no space for it.
     pub fn add(
         &mut self,
         package: &str,
@@ -42,20 +42,20 @@ impl Staging {
         self.unpacker.apply(archive, None, cancelled).map_err(unpacking(package))
     }
 
-    /// Adds a small file of our own.
+    /// Adds a small file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&mut self, name: &str, content: &[u8]) -> Result<(), RecipeError> {
         let path = self.folder.join(name);
         make_parent(&path)?;
         fs::write(&path, content).map_err(RecipeError::io("write", &path))
     }
 
-    /// Does what the recipe says beside its packages.
+    /// Applies what the recipe has beside packages.
     ///
     /// # Errors
-    /// Something that it speaks of is not there, or cannot be written.
+    /// See [`apply_recipe`].
     pub fn finish(self, recipe: &Recipe) -> Result<(), RecipeError> {
         let Self { folder, unpacker } = self;
         unpacker.finish().map_err(unpacking("the layer"))?;
@@ -71,10 +71,10 @@ fn unpacking(package: &str) -> impl FnOnce(UnpackError) -> RecipeError + use<> {
     }
 }
 
-/// Does in a layer's folder what the recipe says beside its packages.
+/// Applies what a recipe has beside packages to the folder of a layer: copies, files, links and what is left out.
 ///
 /// # Errors
-/// Something that it speaks of is not there, or cannot be written.
+/// The source of a copy does not exist, or a file cannot be written.
 pub fn apply_recipe(recipe: &Recipe, folder: &Path) -> Result<(), RecipeError> {
     for (path, source) in &recipe.copies {
         let (path, source) = (folder.join(path), folder.join(source));
@@ -89,7 +89,7 @@ pub fn apply_recipe(recipe: &Recipe, folder: &Path) -> Result<(), RecipeError> {
     for (path, target) in &recipe.links {
         let path = folder.join(path);
         make_parent(&path)?;
-        symlink(target, &path).map_err(RecipeError::io("make the link", &path))?;
+        symlink(target, &path).map_err(RecipeError::io("create the link", &path))?;
     }
     for path in &recipe.leave_out {
         leave_out(&folder.join(path))?;
@@ -102,10 +102,10 @@ pub fn apply_recipe(recipe: &Recipe, folder: &Path) -> Result<(), RecipeError> {
 
 fn make_parent(path: &Path) -> Result<(), RecipeError> {
     let parent = path.parent().unwrap_or(path);
-    fs::create_dir_all(parent).map_err(RecipeError::io("make the folder", parent))
+    fs::create_dir_all(parent).map_err(RecipeError::io("create the folder", parent))
 }
 
-/// What is in a folder; nothing when there is no folder.
+/// Returns the entries of a folder; none when there is no folder.
 fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, RecipeError> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.collect::<Result<_, _>>().map_err(RecipeError::io("read the folder", folder)),
@@ -114,7 +114,7 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, RecipeError> {
     }
 }
 
-/// Removes all of a folder but for notices; true when nothing is left.
+/// Removes a folder except for licences; returns whether nothing is left.
 fn leave_out(folder: &Path) -> Result<bool, RecipeError> {
     let mut empty = true;
     for entry in entries(folder)? {

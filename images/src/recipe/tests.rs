@@ -8,7 +8,7 @@ use crate::name::ImageName;
 use crate::platform::Platform;
 use crate::unpack::archive::Archive;
 
-static GO_ON: AtomicBool = AtomicBool::new(false);
+static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 fn write(folder: &Path, name: &str, content: &str, mode: u32) {
     let path = folder.join(name);
@@ -26,7 +26,7 @@ fn recipe(folder: &Path, text: &str) -> Result<Recipe, RecipeError> {
 const SMALL: &str = "suite = \"forky\"\npython = \"3.14\"\ncreated = 1795132800\npackages = [\"python3\"]\n";
 
 #[test]
-fn the_recipes_of_the_program_are_pinned() {
+fn the_built_in_recipes_are_pinned() {
     for name in ["slim", "data"] {
         let recipe = Recipe::find(name).unwrap();
         for architecture in ["amd64", "arm64"] {
@@ -52,37 +52,37 @@ fn the_recipes_of_the_program_are_pinned() {
 }
 
 #[test]
-fn a_recipe_that_makes_no_sense_is_refused() {
+fn an_invalid_recipe_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     assert!(recipe(dir.path(), SMALL).is_ok());
     for (more, why) in [
         ("odd = 1\n", "odd"),
-        ("base = \"slim\"\n", "those of its `base`"),
-        ("leave_out = [\"../etc\"]\n", "'../etc' is no place"),
-        ("[links]\n\"/usr/bin/awk\" = \"mawk\"\n", "'/usr/bin/awk' is no place"),
-        ("[files]\n\"etc//motd\" = \"x\"\n", "'etc//motd' is no place"),
-        ("[copies]\n\"etc/passwd\" = \"../../etc/passwd\"\n", "'../../etc/passwd' is no place"),
-        ("requirements = \"none.txt\"\n", "no 'none.txt' beside it"),
+        ("base = \"slim\"\n", "belong to its `base`"),
+        ("leave_out = [\"../etc\"]\n", "'../etc' is not a path in an image"),
+        ("[links]\n\"/usr/bin/awk\" = \"mawk\"\n", "'/usr/bin/awk' is not a path in an image"),
+        ("[files]\n\"etc//motd\" = \"x\"\n", "'etc//motd' is not a path in an image"),
+        ("[copies]\n\"etc/passwd\" = \"../../etc/passwd\"\n", "'../../etc/passwd' is not a path in an image"),
+        ("requirements = \"none.txt\"\n", "no file 'none.txt' beside it"),
     ] {
         let error = recipe(dir.path(), &format!("{SMALL}{more}")).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
     for (text, why) in [
-        (SMALL.replace("python3", "--option=x"), "no name of a package"),
-        (SMALL.replace("forky", "forky main"), "no name of a package or suite"),
+        (SMALL.replace("python3", "--option=x"), "not the name of a package"),
+        (SMALL.replace("forky", "forky main"), "not the name of a package or suite"),
         (SMALL.replace("3.14", "three"), "has to be a version"),
         (String::new(), "needs `suite` and `packages`"),
-        ("base = \"./.\"\n".into(), "too many others"),
+        ("base = \"./.\"\n".into(), "too many recipes are based on each other"),
     ] {
         let error = recipe(dir.path(), &text).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
     let error = Recipe::find("slimm").unwrap_err().to_string();
-    assert!(error.contains("there are slim, data"), "{error}");
+    assert!(error.contains("use slim, data"), "{error}");
 }
 
 #[test]
-fn a_lock_is_read_as_it_was_written_and_tells_what_is_other() {
+fn a_lock_parses_as_it_was_written_and_lists_differences() {
     let package = |name: &str, version: &str, content: &[u8]| Package {
         name: name.into(),
         version: version.into(),
@@ -100,9 +100,9 @@ fn a_lock_is_read_as_it_was_written_and_tells_what_is_other() {
         [package("git", "1:2.6-1", b"h"), package("jq", "1.8", b"other"), package("sed", "4", b"s")]
             .into_iter();
     let expected = [
-        "awk is not wanted any more",
-        "git 1:2.6-1 in place of 1:2.5-1",
-        "jq 1.8 is another file",
+        "awk is not needed any more",
+        "git 1:2.6-1 instead of 1:2.5-1",
+        "jq 1.8 has another file",
         "sed 4 is new",
     ];
     assert_eq!(lock.differences(&offered.collect()), expected);
@@ -112,7 +112,7 @@ fn a_lock_is_read_as_it_was_written_and_tells_what_is_other() {
 }
 
 #[test]
-fn what_is_left_out_leaves_its_licence() {
+fn a_left_out_folder_keeps_its_licence() {
     let dir = tempfile::tempdir().unwrap();
     let text = format!(
         "{SMALL}leave_out = [\"usr/share/doc\", \"usr/share/none\"]\nleave_out_everywhere = [\"tests\"]\n\
@@ -123,9 +123,9 @@ fn what_is_left_out_leaves_its_licence() {
     let root = dir.path().join("root");
     let mut staging = Staging::new(&root).unwrap();
     let one = Archive::new().file("usr/share/doc/a/copyright", b"c").file("usr/share/doc/a/long", b"x");
-    staging.add("a", one.file("usr/lib/x/tests/t", b"").done().as_slice(), &GO_ON).unwrap();
+    staging.add("a", one.file("usr/lib/x/tests/t", b"").done().as_slice(), &NOT_CANCELLED).unwrap();
     let two = Archive::new().file("usr/share/doc/b/long", b"x").file("usr/share/passwd", b"root");
-    staging.add("b", two.done().as_slice(), &GO_ON).unwrap();
+    staging.add("b", two.done().as_slice(), &NOT_CANCELLED).unwrap();
     staging.write("var/lib/note", b"n").unwrap();
     staging.finish(&recipe).unwrap();
     for (name, there) in [
@@ -144,7 +144,7 @@ fn what_is_left_out_leaves_its_licence() {
 }
 
 #[test]
-fn the_same_content_is_the_same_archive_wherever_and_whenever_it_is_packed() {
+fn the_same_content_gives_the_same_archive() {
     let dir = tempfile::tempdir().unwrap();
     let recipe = recipe(dir.path(), &format!("{SMALL}[env]\nA = \"b\"\n")).unwrap();
     let long = format!("usr/{}/{}", "d".repeat(120), "f".repeat(120));
@@ -159,8 +159,8 @@ fn the_same_content_is_the_same_archive_wherever_and_whenever_it_is_packed() {
         }
         fs::hard_link(root.join("usr/bin/tool"), root.join("usr/bin/zool")).unwrap();
         symlink("usr/bin", root.join("bin")).unwrap();
-        let layer =
-            pack_layer(&root, &dir.path().join(format!("{name}.gz")), recipe.created, &GO_ON).unwrap();
+        let layer = pack_layer(&root, &dir.path().join(format!("{name}.gz")), recipe.created, &NOT_CANCELLED)
+            .unwrap();
         let archive = dir.path().join(format!("{name}.tar"));
         let digest = write_archive(&recipe, &Platform::here(), &[layer], "small", &archive).unwrap();
         (digest, fs::read(archive).unwrap())
@@ -175,7 +175,7 @@ fn the_same_content_is_the_same_archive_wherever_and_whenever_it_is_packed() {
     assert_eq!((image.manifest.as_ref(), &image.run.env[..]), (Some(&first.0), &["A=b".to_string()][..]));
     let root = dir.path().join("unpacked");
     let mut staging = Staging::new(&root).unwrap();
-    staging.add("layer", layers.open(0).unwrap(), &GO_ON).unwrap();
+    staging.add("layer", layers.open(0).unwrap(), &NOT_CANCELLED).unwrap();
     let mode = |name: &str| fs::metadata(root.join(name)).unwrap().mode() & 0o777;
     assert_eq!((mode("usr/bin/tool"), mode("usr/lib/data"), mode(&long)), (0o755, 0o644, 0o644));
     let number = |name: &str| fs::metadata(root.join(name)).unwrap().ino();
@@ -184,7 +184,7 @@ fn the_same_content_is_the_same_archive_wherever_and_whenever_it_is_packed() {
 }
 
 #[test]
-fn packing_that_nobody_waits_for_ends() {
+fn cancelled_packing_ends() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "root/file", "x", 0o644);
     let done = pack_layer(&dir.path().join("root"), &dir.path().join("x.gz"), 0, &AtomicBool::new(true));

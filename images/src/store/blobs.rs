@@ -1,4 +1,4 @@
-//! Content by its digest: nothing gets here that was not verified.
+//! Verified content by its digest.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,13 +12,13 @@ use crate::digest::{Digest, Hasher};
 use crate::manifest::Descriptor;
 
 impl Store {
-    /// Whether content is here, of the size that it should have.
+    /// Returns whether the store has this content, with the size that it should have.
     pub(crate) fn has_blob(&self, blob: &Descriptor) -> bool {
         fs::metadata(self.folders.blob(&blob.digest))
             .is_ok_and(|meta| meta.is_file() && meta.len() == blob.size)
     }
 
-    /// Removes those of these that are not what their digests promise any more; whether there were any.
+    /// Removes content that does not match its digest any more; returns whether there was any.
     pub(crate) async fn remove_damaged(&self, blobs: &[Descriptor]) -> Result<bool, StoreError> {
         let (store, blobs) = (self.clone(), blobs.to_vec());
         let looking = tokio::task::spawn_blocking(move || {
@@ -35,7 +35,7 @@ impl Store {
                     }
                 }
                 if hasher.finish() != blob.digest {
-                    tracing::warn!(blob = %blob.digest, "content of the store was damaged; it is fetched anew");
+                    tracing::warn!(blob = %blob.digest, "damaged content in the store: it is downloaded again");
                     fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
                     any = true;
                 }
@@ -45,7 +45,12 @@ impl Store {
         looking.await.unwrap_or(Ok(false))
     }
 
-    /// Opens content; None when it is not here.
+    /// Opens a layer.
+    pub(crate) fn open_layer(&self, digest: &Digest) -> Result<File, StoreError> {
+        self.open_blob(digest)?.ok_or_else(|| StoreError::Unknown(digest.to_string()))
+    }
+
+    /// Opens content; None when the store does not have it.
     pub(crate) fn open_blob(&self, digest: &Digest) -> Result<Option<File>, StoreError> {
         let path = self.folders.blob(digest);
         match File::open(&path) {
@@ -55,7 +60,7 @@ impl Store {
         }
     }
 
-    /// A small piece of content, if it is here and still what it was.
+    /// Returns small content; None when the store does not have it or it was changed.
     pub(crate) fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(file) = self.open_blob(digest)? else { return Ok(None) };
         let mut content = Vec::new();
@@ -64,18 +69,18 @@ impl Store {
         Ok(Some(content).filter(|content| content.len() as u64 <= limit && digest.verifies(content)))
     }
 
-    /// Keeps a small piece of content that was verified before.
+    /// Stores small content that was verified before.
     pub(crate) fn put_blob(&self, digest: &Digest, content: &[u8]) -> Result<(), StoreError> {
         write_whole(&self.folders.blob(digest), content)
     }
 
-    /// Begins, or goes on, to receive a large piece of content; None while another does.
+    /// Starts or resumes the download of content; None while another process downloads it.
     pub(crate) fn try_receive(&self, blob: &Descriptor) -> Result<Option<Receiving>, StoreError> {
         Receiving::begin(&self.folders, blob)
     }
 }
 
-/// Content on its way.
+/// A download of content.
 pub(crate) struct Receiving {
     file: File,
     hasher: Hasher,
@@ -104,12 +109,12 @@ impl Receiving {
             path,
             _lock: lock,
         };
-        receiving.take_up()?;
+        receiving.resume()?;
         Ok(Some(receiving))
     }
 
-    /// Goes on behind what an earlier attempt left. Whether that was right, the digest of the whole will tell.
-    fn take_up(&mut self) -> Result<(), StoreError> {
+    /// Continues after what an earlier attempt left. The digest of the whole tells whether that was right.
+    fn resume(&mut self) -> Result<(), StoreError> {
         let mut chunk = vec![0; 128 << 10];
         loop {
             let count = self.file.read(&mut chunk).map_err(StoreError::io("read", &self.path))?;
@@ -122,7 +127,7 @@ impl Receiving {
         if self.received > self.blob.size { self.start_over() } else { Ok(()) }
     }
 
-    /// How many bytes are here.
+    /// Returns the number of bytes so far.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
@@ -131,7 +136,7 @@ impl Receiving {
         self.received == self.blob.size
     }
 
-    /// Forgets what has come.
+    /// Discards all bytes so far.
     pub(crate) fn start_over(&mut self) -> Result<(), StoreError> {
         self.file.set_len(0).map_err(StoreError::io("truncate", &self.path))?;
         self.file.seek(SeekFrom::Start(0)).map_err(StoreError::io("rewind", &self.path))?;
@@ -140,7 +145,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Takes more bytes, never more than there should be.
+    /// Adds bytes; more than the content should have are an error.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let received = self.received + bytes.len() as u64;
         if received > self.blob.size {
@@ -153,7 +158,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Puts the content where it belongs, when it is what it should be; else it is gone.
+    /// Moves the content to its place if it matches its digest, and removes it if not.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
         let actual = self.hasher.clone().finish();
         if actual != self.blob.digest {
@@ -166,7 +171,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Removes what has come.
+    /// Removes the downloaded bytes.
     pub(crate) fn discard(&self) -> Result<(), StoreError> {
         super::folders::remove(&self.path)
     }
@@ -208,12 +213,12 @@ mod tests {
         second.finish().unwrap();
         assert!(store.has_blob(&blob));
         assert_eq!(store.read_blob(&blob.digest, 100).unwrap().unwrap(), b"one two three");
-        assert_eq!(store.read_blob(&blob.digest, 5).unwrap(), None, "larger than it may be");
+        assert_eq!(store.read_blob(&blob.digest, 5).unwrap(), None, "larger than the limit");
         assert_eq!(fs::read_dir(store.folders.partial()).unwrap().count(), 0);
     }
 
     #[test]
-    fn other_content_than_promised_is_not_kept() {
+    fn content_that_does_not_match_its_digest_or_size_is_discarded() {
         let (_dir, store) = store();
         let blob = descriptor(b"right");
         let mut receiving = store.try_receive(&blob).unwrap().unwrap();
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_changed_on_disk_is_as_good_as_none() {
+    fn content_that_changed_on_disk_is_not_returned() {
         let (_dir, store) = store();
         let blob = descriptor(b"content");
         store.put_blob(&blob.digest, b"content").unwrap();

@@ -1,4 +1,4 @@
-//! Compiled modules of an unpacked image: added once, by one, while others may use it.
+//! Compiled Python modules in an unpacked image: added once, while others may use the image.
 
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use super::lock::{Kind, Lock};
 use super::roots::Root;
 use crate::unpack::add_compiled;
 
-/// Beside the root: empty until the modules are there. Locked by who adds them.
+/// The file beside the root that is empty until the modules are added, and locked meanwhile.
 const MARK: &str = "compiled";
 
 /// The right to add compiled modules to an unpacked image.
@@ -19,12 +19,11 @@ pub struct Compiling {
 }
 
 impl Root {
-    /// The right to add compiled modules; None when they are there, or another adds them.
+    /// Returns the right to add compiled modules; None when they were added or another process adds them.
     pub fn try_compile(&self) -> Result<Option<Compiling>, StoreError> {
         let Some(place) = self.directory().parent() else { return Ok(None) };
         let path = place.join(MARK);
         let error = || StoreError::io("lock", &path);
-        // Only looked at, it need not be locked.
         if std::fs::metadata(&path).is_ok_and(|meta| meta.len() > 0) {
             return Ok(None);
         }
@@ -35,18 +34,18 @@ impl Root {
 }
 
 impl Compiling {
-    /// Adds the modules of an archive; gives how many. Blocks. Unless it is cancelled, it is not tried again, whatever comes of it.
+    /// Adds the modules of an archive; returns how many. Blocks. A failure counts as done: it is not tried again unless it
+    /// was cancelled.
     pub fn add(mut self, archive: impl Read + Send, cancelled: &AtomicBool) -> Result<usize, StoreError> {
         let added = add_compiled(self.root.directory(), archive, cancelled);
         let text = match &added {
             Ok(count) => format!("{count} modules\n"),
-            // Nobody waits any more: the next one tries again.
             Err(_) if cancelled.load(Ordering::Relaxed) => return Ok(added?),
             Err(error) => format!("{error}\n"),
         };
         let marked: io::Result<()> = self.lock.file().write_all(text.as_bytes());
         if let Err(error) = marked {
-            tracing::debug!(%error, "that its modules are compiled is not remembered");
+            tracing::debug!(%error, "could not mark the modules of an image as compiled");
         }
         Ok(added?)
     }

@@ -1,16 +1,16 @@
-//! Where everything of the store is, and how files get there whole.
+//! The layout of the store on disk, and how files are written so that they are whole.
 //!
 //! ```text
-//! <dir>/lock                    held by whoever adds something, alone by whoever removes what nothing refers to
-//! <dir>/blobs/sha256/<hex>      manifests, configurations and compressed layers, verified before they got here
-//! <dir>/partial/sha256-<hex>    a layer on its way; locked by who fetches it, and gone on with by the next one
-//! <dir>/names/<hash>.json       a name and the image that it stands for
-//! <dir>/names/<hash>.lock       held while that name is fetched
+//! <dir>/lock                    shared: something is being added; exclusive: what nothing refers to is removed
+//! <dir>/blobs/sha256/<hex>      verified manifests, configurations and compressed layers
+//! <dir>/partial/sha256-<hex>    a layer being downloaded, locked meanwhile; the next download resumes it
+//! <dir>/names/<hash>.json       a name and its image
+//! <dir>/names/<hash>.lock       held while that name is pulled
 //! <dir>/roots/<id>/rootfs/      an unpacked image; <id> is the digest of its configuration, as in every engine
-//! <dir>/roots/<id>/image.json   what it is, and how its root looked
-//! <dir>/roots/<id>/compiled     whether its modules are compiled; locked by who does that
-//! <dir>/roots/<id>.lock         alone: being unpacked or removed; shared: in use. Dies with its holder
-//! <dir>/roots/.new-<id>/        being unpacked; who holds the lock alone owns it
+//! <dir>/roots/<id>/image.json   its metadata, and a fingerprint of its root
+//! <dir>/roots/<id>/compiled     whether its modules are compiled; locked meanwhile
+//! <dir>/roots/<id>.lock         exclusive: being unpacked or removed; shared: in use
+//! <dir>/roots/.new-<id>/        being unpacked; owned by the holder of the exclusive lock
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -21,23 +21,22 @@ use std::path::{Path, PathBuf};
 use super::StoreError;
 use crate::digest::Digest;
 
-/// The folders of a store.
+/// The paths of a store.
 #[derive(Debug, Clone)]
 pub(super) struct Folders {
     dir: PathBuf,
 }
 
-/// The id of an image: the digits of its configuration's digest.
+/// The id of an image: the hexadecimal digits of its configuration's digest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId(String);
 
 impl ImageId {
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// As much of it as a person needs.
+    /// Returns the first digits, for display.
     pub fn short(&self) -> &str {
         &self.0[..self.0.len().min(12)]
     }
@@ -52,7 +51,7 @@ impl std::fmt::Display for ImageId {
 impl std::str::FromStr for ImageId {
     type Err = StoreError;
 
-    /// Takes digits with or without `sha256:` before them.
+    /// Accepts digits with or without `sha256:` before them.
     fn from_str(text: &str) -> Result<Self, StoreError> {
         let digits = text.strip_prefix("sha256:").unwrap_or(text);
         let plain = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -78,7 +77,7 @@ impl Folders {
         &self.dir
     }
 
-    /// Makes them all. The ids of sandboxes pass through to the roots; nobody else has to see what there is.
+    /// Creates all folders. The ids of sandboxes have to pass through to the roots; the rest is private.
     pub(super) fn make(&self) -> Result<(), StoreError> {
         let searchable = [self.dir.clone(), self.roots()];
         let private =
@@ -88,7 +87,7 @@ impl Folders {
                 if folder.is_dir() {
                     continue;
                 }
-                let error = StoreError::io("make the folder", folder);
+                let error = StoreError::io("create the folder", folder);
                 DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(error)?;
                 // Whatever the umask says.
                 let error = StoreError::io("set the permissions of", folder);
@@ -118,7 +117,7 @@ impl Folders {
         self.dir.join("names")
     }
 
-    /// The file of a name, without its ending: names hold characters that file names must not.
+    /// Returns the file of a name, which may contain characters that file names must not.
     pub(super) fn name(&self, name: &str, ending: &str) -> PathBuf {
         self.names().join(format!("{}.{ending}", &Digest::of(name.as_bytes()).hex()[..40]))
     }
@@ -144,7 +143,7 @@ impl Folders {
     }
 }
 
-/// Writes a file so that it is there whole or not at all, also after a crash.
+/// Writes a file so that it is whole or absent, also after a crash.
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or(path);
     let write = || -> io::Result<()> {
@@ -157,7 +156,7 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError>
     write().map_err(StoreError::io("write", path))
 }
 
-/// What is in a folder; nothing when there is no folder.
+/// Returns the entries of a folder; none when there is no folder.
 pub(super) fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, StoreError> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.collect::<io::Result<_>>().map_err(StoreError::io("read the folder", folder)),
@@ -166,7 +165,7 @@ pub(super) fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, StoreError> {
     }
 }
 
-/// Removes a file or a folder with all in it, if it is there.
+/// Removes a file, or a folder with its content, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
     let done = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),

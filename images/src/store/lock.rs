@@ -1,4 +1,4 @@
-//! Locks between processes: files that are locked, so that a lock dies with its holder, however it ends.
+//! Locks between processes: locked files, so that the kernel releases a lock when its holder ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,17 +9,16 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// How often a lock is tried that another has: a blocking call could not be given up.
+/// The pause between two attempts to take a lock: a blocking call could not be cancelled.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A lock that is held until it is dropped. Children do not inherit it.
+/// A lock, held until it is dropped. Child processes do not inherit it.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
     path: PathBuf,
 }
 
-/// For one holder, or for many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Exclusive,
@@ -36,7 +35,7 @@ impl Kind {
 }
 
 impl Lock {
-    /// Takes the lock when it is free.
+    /// Takes the lock if it is free.
     pub(crate) fn try_take(path: &Path, kind: Kind) -> io::Result<Option<Self>> {
         loop {
             let open =
@@ -47,7 +46,7 @@ impl Lock {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
-            // Whoever removes a lock's file holds it: a lock on a removed one would be a lock of our own.
+            // The holder may have removed the file meanwhile: then this lock excludes nobody.
             let ours = file.metadata()?;
             match fs::metadata(path) {
                 Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => {
@@ -60,7 +59,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock as soon as it is free; `waiting` is called once when it is not.
+    /// Takes the lock as soon as it is free; calls `waiting` once if it is not free now.
     pub(crate) async fn take(path: &Path, kind: Kind, waiting: impl FnOnce()) -> io::Result<Self> {
         let mut waiting = Some(waiting);
         loop {
@@ -74,23 +73,23 @@ impl Lock {
         }
     }
 
-    /// Makes an exclusive lock a shared one. For a moment in between another may have it: look again after that.
+    /// Turns an exclusive lock into a shared one. Another process may hold it for a moment in between.
     pub(crate) fn share(&self) -> io::Result<()> {
         Ok(flock(&self.file, FlockOperation::LockShared)?)
     }
 
-    /// The lock's file, to leave a note in.
+    /// Returns the file, which may have content.
     pub(crate) fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Removes the lock's file with the lock, which has to be an exclusive one.
+    /// Removes the file together with the lock, which has to be exclusive.
     pub(crate) fn remove(self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }
 
-/// Until a lock is worth another try.
+/// Waits before the next attempt to take a lock.
 pub(crate) async fn pause() {
     tokio::time::sleep(PACE).await;
 }
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_writes_or_many_read() {
+    fn a_lock_has_one_exclusive_holder_or_many_shared_ones() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let take = |kind| Lock::try_take(&path, kind).unwrap();
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_lock_is_made_anew() {
+    fn a_removed_lock_file_is_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let first = Lock::try_take(&path, Kind::Exclusive).unwrap().unwrap();
@@ -126,14 +125,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_once_and_gets_it_in_the_end() {
+    async fn a_waiter_is_notified_once_and_gets_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let first = Lock::try_take(&path, Kind::Exclusive).unwrap().unwrap();
-        let (told, heard) = tokio::sync::oneshot::channel();
-        let waiter = async { Lock::take(&path, Kind::Exclusive, || told.send(()).unwrap()).await.unwrap() };
+        let (notify, notified) = tokio::sync::oneshot::channel();
+        let waiter = async { Lock::take(&path, Kind::Exclusive, || notify.send(()).unwrap()).await.unwrap() };
         let release = async {
-            heard.await.unwrap();
+            notified.await.unwrap();
             drop(first);
         };
         tokio::join!(waiter, release);

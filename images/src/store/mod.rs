@@ -1,7 +1,7 @@
-//! The images that are kept on this machine, shared by every bridge of this user.
+//! The images on this machine, shared by all bridges of this user.
 //!
-//! `folders` says where everything is; `blobs` keeps content by digest, `names` what names stand for, `roots` what was
-//! unpacked; `compiled` adds to roots; `upkeep` lists and removes. `lock` keeps them apart.
+//! `folders` has the layout on disk; `blobs` stores content by digest, `names` the images of names, `roots` unpacked
+//! images; `compiled` adds modules to roots; `upkeep` lists and removes. `lock` excludes other processes.
 
 mod blobs;
 mod compiled;
@@ -27,24 +27,23 @@ pub use roots::Root;
 pub(crate) use roots::{Claim, NewRoot};
 pub use upkeep::{Listed, Prune, Pruned, Usage};
 
-/// The images kept in one folder.
+/// The images in one folder.
 #[derive(Debug, Clone)]
 pub struct Store {
     folders: Folders,
 }
 
 impl Store {
-    /// The store in this folder, which need not exist yet.
+    /// Returns the store in this folder, which need not exist yet.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self { folders: Folders::at(dir.into()) }
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         self.folders.dir()
     }
 
-    /// Held while something is added that nothing refers to yet, so that it is not taken for left over.
+    /// Returns a lock to hold while content is added that nothing refers to yet, so that it is not pruned.
     pub(crate) async fn adding(&self) -> Result<Lock, StoreError> {
         self.folders.make()?;
         let path = self.folders.lock();
@@ -52,7 +51,7 @@ impl Store {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

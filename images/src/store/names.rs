@@ -1,4 +1,4 @@
-//! Which image a name stands for, as of the last time it was fetched.
+//! The image that each name stands for since it was pulled last.
 
 use std::fs;
 
@@ -9,29 +9,29 @@ use super::lock::{Kind, Lock};
 use super::{Store, StoreError};
 use crate::digest::Digest;
 
-/// A name and what it stands for.
+/// A name and its image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Named {
-    /// In full.
+    /// The full name.
     pub(crate) name: String,
-    /// The image's manifest, where it has one.
+    /// The digest of the manifest, if the image has one.
     pub(crate) manifest: Option<Digest>,
-    /// The image.
+    /// The id of the image.
     pub(crate) id: String,
     /// Seconds since 1970.
     pub(crate) fetched: u64,
 }
 
 impl Store {
-    /// What a name stands for, as of the last time.
+    /// Returns the image that a name stands for.
     pub(crate) fn named(&self, name: &str) -> Option<(ImageId, Named)> {
         let text = fs::read(self.folders.name(name, "json")).ok()?;
         let named: Named = serde_json::from_slice(&text).ok()?;
-        // The file's name is cut from a hash.
+        // The name of the file is only a part of a hash.
         if named.name == name { Some((named.id.parse().ok()?, named)) } else { None }
     }
 
-    /// From now on the name stands for this image.
+    /// Lets a name stand for this image from now on.
     pub(crate) fn set_name(
         &self,
         name: &str,
@@ -43,14 +43,14 @@ impl Store {
         write_whole(&self.folders.name(name, "json"), &text)
     }
 
-    /// Waits until nobody else fetches what has this name.
+    /// Waits until no other process pulls this name.
     pub(crate) async fn lock_name(&self, name: &str, waiting: impl FnOnce()) -> Result<Lock, StoreError> {
         self.folders.make()?;
         let path = self.folders.name(name, "lock");
         Lock::take(&path, Kind::Exclusive, waiting).await.map_err(StoreError::io("lock", &path))
     }
 
-    /// Every name.
+    /// Returns all names.
     pub(super) fn all_names(&self) -> Result<Vec<Named>, StoreError> {
         let mut names = Vec::new();
         for entry in entries(&self.folders.names())? {

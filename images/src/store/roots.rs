@@ -1,4 +1,4 @@
-//! Unpacked images: one root for each, shared by all who use it, whole or not there.
+//! Unpacked images: one root each, shared by all users, whole or absent.
 
 use std::fs;
 use std::io;
@@ -18,23 +18,23 @@ use crate::manifest::RunConfig;
 use crate::progress::{Event, Progress};
 use crate::unpack::Unpacked;
 
-/// How long a changed root is waited for to be given up by those who use it.
+/// How long to wait until a changed root is unused.
 const DAMAGED_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long somebody may look at a lock.
+/// How long another process may hold a lock only to probe it.
 const PROBING_LIMIT: Duration = Duration::from_millis(100);
 
-/// What the store knows of an unpacked image: `image.json`.
+/// The content of `image.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The digest of its manifest, where it has one.
+    /// The digest of the manifest, if the image has one.
     pub(super) manifest: Option<Digest>,
     pub(super) run: RunConfig,
     pub(super) bytes: u64,
     pub(super) entries: u64,
     /// Seconds since 1970.
     pub(super) unpacked: u64,
-    /// How the upper folders of the root looked.
+    /// Changes when the upper folders of the root do.
     fingerprint: Digest,
 }
 
@@ -73,15 +73,14 @@ impl Root {
     }
 }
 
-/// What one gets who wants an image unpacked.
+/// The answer to a claim on an unpacked image.
 pub(crate) enum Claim {
-    /// It is.
     Ready(Root),
-    /// It is for the caller to unpack; others wait.
+    /// The caller has to unpack it; others wait.
     Ours(Box<NewRoot>),
 }
 
-/// A root being filled. Dropped before it is finished, it is gone.
+/// A root that is being filled; removed if it is dropped before it is finished.
 pub(crate) struct NewRoot {
     store: Store,
     id: ImageId,
@@ -90,14 +89,14 @@ pub(crate) struct NewRoot {
 }
 
 impl Store {
-    /// The unpacked image, when it is here and nobody changed it.
+    /// Returns the unpacked image; None when the store does not have it or it was changed.
     pub fn root(&self, id: &ImageId) -> Result<Option<Root>, StoreError> {
         let began = Instant::now();
         while self.folders.root(id).exists() {
             if let Some(lock) = self.lock_root(id, Kind::Shared)? {
                 return Ok(self.verified(id)?.map(|record| self.in_use(id, record, lock)));
             }
-            // Somebody looks whether it is in use, which takes no time; or it is being removed or made anew.
+            // Another process probes the lock, which is short, or removes or replaces the image.
             if began.elapsed() > PROBING_LIMIT {
                 break;
             }
@@ -113,7 +112,7 @@ impl Store {
         id.map_or(Ok(None), |id| self.root(&id))
     }
 
-    /// The unpacked image, or the right to unpack it. Waits while another unpacks it.
+    /// Returns the unpacked image, or the right to unpack it. Waits while another process unpacks it.
     pub(crate) async fn claim(&self, id: &ImageId, progress: &dyn Progress) -> Result<Claim, StoreError> {
         self.folders.make()?;
         let mut waiting = Some(Event::Waiting);
@@ -131,7 +130,7 @@ impl Store {
                 if let Some(record) = self.verified(id)? {
                     return Ok(Claim::Ready(self.in_use(id, record, lock)));
                 }
-                // Two who look at the same moment do this to each other, briefly; users do it for long.
+                // Two processes that probe at the same moment block each other briefly; users do so for long.
                 let since = *damaged.get_or_insert_with(Instant::now);
                 if since.elapsed() > DAMAGED_LIMIT {
                     return Err(StoreError::Damaged(id.short().into()));
@@ -155,7 +154,7 @@ impl Store {
         Root(Arc::new(Lease { id: id.clone(), directory, manifest, run, _lock: lock }))
     }
 
-    /// What is known of an unpacked image, when there is one.
+    /// Returns the record of an unpacked image; None when there is none.
     pub(super) fn record(&self, id: &ImageId) -> Option<Record> {
         serde_json::from_slice(&fs::read(self.folders.root(id).join("image.json")).ok()?).ok()
     }
@@ -163,11 +162,11 @@ impl Store {
     fn verified(&self, id: &ImageId) -> Result<Option<Record>, StoreError> {
         let Some(record) = self.record(id) else { return Ok(None) };
         let rootfs = self.folders.root(id).join("rootfs");
-        let looks = fingerprint(&rootfs).map_err(StoreError::io("look at", &rootfs))?;
+        let looks = fingerprint(&rootfs).map_err(StoreError::io("read", &rootfs))?;
         if looks == record.fingerprint {
             return Ok(Some(record));
         }
-        tracing::warn!(image = %id, "an unpacked image was changed; it is unpacked anew");
+        tracing::warn!(image = %id, "an unpacked image was changed: it is unpacked again");
         Ok(None)
     }
 }
@@ -175,23 +174,23 @@ impl Store {
 impl NewRoot {
     fn begin(store: Store, id: ImageId, lock: Lock) -> Result<Self, StoreError> {
         let place = store.folders.new_root(&id);
-        // What one left that was killed: the lock is ours, so nobody is at it.
+        // Left by a killed process: the lock is ours, so nobody uses it.
         remove(&place)?;
         let root = Self { store, id, place, lock: Some(lock) };
         for folder in [&root.place, &root.rootfs()] {
-            fs::create_dir(folder).map_err(StoreError::io("make the folder", folder))?;
+            fs::create_dir(folder).map_err(StoreError::io("create the folder", folder))?;
             let mode = fs::Permissions::from_mode(0o755);
             fs::set_permissions(folder, mode).map_err(StoreError::io("set the permissions of", folder))?;
         }
         Ok(root)
     }
 
-    /// The folder to fill.
+    /// Returns the folder to fill.
     pub(crate) fn rootfs(&self) -> PathBuf {
         self.place.join("rootfs")
     }
 
-    /// Puts the root in its place, once all of it is on disk.
+    /// Moves the root to its place, once all of it is on disk.
     pub(crate) fn finish(
         mut self,
         run: RunConfig,
@@ -199,12 +198,12 @@ impl NewRoot {
         unpacked: Unpacked,
     ) -> Result<Root, StoreError> {
         let rootfs = self.rootfs();
-        let fingerprint = fingerprint(&rootfs).map_err(StoreError::io("look at", &rootfs))?;
+        let fingerprint = fingerprint(&rootfs).map_err(StoreError::io("read", &rootfs))?;
         let Unpacked { bytes, entries } = unpacked;
         let record = Record { manifest, run, bytes, entries, unpacked: super::now(), fingerprint };
         let text = serde_json::to_vec_pretty(&record).unwrap_or_default();
         write_whole(&self.place.join("image.json"), &text)?;
-        // One call for thousands of files: else a crash of the machine could leave them empty behind a good record.
+        // Without it, files could be empty after a crash of the machine. One call for thousands of files.
         sync_around(&rootfs).map_err(StoreError::io("write", &rootfs))?;
         let target = self.store.folders.root(&self.id);
         remove(&target)?;
@@ -220,7 +219,7 @@ impl Drop for NewRoot {
         if self.lock.is_some()
             && let Err(error) = remove(&self.place)
         {
-            tracing::warn!(%error, "half an unpacked image stays; the next one to unpack it removes it");
+            tracing::warn!(%error, "could not remove an incomplete image; the next attempt to unpack it does");
         }
     }
 }
@@ -229,13 +228,13 @@ fn sync_around(path: &Path) -> io::Result<()> {
     let folder = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     #[cfg(target_os = "linux")]
     rustix::fs::syncfs(folder)?;
-    // The whole file system can be asked for on Linux only.
+    // Only Linux can sync a whole file system.
     #[cfg(not(target_os = "linux"))]
     rustix::fs::fsync(folder)?;
     Ok(())
 }
 
-/// A digest over the two upper levels of a root: what a careless removal or a package manager would change there.
+/// Returns a digest over the two upper levels of a root, where a careless removal or a package manager changes things.
 fn fingerprint(root: &Path) -> io::Result<Digest> {
     let mut lines = Vec::new();
     let mut look = |folder: &Path, prefix: &str| -> io::Result<Vec<String>> {
@@ -253,7 +252,7 @@ fn fingerprint(root: &Path) -> io::Result<Digest> {
         Ok(folders)
     };
     let upper = match look(root, "") {
-        // Removed by hand: no root looks like this.
+        // Removed by hand: no root has this fingerprint.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Digest::of(b"")),
         upper => upper?,
     };

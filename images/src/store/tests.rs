@@ -13,7 +13,7 @@ use crate::image::{Image, Layers, ensure_root};
 use crate::manifest::RunConfig;
 use crate::progress::Progress;
 use crate::unpack::archive::Archive;
-use crate::{Adoption, CredentialHelper, Event, HelperAnswer, ImageError, ImageResolver};
+use crate::{CredentialHelper, Event, HelperAnswer, ImageError, ImageResolver, Import};
 
 struct NoHelper;
 
@@ -75,7 +75,7 @@ fn roots(store: &Store) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_who_want_an_image_unpack_it_once() {
+async fn concurrent_requests_unpack_an_image_once() {
     let (_dir, store) = store();
     let layers = counted(some_root());
     let tasks: Vec<_> = (0..16)
@@ -96,7 +96,7 @@ async fn many_who_want_an_image_unpack_it_once() {
 }
 
 #[tokio::test]
-async fn who_waits_for_another_hears_of_it() {
+async fn a_request_that_waits_for_another_is_notified() {
     struct Heard(AtomicBool);
     impl Progress for Heard {
         fn event(&self, event: Event) {
@@ -118,7 +118,7 @@ async fn who_waits_for_another_hears_of_it() {
 }
 
 #[tokio::test]
-async fn half_an_archive_leaves_no_image() {
+async fn an_incomplete_archive_leaves_no_image() {
     let (_dir, store) = store();
     let mut archive = some_root().file("big", &[7; 40_000]).done();
     archive.truncate(20_000);
@@ -129,7 +129,7 @@ async fn half_an_archive_leaves_no_image() {
 }
 
 #[tokio::test]
-async fn what_a_killed_one_left_is_removed_by_the_next() {
+async fn the_remains_of_a_killed_process_are_removed_by_the_next() {
     let (_dir, store) = store();
     unpacked(&store, "cd34").await;
     for id in ["ab12", "ef56"] {
@@ -144,7 +144,7 @@ async fn what_a_killed_one_left_is_removed_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_root_that_somebody_changed_is_unpacked_anew() {
+async fn a_changed_root_is_unpacked_again() {
     let (_dir, store) = store();
     let root = unpacked(&store, "ab12").await;
     fs::remove_file(root.directory().join("usr/bin/python3")).unwrap();
@@ -161,7 +161,7 @@ async fn a_root_that_somebody_changed_is_unpacked_anew() {
 }
 
 #[tokio::test]
-async fn ids_of_sandboxes_pass_through_and_nobody_else_sees_a_list() {
+async fn sandboxes_can_enter_the_folders_but_not_list_them() {
     let (_dir, store) = store();
     let root = unpacked(&store, "ab12").await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -172,7 +172,7 @@ async fn ids_of_sandboxes_pass_through_and_nobody_else_sees_a_list() {
 }
 
 #[test]
-fn ids_that_are_no_digits_name_no_folder() {
+fn an_id_that_is_not_hexadecimal_is_refused() {
     for text in ["", "../x", "AB", "sha256:", "sha256:../..", "lock"] {
         assert!(text.parse::<ImageId>().is_err(), "{text}");
     }
@@ -180,7 +180,7 @@ fn ids_that_are_no_digits_name_no_folder() {
 }
 
 #[tokio::test]
-async fn names_move_and_what_has_none_is_pruned() {
+async fn a_name_moves_to_a_new_image_and_the_unnamed_one_is_pruned() {
     let (_dir, store) = store();
     for id in ["aaaa1111", "bbbb2222"] {
         unpacked(&store, id).await;
@@ -198,7 +198,7 @@ async fn names_move_and_what_has_none_is_pruned() {
 }
 
 #[tokio::test]
-async fn an_image_goes_with_its_last_name_and_not_while_it_is_used() {
+async fn an_image_is_removed_with_its_last_name_unless_it_is_in_use() {
     let (_dir, store) = store();
     let root = unpacked(&store, "aaaa1111").await;
     for name in ["one", "two"] {
@@ -218,7 +218,7 @@ async fn an_image_goes_with_its_last_name_and_not_while_it_is_used() {
 }
 
 #[tokio::test]
-async fn ids_may_be_cut_as_long_as_they_are_unique() {
+async fn the_beginning_of_an_id_is_enough_if_it_is_unique() {
     let (_dir, store) = store();
     for id in ["aaaa1111", "aaaa2222"] {
         unpacked(&store, id).await;
@@ -229,7 +229,7 @@ async fn ids_may_be_cut_as_long_as_they_are_unique() {
 }
 
 #[tokio::test]
-async fn unused_blobs_go_and_those_of_an_image_stay() {
+async fn unused_blobs_are_pruned_and_those_of_an_image_stay() {
     let (_dir, store) = store();
     store.folders.make().unwrap();
     let layer = b"layer".as_slice();
@@ -267,21 +267,21 @@ async fn unused_blobs_go_and_those_of_an_image_stay() {
 }
 
 #[tokio::test]
-async fn an_image_of_another_store_is_taken_once() {
+async fn an_image_of_another_store_is_imported_once() {
     let (_dir, store) = store();
     let images = ImageResolver::new(store.clone(), Arc::new(NoHelper), false);
     let id: ImageId = "ab12".parse().unwrap();
-    let Adoption::Wanted(wanted) = images.adopt(&id, &()).await.unwrap() else {
+    let Import::Pending(pending) = images.import(&id, &()).await.unwrap() else {
         panic!("it is not here yet")
     };
     let archive = std::io::Cursor::new(some_root().done());
-    let root = wanted.unpack(RunConfig::default(), archive, &quiet()).await.unwrap();
+    let root = pending.unpack(RunConfig::default(), archive, &quiet()).await.unwrap();
     assert!(root.directory().join("usr/bin").is_dir());
-    assert!(matches!(images.adopt(&id, &()).await.unwrap(), Adoption::Ready(_)));
+    assert!(matches!(images.import(&id, &()).await.unwrap(), Import::Ready(_)));
 }
 
 #[tokio::test]
-async fn who_gives_up_stops_the_one_who_unpacks() {
+async fn a_dropped_request_stops_the_unpacking() {
     /// An archive without end.
     struct Endless(tokio::sync::mpsc::UnboundedSender<()>);
     impl Layers for Endless {

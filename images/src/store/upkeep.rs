@@ -1,4 +1,4 @@
-//! What is in the store, and removing it. What somebody uses stays.
+//! Lists and removes images; an image in use stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,63 +16,61 @@ use crate::manifest::{CONFIG_LIMIT, Document, MANIFEST_LIMIT, RunConfig, parse_d
 /// One image of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    /// Its id.
     pub id: String,
-    /// Its names, in full.
+    /// Full names.
     pub names: Vec<String>,
-    /// The digest of its manifest, where it has one.
+    /// The digest of the manifest, if the image has one.
     pub manifest: Option<Digest>,
-    /// Seconds since 1970 when it was fetched or unpacked last.
+    /// When it was pulled or unpacked last, in seconds since 1970.
     pub created: u64,
-    /// Whether it is unpacked, and so ready to run.
+    /// Whether it is ready to run.
     pub unpacked: bool,
-    /// Bytes of its unpacked files.
+    /// Bytes of the unpacked files.
     pub unpacked_bytes: u64,
-    /// Files, folders and links in it.
+    /// Files, folders and links.
     pub entries: u64,
-    /// Bytes of its compressed layers that are kept; shared layers count for each image.
+    /// Bytes of the compressed layers in the store; shared layers count for each image.
     pub compressed_bytes: u64,
-    /// Whether a bridge uses it at this moment.
+    /// Whether a bridge uses it now.
     pub in_use: bool,
-    /// How it wants to be run.
+    /// The configuration for its containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunConfig>,
 }
 
-/// What the store takes on disk.
+/// The bytes of the store on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Unpacked images.
     pub roots: u64,
     /// Manifests, configurations and compressed layers.
     pub blobs: u64,
-    /// Downloads and unpacked images that are not whole.
+    /// Incomplete downloads and images.
     pub partial: u64,
 }
 
 impl Usage {
-    /// All of it.
     pub fn total(&self) -> u64 {
         self.roots + self.blobs + self.partial
     }
 }
 
-/// What was removed.
+/// The outcome of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
-    /// Ids of images.
+    /// Ids of removed images.
     pub images: Vec<String>,
-    /// Names that stand for nothing any more.
+    /// Removed names.
     pub names: Vec<String>,
-    /// Ids of images that would have been removed, had nobody used them.
+    /// Ids of images that were kept because they are in use.
     pub in_use: Vec<String>,
-    /// Bytes on disk that are free now.
+    /// Freed bytes on disk.
     pub bytes: u64,
-    /// Whether downloads were under way, for whose sake unused layers were left alone.
+    /// Whether unused layers were kept because a download is running.
     pub busy: bool,
 }
 
-/// How far a removal goes.
+/// What else a prune removes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prune {
     /// Also images that have a name.
@@ -82,7 +80,7 @@ pub struct Prune {
 }
 
 impl Store {
-    /// Every image, by name.
+    /// Returns all images, sorted by name.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut images: BTreeMap<ImageId, Listed> = BTreeMap::new();
         for named in self.all_names()? {
@@ -124,7 +122,7 @@ impl Store {
         }
     }
 
-    /// The image that a full name or the beginning of an id stands for.
+    /// Returns the image of a full name or of the beginning of an id.
     pub fn find(&self, name: &str) -> Result<Listed, StoreError> {
         let images = self.list()?;
         if let Some(image) = images.iter().find(|image| image.names.iter().any(|known| known == name)) {
@@ -143,7 +141,7 @@ impl Store {
         if found.next().is_some() { Err(StoreError::NotUnique(name.into())) } else { Ok(image) }
     }
 
-    /// Removes a name, and its image with the last one; an id removes the image with all names.
+    /// Removes a name, and with the last one its image; an id removes the image with all names.
     pub fn remove(&self, name: &str) -> Result<Pruned, StoreError> {
         let image = self.find(name)?;
         let id: ImageId = image.id.parse()?;
@@ -168,7 +166,7 @@ impl Store {
         Ok(pruned)
     }
 
-    /// Removes images without a name, and what nothing refers to.
+    /// Removes images without a name, and content that nothing refers to.
     pub fn prune(&self, how: Prune) -> Result<Pruned, StoreError> {
         let before = self.usage()?;
         let mut pruned = Pruned::default();
@@ -191,7 +189,7 @@ impl Store {
         Ok(pruned)
     }
 
-    /// What all of it takes on disk.
+    /// Returns the bytes of the store on disk.
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let mut usage = Usage { blobs: disk_usage(&self.folders.blobs()), ..Usage::default() };
         usage.partial = disk_usage(&self.folders.partial());
@@ -211,7 +209,7 @@ impl Store {
         Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 
-    /// Removes an unpacked image unless somebody uses it; true when it is gone.
+    /// Removes an unpacked image unless it is in use; returns whether it is gone.
     fn remove_root(&self, id: &ImageId) -> Result<bool, StoreError> {
         if !self.folders.roots().exists() {
             return Ok(true);
@@ -219,7 +217,7 @@ impl Store {
         let Some(lock) = self.lock_root(id, Kind::Exclusive)? else { return Ok(false) };
         let (place, away) = (self.folders.root(id), self.folders.new_root(id));
         remove(&away)?;
-        // Half removed it must not be found in its place.
+        // Half removed, it must not be found in its place.
         if place.exists() {
             fs::rename(&place, &away).map_err(StoreError::io("rename a folder to", &away))?;
             remove(&away)?;
@@ -228,7 +226,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes what nothing refers to, and what was left half done.
+    /// Removes content that nothing refers to, and incomplete downloads and images.
     fn sweep(&self, how: Prune, pruned: &mut Pruned) -> Result<(), StoreError> {
         for entry in entries(&self.folders.roots())? {
             let name = entry.file_name();
@@ -245,14 +243,14 @@ impl Store {
             return Ok(());
         }
         let path = self.folders.lock();
-        let alone = Lock::try_take(&path, Kind::Exclusive).map_err(StoreError::io("lock", &path))?;
-        let Some(_alone) = alone else {
+        let exclusive = Lock::try_take(&path, Kind::Exclusive).map_err(StoreError::io("lock", &path))?;
+        let Some(_exclusive) = exclusive else {
             pruned.busy = true;
             return Ok(());
         };
         for folder in [self.folders.partial(), self.folders.names()] {
             for entry in entries(&folder)? {
-                // Alone with the store, nobody holds these.
+                // Nobody holds these while the whole store is locked.
                 if entry.path().extension().is_none_or(|ending| ending != "json") {
                     remove(&entry.path())?;
                 }
@@ -271,7 +269,7 @@ impl Store {
         Ok(())
     }
 
-    /// Content of the images that are left.
+    /// Returns the content of the remaining images.
     fn wanted_blobs(&self, how: Prune) -> Result<BTreeSet<Digest>, StoreError> {
         let mut wanted = BTreeSet::new();
         for image in self.list()? {
@@ -283,7 +281,7 @@ impl Store {
         Ok(wanted)
     }
 
-    /// A manifest and what it refers to: itself, the configuration, the layers.
+    /// Returns a manifest and the content that it refers to: itself, the configuration, the layers.
     fn blobs_of(&self, manifest: &Digest) -> Vec<Digest> {
         let mut blobs = vec![manifest.clone()];
         if let Ok(Some(text)) = self.read_blob(manifest, MANIFEST_LIMIT.max(CONFIG_LIMIT))
@@ -302,7 +300,7 @@ fn size_of(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |meta| meta.len())
 }
 
-/// Bytes on disk; what vanishes meanwhile counts nothing, and of several names for one file each its share.
+/// Returns the bytes on disk. A file with several names counts by its share for each.
 fn disk_usage(path: &Path) -> u64 {
     let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
     let own = meta.blocks() * 512 / meta.nlink().max(1);

@@ -1,8 +1,8 @@
-//! Archives for tests, also such as no decent tool would write.
+//! Archives for tests, also invalid ones.
 
 use tar::{EntryType, Header};
 
-/// An archive being made, entry by entry.
+/// Builds an archive, entry by entry.
 #[derive(Default, Clone)]
 pub(crate) struct Archive(pub(crate) Vec<u8>);
 
@@ -11,7 +11,7 @@ impl Archive {
         Self::default()
     }
 
-    /// Any entry; name and link go in as they are, in pax records when they are long.
+    /// Adds any entry; name and link are written as they are, in pax records when they are long.
     pub(crate) fn entry(self, name: &str, kind: EntryType, mode: u32, link: &str, content: &[u8]) -> Self {
         self.raw(name, kind, mode, link, content, content.len() as u64)
     }
@@ -62,7 +62,7 @@ impl Archive {
         self.entry(name, EntryType::Link, 0o644, target, b"")
     }
 
-    /// Records for the entry that comes next.
+    /// Adds pax records for the next entry.
     pub(crate) fn pax(self, records: &[(&str, &[u8])]) -> Self {
         let mut text = Vec::new();
         for (key, value) in records {
@@ -78,14 +78,14 @@ impl Archive {
         self.entry("pax", EntryType::XHeader, 0o644, "", &text)
     }
 
-    /// Bytes, filled up to a block.
+    /// Adds bytes, filled up to a block.
     pub(crate) fn block(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self.0.resize(self.0.len().next_multiple_of(512), 0);
         self
     }
 
-    /// With its end mark.
+    /// Returns the archive with its end mark.
     pub(crate) fn done(mut self) -> Vec<u8> {
         self.0.extend_from_slice(&[0; 1024]);
         self.0

@@ -1,4 +1,4 @@
-//! Compiled Python modules, put beside their sources in a root that others may use at this moment.
+//! Compiled Python modules, added beside their sources to a root that may be in use.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,15 +16,15 @@ use super::tree::{Missing, Tree};
 /// Several times what a whole standard library takes.
 const LIMIT: u64 = 256 << 20;
 const FILES: usize = 20_000;
-/// No module has this name, and who is interrupted leaves no more than one such file.
+/// The name of a module that is being written: an interruption leaves one such file at most.
 const UNFINISHED: &[u8] = b".unfinished.tmp";
-/// Folders further up are what a changed root is told by.
+/// Folders further up are part of the fingerprint of a root.
 const LEAST_DEPTH: usize = 5;
 
-/// Adds the compiled modules of an archive to an unpacked image; gives how many there were.
+/// Adds the compiled modules of an archive to an unpacked image; returns how many.
 ///
-/// The archive is as untrusted as the image: it may name nothing but `DIR/__pycache__/NAME.*.pyc` beside a `DIR/NAME.py`
-/// that is there. Each file appears whole, for whoever imports it meanwhile.
+/// The archive is untrusted: it may only contain `DIR/__pycache__/NAME.*.pyc` beside an existing `DIR/NAME.py`. Each file
+/// appears whole, because it may be imported meanwhile.
 pub(crate) fn add_compiled(
     root: &Path,
     archive: impl Read + Send,
@@ -38,20 +38,20 @@ pub(crate) fn add_compiled(
             let path = entry.path.as_slice();
             let refused = |why| UnpackError::Entry { entry: shown(path), why };
             if entry.kind != Kind::File || entry.sparse.is_some() {
-                return Err(refused("it is no file"));
+                return Err(refused("it is not a file"));
             }
-            let source = source_of(path).ok_or_else(|| refused("it is no compiled module"))?;
-            let place = tree.locate(&source, Missing::Tell)?;
+            let source = source_of(path).ok_or_else(|| refused("it is not a compiled module"))?;
+            let place = tree.locate(&source, Missing::Report)?;
             let kind = place.map(|place| tree.kind(&place.name, path)).transpose()?.flatten();
             if !matches!(kind, Some(FileType::RegularFile | FileType::Symlink)) {
-                return Err(refused("there is no module of which it would be the compiled form"));
+                return Err(refused("its source does not exist"));
             }
-            let place = tree.locate(path, Missing::Make)?.ok_or_else(|| refused("it has no name"))?;
-            // What the image brought itself stays.
+            let place = tree.locate(path, Missing::Create)?.ok_or_else(|| refused("it has no name"))?;
+            // A module of the image itself stays.
             if tree.kind(&place.name, path)?.is_some() {
                 continue;
             }
-            let mut file = tree.make_file(UNFINISHED, 0o644, path)?;
+            let mut file = tree.create_file(UNFINISHED, 0o644, path)?;
             copy(&mut stream, &mut file, entry.stored, &entry)?;
             tree.rename(UNFINISHED, &place.name, path)?;
             added += 1;
@@ -67,7 +67,7 @@ pub(crate) fn add_compiled(
     })
 }
 
-/// `a/b/c/x.py` for `a/b/c/__pycache__/x.cpython-314.pyc`; None for anything else.
+/// Returns `a/b/c/x.py` for `a/b/c/__pycache__/x.cpython-314.pyc`; None for anything else.
 fn source_of(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<_> = path.split(|byte| *byte == b'/').collect();
     let [folders @ .., cache, name] = parts.as_slice() else { return None };
@@ -104,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn compiled_modules_go_beside_their_sources() {
+    fn compiled_modules_are_added_beside_their_sources() {
         let staging = staging();
         let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
         assert_eq!(add(&staging, &Archive::new().file(name, b"code").done()).unwrap(), 1);
         assert_eq!(fs::read(staging.root().join(name)).unwrap(), b"code");
-        // What is there stays as it is.
+        // An existing one stays.
         assert_eq!(add(&staging, &Archive::new().file(name, b"other").done()).unwrap(), 0);
         assert_eq!(fs::read(staging.root().join(name)).unwrap(), b"code");
         assert_eq!(add(&staging, &Archive::new().done()).unwrap(), 0);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_ever_written() {
+    fn anything_but_a_compiled_module_is_refused() {
         let pyc = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
         for archive in [
             Archive::new().file("usr/lib/python3/x.py", b"evil"),
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(fs::read_to_string(staging.root().join("usr/lib/python3/x.py")).unwrap(), "1");
             staging.assert_untouched();
         }
-        // Half an archive is none.
+        // An incomplete archive is refused.
         assert!(add(&staging(), &Archive::new().file(pyc, &[1; 2000]).done()[..1024]).is_err());
     }
 

@@ -1,5 +1,5 @@
-//! From the bytes of a blob to those of its tar archive: decompressed and hashed on a thread of its own, so that both
-//! go on while files are written.
+//! From the bytes of a blob to those of its tar archive, decompressed and hashed on a thread of its own while files are
+//! written.
 
 use std::io::{self, BufRead, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,16 @@ use super::error::UnpackError;
 use super::tar::{Source, malformed};
 use crate::digest::{Digest, Hasher};
 
-/// Large enough that handing over costs nothing, small enough to stay in the cache.
+/// Large enough that passing a chunk on costs nothing, small enough to stay in the cache.
 const CHUNK: usize = 128 << 10;
 /// Chunks between the two threads.
 const AHEAD: usize = 8;
-/// Of the compressed bytes.
+/// For compressed bytes.
 const INPUT_BUFFER: usize = 64 << 10;
 /// A zstd frame may ask for more memory than this for its window; the command line tool refuses it too
 /// (<https://man.archlinux.org/man/zstd.1>, `--memory`).
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// How a blob is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compression {
     None,
@@ -31,16 +30,16 @@ enum Compression {
 }
 
 impl Compression {
-    /// By the first bytes, which are right more often than media types are.
+    /// Detects the compression by the first bytes, which are right more often than media types.
     fn sniff(start: &[u8]) -> Result<Self, UnpackError> {
         match start {
             [0x1f, 0x8b, ..] => Ok(Self::Gzip),
-            // A frame, or one to be skipped, as seekable variants begin with.
+            // A frame, or a skippable one, with which seekable variants start.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
             [0xfd, b'7', b'z', b'X', b'Z', ..] => {
-                Err(malformed("it is compressed with xz, which images are not"))
+                Err(malformed("it is compressed with xz, which is not supported"))
             }
-            [b'B', b'Z', b'h', ..] => Err(malformed("it is compressed with bzip2, which images are not")),
+            [b'B', b'Z', b'h', ..] => Err(malformed("it is compressed with bzip2, which is not supported")),
             _ => Ok(Self::None),
         }
     }
@@ -59,9 +58,9 @@ pub(crate) fn decoder<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn Read 
     })
 }
 
-/// Runs `consume` over the decompressed bytes of `source`; at most `limit` of them, until `cancelled`.
+/// Runs `consume` over the decompressed bytes of `source`, at most `limit` of them, until `cancelled`.
 ///
-/// With a digest the bytes have to be what it promises, once all of them were read.
+/// With a digest, all of the bytes together have to match it.
 pub(super) fn with_decoded<T>(
     source: impl Read + Send,
     expected: Option<&Digest>,
@@ -79,9 +78,9 @@ pub(super) fn with_decoded<T>(
             .map_err(UnpackError::Read)?;
         let mut pipe = Pipe { receiver, back, chunk: Vec::new(), position: 0, left: limit, limit, cancelled };
         let done = consume(&mut pipe);
-        // Ends the thread, should it still have something to give.
+        // Ends the thread if it still has chunks to send.
         drop(pipe);
-        let digest = reading.join().map_err(|_| malformed("reading it failed"))?;
+        let digest = reading.join().map_err(|_| malformed("the thread that decompresses it failed"))?;
         let done = done?;
         match (expected, digest) {
             (Some(expected), Some(actual)) if *expected != actual => {
@@ -92,7 +91,7 @@ pub(super) fn with_decoded<T>(
     })
 }
 
-/// The thread that reads; gives the digest of what it handed over.
+/// Reads, decompresses and sends chunks; returns the digest of all bytes.
 fn produce(
     source: impl Read,
     mut hasher: Option<Hasher>,
@@ -116,7 +115,7 @@ fn produce(
                 if let Some(hasher) = &mut hasher {
                     hasher.update(&chunk);
                 }
-                // Nobody reads any more: the archive turned out to be bad.
+                // The receiver stopped: the archive is bad.
                 chunks.send(Ok(chunk)).ok()?;
             }
             Err(error) => {
@@ -140,7 +139,7 @@ fn fill(source: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The end at which the decompressed bytes come out.
+/// The receiver of the decompressed bytes.
 pub(super) struct Pipe<'a> {
     receiver: Receiver<Result<Vec<u8>, UnpackError>>,
     back: SyncSender<Vec<u8>>,
@@ -152,7 +151,7 @@ pub(super) struct Pipe<'a> {
 }
 
 impl Pipe<'_> {
-    /// How many bytes came through so far.
+    /// Returns the number of bytes so far.
     pub(super) fn passed(&self) -> u64 {
         self.limit - self.left
     }
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn compressions_are_told_by_their_first_bytes() {
+    fn compressions_are_detected_by_their_first_bytes() {
         let plain: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
         let digest = Digest::of(&plain);
         let two = [gzip(&plain[..777]), gzip(&plain[777..])].concat();
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn other_content_half_a_stream_and_too_much_of_it_are_errors() {
+    fn wrong_incomplete_and_oversized_content_is_an_error() {
         let zeros = gzip(&vec![0; 20_000_000]);
         assert!(zeros.len() < 200_000);
         assert!(matches!(all(&zeros, None, 10_000_000), Err(UnpackError::TooBig { .. })));

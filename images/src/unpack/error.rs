@@ -1,10 +1,10 @@
-//! Why a layer was not unpacked.
+//! Errors of unpacking.
 
 use std::io;
 
 use crate::digest::Digest;
 
-/// Why an archive was not unpacked. Nothing of the image is used then.
+/// The reason why an archive was not unpacked. Nothing of the image is used then.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// Reading the archive failed.
@@ -12,65 +12,44 @@ pub enum UnpackError {
     Read(io::Error),
     /// Writing an entry failed.
     #[error("failed to unpack '{entry}': {source}")]
-    Write {
-        /// Which entry.
-        entry: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The archive is no tar archive, or a damaged one.
+    Write { entry: String, source: io::Error },
+    /// The archive is not a tar archive, or a damaged one.
     #[error("the layer is damaged: {0}")]
     Malformed(String),
     /// An entry leads out of the root.
     #[error("the layer's entry '{entry}' leads out of the image: {how}")]
-    Escape {
-        /// Which entry.
-        entry: String,
-        /// In which way.
-        how: &'static str,
-    },
-    /// An entry that has no meaning, or more than one.
+    Escape { entry: String, how: &'static str },
+    /// An entry has no meaning, or more than one.
     #[error("the layer's entry '{entry}' cannot be unpacked: {why}")]
-    Entry {
-        /// Which entry.
-        entry: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// More than an image may hold.
-    #[error("the image holds more than {limit} {what}, which is more than it may")]
+    Entry { entry: String, why: &'static str },
+    /// The image exceeds a limit.
+    #[error("the image has more than {limit} {what}, which is the limit")]
     TooBig {
-        /// What is counted.
+        /// The unit.
         what: &'static str,
-        /// How many of it may be.
         limit: u64,
     },
-    /// The content is not what the image's configuration promises.
+    /// The content does not match its digest in the configuration.
     #[error("a layer's content has digest {actual} instead of {expected}")]
-    WrongContent {
-        /// As the configuration has it.
-        expected: Digest,
-        /// As it came.
-        actual: Digest,
-    },
-    /// The one who waited for it went away.
+    WrongContent { expected: Digest, actual: Digest },
+    /// Nobody waits for the image any more.
     #[error("unpacking was cancelled")]
     Cancelled,
 }
 
 impl UnpackError {
-    /// Whether the file system has no room for the image.
+    /// Returns whether the file system has no space for the image.
     pub fn is_out_of_space(&self) -> bool {
         matches!(self, Self::Write { source, .. } if is_out_of_space(source))
     }
 }
 
-/// No space, or none within a quota.
+/// Returns whether there is no space, or none within a quota.
 pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// A name as a message can show it.
+/// Returns a name for a message: escaped and shortened.
 pub(super) fn shown(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let mut text: String = text.chars().flat_map(char::escape_debug).take(200).collect();

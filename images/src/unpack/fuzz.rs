@@ -1,6 +1,6 @@
-//! Archives made at random from the parts that hostile ones are made of, and then some bytes turned.
+//! Random archives made of the parts of hostile ones, with some bytes changed.
 //!
-//! `CODEBRIDGE_FUZZ_ROUNDS` says how many, `CODEBRIDGE_FUZZ_SEED` where to begin: a failure names its own.
+//! `CODEBRIDGE_FUZZ_ROUNDS` sets how many, `CODEBRIDGE_FUZZ_SEED` the first seed: a failure names its seed.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,13 +11,13 @@ use tar::EntryType;
 use super::archive::Archive;
 use super::staging::StagingFolder;
 
-/// As many as a test may take time for.
+/// As many as a test has time for.
 const ROUNDS: u64 = 400;
 
-/// Numbers that look random and are the same each time (xorshift64*).
-struct Dice(u64);
+/// Reproducible pseudorandom numbers (xorshift64*).
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -61,36 +61,36 @@ impl Dice {
     }
 }
 
-fn layer(dice: &mut Dice, staging: &StagingFolder) -> Vec<u8> {
+fn layer(random: &mut Random, staging: &StagingFolder) -> Vec<u8> {
     let mut archive = Archive::new();
-    for _ in 0..dice.below(12) {
-        let (name, mode) = (dice.name(), dice.next() as u32 & 0o7777);
-        archive = match dice.below(14) {
+    for _ in 0..random.below(12) {
+        let (name, mode) = (random.name(), random.next() as u32 & 0o7777);
+        archive = match random.below(14) {
             0..=3 => archive.entry(&name, EntryType::Directory, mode, "", b""),
-            4..=6 => archive.entry(&name, EntryType::Regular, mode, "", &vec![b'x'; dice.below(2000)]),
-            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &dice.target(staging), b""),
-            9 | 10 => archive.entry(&name, EntryType::Link, mode, &dice.target(staging), b""),
-            11 => archive.entry(&name, dice_kind(dice), mode, "", b""),
+            4..=6 => archive.entry(&name, EntryType::Regular, mode, "", &vec![b'x'; random.below(2000)]),
+            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &random.target(staging), b""),
+            9 | 10 => archive.entry(&name, EntryType::Link, mode, &random.target(staging), b""),
+            11 => archive.entry(&name, random_kind(random), mode, "", b""),
             12 => {
-                let path = dice.target(staging);
+                let path = random.target(staging);
                 let records: [(&str, &[u8]); 3] =
                     [("path", path.as_bytes()), ("SCHILY.xattr.user.x", b"y"), ("mtime", b"-1.5")];
-                archive.pax(&records[..1 + dice.below(3)]).file(&name, b"pax")
+                archive.pax(&records[..1 + random.below(3)]).file(&name, b"pax")
             }
             _ => {
-                let size = (dice.below(1 << 20)).to_string();
-                let map = format!("{},3", dice.below(4096));
+                let size = (random.below(1 << 20)).to_string();
+                let map = format!("{},3", random.below(4096));
                 archive
                     .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.map", map.as_bytes())])
                     .file(&name, b"abc")
             }
         };
     }
-    let mut bytes = if dice.one_in(10) { archive.0 } else { archive.done() };
-    if dice.one_in(4) {
-        turn_bytes(dice, &mut bytes);
+    let mut bytes = if random.one_in(10) { archive.0 } else { archive.done() };
+    if random.one_in(4) {
+        change_bytes(random, &mut bytes);
     }
-    match dice.below(8) {
+    match random.below(8) {
         0 => bytes = zstd::encode_all(bytes.as_slice(), 1).unwrap_or_default(),
         1 => {
             let mut encoder = flate2::read::GzEncoder::new(bytes.as_slice(), flate2::Compression::fast());
@@ -100,29 +100,29 @@ fn layer(dice: &mut Dice, staging: &StagingFolder) -> Vec<u8> {
         }
         _ => {}
     }
-    if dice.one_in(12) {
-        turn_bytes(dice, &mut bytes);
+    if random.one_in(12) {
+        change_bytes(random, &mut bytes);
     }
-    if dice.one_in(12) {
-        bytes.truncate(dice.below(bytes.len() + 1));
+    if random.one_in(12) {
+        bytes.truncate(random.below(bytes.len() + 1));
     }
     bytes
 }
 
-fn dice_kind(dice: &mut Dice) -> EntryType {
-    EntryType::new(*dice.pick(&[&b'3', &b'4', &b'6', &b'7', &b'S', &b'g', &b'Z', &b'V']))
+fn random_kind(random: &mut Random) -> EntryType {
+    EntryType::new(*random.pick(&[&b'3', &b'4', &b'6', &b'7', &b'S', &b'g', &b'Z', &b'V']))
 }
 
-/// Turns bytes, and makes headers' checksums right again half of the time: else nothing behind one is ever reached.
-fn turn_bytes(dice: &mut Dice, bytes: &mut [u8]) {
+/// Changes bytes, and corrects the checksum half of the time: without it, nothing after a header is reached.
+fn change_bytes(random: &mut Random, bytes: &mut [u8]) {
     if bytes.is_empty() {
         return;
     }
-    for _ in 0..1 + dice.below(4) {
-        let place = dice.below(bytes.len());
-        bytes[place] = dice.next() as u8;
+    for _ in 0..1 + random.below(4) {
+        let place = random.below(bytes.len());
+        bytes[place] = random.next() as u8;
         let start = place / 512 * 512;
-        if dice.one_in(2)
+        if random.one_in(2)
             && let Some(block) = bytes.get_mut(start..start + 512)
         {
             block[148..156].fill(b' ');
@@ -132,7 +132,7 @@ fn turn_bytes(dice: &mut Dice, bytes: &mut [u8]) {
     }
 }
 
-/// All that is in a folder, for comparison; panics at what must not be there.
+/// Lists a folder for comparison; panics at what must not exist.
 fn inspect(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -157,15 +157,15 @@ fn inspect(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[test]
-fn nothing_leads_out_and_nothing_odd_is_made() {
+fn nothing_leads_out_and_nothing_unexpected_is_created() {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let (rounds, first) =
         (number("CODEBRIDGE_FUZZ_ROUNDS").unwrap_or(ROUNDS), number("CODEBRIDGE_FUZZ_SEED").unwrap_or(1));
     let mut unpacked = 0;
     for seed in first..first + rounds {
         let staging = StagingFolder::new();
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let layers: Vec<_> = (0..1 + dice.below(3)).map(|_| layer(&mut dice, &staging)).collect();
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let layers: Vec<_> = (0..1 + random.below(3)).map(|_| layer(&mut random, &staging)).collect();
         let layers: Vec<_> = layers.iter().map(Vec::as_slice).collect();
         let checked = std::panic::catch_unwind(|| {
             let done = staging.unpack(&layers, None);
@@ -175,7 +175,7 @@ fn nothing_leads_out_and_nothing_odd_is_made() {
             if done.is_err() {
                 return 0;
             }
-            // The same layers are the same image, in whatever order a folder lists its names.
+            // The same layers give the same image, in whatever order a folder lists its names.
             fs::remove_dir_all(staging.root()).unwrap();
             fs::create_dir(staging.root()).unwrap();
             staging.unpack(&layers, None).unwrap();
@@ -188,6 +188,6 @@ fn nothing_leads_out_and_nothing_odd_is_made() {
         });
         unpacked += checked.unwrap_or_else(|_| panic!("with CODEBRIDGE_FUZZ_SEED={seed}"));
     }
-    // A dice that never makes a decent archive would test the first check alone.
+    // Without any valid archive, only the first check would be tested.
     assert!(rounds < ROUNDS || unpacked * 20 > rounds, "{unpacked} of {rounds}");
 }

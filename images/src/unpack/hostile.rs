@@ -1,4 +1,4 @@
-//! Archives that mean harm. Each is refused, and nothing outside the folder is touched.
+//! Hostile archives. Each is refused, and nothing outside the folder is touched.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ fn escapes(archive: impl FnOnce(&StagingFolder) -> Vec<u8>) {
 }
 
 #[test]
-fn names_that_go_up() {
+fn names_that_go_up_are_refused() {
     for name in ["../evil", "a/../../evil", "a/..", "..", "./../beside/file", "a/b/../../../beside/file"] {
         for kind in [EntryType::Regular, EntryType::Directory, EntryType::Symlink, EntryType::Char] {
             escapes(|_| Archive::new().entry(name, kind, 0o644, "x", b"").done());
@@ -39,7 +39,7 @@ fn names_that_go_up() {
 }
 
 #[test]
-fn names_that_are_absolute() {
+fn absolute_names_are_refused() {
     escapes(|staging| Archive::new().file(&format!("{}/evil", staging.beside()), b"x").done());
     escapes(|_| Archive::new().file("//etc/passwd", b"x").done());
     escapes(|staging| {
@@ -48,7 +48,7 @@ fn names_that_are_absolute() {
 }
 
 #[test]
-fn files_through_links_that_lead_out() {
+fn files_behind_links_that_lead_out_are_refused() {
     escapes(|staging| Archive::new().symlink("l", &staging.beside()).file("l/evil", b"x").done());
     escapes(|staging| Archive::new().symlink("l", &staging.beside()).folder("l/evil").done());
     escapes(|staging| Archive::new().symlink("l", &staging.beside()).symlink("l/inner/evil", "x").done());
@@ -59,7 +59,7 @@ fn files_through_links_that_lead_out() {
 }
 
 #[test]
-fn links_that_are_replaced_are_not_followed() {
+fn replaced_links_are_not_followed() {
     let staging = StagingFolder::new();
     let target = format!("{}/file", staging.beside());
     let links = Archive::new().symlink("l", &target).symlink("d", &staging.beside()).done();
@@ -71,7 +71,7 @@ fn links_that_are_replaced_are_not_followed() {
 }
 
 #[test]
-fn removing_through_links_removes_nothing_outside() {
+fn whiteouts_behind_links_remove_nothing_outside() {
     let staging = StagingFolder::new();
     let links = Archive::new().symlink("l", &staging.beside()).done();
     let whiteouts = Archive::new().file("l/.wh.file", b"").file("l/.wh.inner", b"").done();
@@ -80,7 +80,7 @@ fn removing_through_links_removes_nothing_outside() {
 }
 
 #[test]
-fn hard_links_to_what_is_outside() {
+fn hard_links_to_outside_are_refused() {
     escapes(|staging| Archive::new().hard_link("l", &format!("{}/file", staging.beside())).done());
     escapes(|_| Archive::new().hard_link("l", "../beside/file").done());
     escapes(|_| Archive::new().symlink("up", "..").hard_link("l", "up/beside/file").done());
@@ -88,7 +88,7 @@ fn hard_links_to_what_is_outside() {
         refused(|staging| Archive::new().symlink("d", &staging.beside()).hard_link("l", "d/file").done());
     assert!(matches!(error, UnpackError::Entry { .. }), "{error}");
     let error = refused(|_| Archive::new().folder("d").hard_link("l", "d").done());
-    assert!(error.to_string().contains("no file"), "{error}");
+    assert!(error.to_string().contains("not a file"), "{error}");
     // A hard link to a symbolic link, and a file written to that name, is the name's own.
     let staging = StagingFolder::new();
     let target = format!("{}/file", staging.beside());
@@ -98,7 +98,7 @@ fn hard_links_to_what_is_outside() {
 }
 
 #[test]
-fn whiteouts_of_the_parent() {
+fn whiteouts_of_the_parent_folder_are_refused() {
     for name in [".wh..", ".wh...", ".wh.", "a/.wh..", "a/.wh..."] {
         let error = refused(|_| Archive::new().folder("a").file(name, b"").done());
         assert!(matches!(error, UnpackError::Entry { .. }), "{name}: {error}");
@@ -106,7 +106,7 @@ fn whiteouts_of_the_parent() {
 }
 
 #[test]
-fn entries_that_come_twice() {
+fn duplicate_entries_are_refused() {
     let twice = |archive: Archive| {
         let error = refused(|_| archive.done());
         assert!(error.to_string().contains("twice"), "{error}");
@@ -116,13 +116,13 @@ fn entries_that_come_twice() {
     twice(Archive::new().symlink("a", "b").file("a", b"2"));
     twice(Archive::new().folder("d").symlink("l", "d").file("d/a", b"1").file("l/a", b"2"));
     twice(Archive::new().folder("d").file("d", b""));
-    // A folder said twice is one folder.
+    // A folder may come twice.
     let staging = StagingFolder::new();
     staging.unpack(&[&Archive::new().folder("d").file("d/a", b"").folder("d/").done()], None).unwrap();
 }
 
 #[test]
-fn ten_gigabytes_of_zeros_in_ten_kilobytes() {
+fn ten_gigabytes_of_zeros_in_ten_kilobytes_are_refused() {
     const SIZE: u64 = 10 << 30;
     // As a file of which the archive has the beginning, as one with holes only, and as zeros behind the archive.
     let started = Instant::now();
@@ -155,7 +155,7 @@ fn ten_gigabytes_of_zeros_in_ten_kilobytes() {
 }
 
 #[test]
-fn ten_million_entries() {
+fn ten_million_entries_are_refused() {
     struct Endless {
         block: Vec<u8>,
         at: usize,
@@ -187,19 +187,19 @@ fn ten_million_entries() {
 }
 
 #[test]
-fn content_that_is_not_what_was_promised() {
+fn content_that_does_not_match_its_digest_is_refused() {
     let staging = StagingFolder::new();
     let layer = Archive::new().file("a", b"1").done();
     let error = staging.unpack(&[&layer], Some(&Digest::of(b"other"))).unwrap_err();
     assert!(matches!(error, UnpackError::WrongContent { .. }), "{error}");
-    // What is hidden behind the end of the archive is content too.
+    // Bytes after the end of the archive count too.
     let more = [layer.clone(), vec![1; 512]].concat();
     assert!(staging.unpack(&[&more], Some(&Digest::of(&layer))).is_err());
     staging.assert_untouched();
 }
 
 #[test]
-fn archives_that_end_too_early() {
+fn archives_that_end_too_early_are_refused() {
     let whole = Archive::new().file("a", &[7; 5000]).file("b", b"x").done();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(&whole).unwrap();
@@ -215,9 +215,9 @@ fn archives_that_end_too_early() {
 }
 
 #[test]
-fn headers_that_lie() {
+fn false_headers_are_refused() {
     for archive in [
-        // Noise, a wrong checksum, numbers that are none, maps that contradict themselves.
+        // Noise, a wrong checksum, invalid numbers, maps that contradict themselves.
         vec![b'x'; 2048],
         {
             let mut bytes = Archive::new().file("a", b"").done();
@@ -263,7 +263,7 @@ fn headers_that_lie() {
 }
 
 #[test]
-fn metadata_of_more_bytes_than_a_number_holds() {
+fn too_much_metadata_is_refused_even_when_its_size_overflows() {
     let mut long = tar::Header::new_gnu();
     long.set_entry_type(EntryType::GNULongName);
     long.set_size(u64::MAX - 1023);
@@ -280,7 +280,7 @@ fn metadata_of_more_bytes_than_a_number_holds() {
 }
 
 #[test]
-fn maps_of_more_parts_than_a_file_has() {
+fn sparse_maps_with_too_many_parts_are_refused() {
     // The lines of such a map cost nothing but bytes: as many as are promised, or one without an end.
     let records: [(&str, &[u8]); 3] =
         [("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"9")];
@@ -293,7 +293,7 @@ fn maps_of_more_parts_than_a_file_has() {
 }
 
 #[test]
-fn folders_too_deep_to_be_removed_again() {
+fn folders_too_deep_to_remove_are_refused() {
     let deep = |depth: usize| vec!["d"; depth].join("/");
     let error = refused(|_| Archive::new().folder(&deep(2000)).done());
     assert!(error.to_string().contains("too deep"), "{error}");

@@ -15,19 +15,19 @@ use super::tree::{Key, Missing, Tree, times};
 use crate::digest::Digest;
 
 const WHITEOUT: &[u8] = b".wh.";
-/// Everything else of this prefix is a note of AUFS to itself.
+/// Other names with this prefix are private to AUFS.
 const WHITEOUT_NOTE: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// The sandbox's user: what belongs to it in an image is readable by it there, so it has to be here.
+/// The user of sandboxes: what it may read as the owner in an image has to be readable here.
 const NOBODY: u64 = 65534;
-/// Extended attributes of one file that are worth the calls.
+/// Extended attributes of one file; others are dropped.
 const XATTR_LIMIT: usize = 64;
 
-/// How much an image may hold.
+/// The limits of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Bytes of its archives, and bytes of its files, holes included.
+    /// Bytes of archives, and bytes of files with their holes.
     pub(crate) bytes: u64,
     /// Files, folders and links.
     pub(crate) entries: u64,
@@ -36,25 +36,25 @@ pub(crate) struct Limits {
 impl Limits {
     /// More than the largest images of machine learning have.
     const ENTRIES: u64 = 2_000_000;
-    /// What any image may hold, however small it is compressed.
+    /// For any image, however small it is compressed.
     const BASE: u64 = 512 << 20;
-    /// Real layers are a half to a tenth of their content; some of nothing but logs a fiftieth.
+    /// Real layers compress to a half or a tenth; those with nothing but logs to a fiftieth.
     const RATIO: u64 = 100;
     const MOST: u64 = 64 << 30;
 
-    /// For an image whose compressed layers have so many bytes.
+    /// Returns the limits for an image whose compressed layers have this many bytes.
     pub(crate) fn of_compressed(bytes: u64) -> Self {
         let bytes = bytes.saturating_mul(Self::RATIO).saturating_add(Self::BASE).min(Self::MOST);
         Self { bytes, entries: Self::ENTRIES }
     }
 
-    /// For an image whose size nobody knows before.
+    /// Returns the limits for an image of unknown size.
     pub(crate) fn of_unknown() -> Self {
         Self { bytes: Self::MOST, entries: Self::ENTRIES }
     }
 }
 
-/// What was unpacked.
+/// The size of an unpacked image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Unpacked {
     /// Bytes of files.
@@ -70,15 +70,15 @@ pub(crate) struct Unpacker {
     /// Bytes of archives so far.
     read: u64,
     done: Unpacked,
-    /// What the layer at hand put where; what it only passed through is below.
+    /// What the current layer wrote, and the folders on the way to it.
     written: HashSet<Key>,
-    passed: HashSet<Key>,
-    /// Folders and their times of change, which change with everything that is put into them.
+    traversed: HashSet<Key>,
+    /// Modification times of folders, set at the end because every new entry changes them.
     times: Vec<(Vec<u8>, i64)>,
 }
 
 impl Unpacker {
-    /// Unpacks into this folder, which has to be empty and nobody else's.
+    /// Returns an unpacker into this folder, which has to be empty and unused.
     pub(crate) fn new(folder: &Path, limits: Limits) -> Result<Self, UnpackError> {
         let tree = Tree::open(folder).map_err(|source| UnpackError::Write { entry: "/".into(), source })?;
         Ok(Self {
@@ -87,15 +87,15 @@ impl Unpacker {
             read: 0,
             done: Unpacked::default(),
             written: HashSet::new(),
-            passed: HashSet::new(),
+            traversed: HashSet::new(),
             times: Vec::new(),
         })
     }
 
     /// Unpacks one layer over those before.
     ///
-    /// With a digest, the layer's uncompressed content has to have it; without one the archive has to have its end
-    /// mark, so that half of it is not taken for all.
+    /// With a digest, the uncompressed layer has to match it; without one, the archive has to have its end mark, which
+    /// shows that it is complete.
     pub(crate) fn apply(
         &mut self,
         layer: impl Read + Send,
@@ -103,7 +103,7 @@ impl Unpacker {
         cancelled: &AtomicBool,
     ) -> Result<(), UnpackError> {
         self.written.clear();
-        self.passed.clear();
+        self.traversed.clear();
         let left = self.limits.bytes.saturating_sub(self.read);
         let read = with_decoded(layer, diff_id, left, cancelled, |pipe| {
             let mut stream = TarStream::new(&mut *pipe);
@@ -111,9 +111,7 @@ impl Unpacker {
                 self.entry(&entry, &mut stream)?;
             }
             if diff_id.is_none() && !stream.complete {
-                return Err(UnpackError::Malformed(
-                    "it has no end mark, so that some of it may be missing".into(),
-                ));
+                return Err(UnpackError::Malformed("it has no end mark and may be incomplete".into()));
             }
             stream.drain()?;
             Ok(pipe.passed())
@@ -122,13 +120,13 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Sets what had to wait for the last entry.
+    /// Sets the modification times of folders.
     pub(crate) fn finish(mut self) -> Result<Unpacked, UnpackError> {
-        // In order, so that neighbours share the way to them; the last word on a folder counts.
+        // Sorted, so that neighbours share their path; the last time of a folder counts.
         let mut folders = std::mem::take(&mut self.times);
         folders.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, seconds) in folders {
-            // By the way it was made: a later layer may have put a link where a folder was.
+            // Without following links: a later layer may have replaced a folder by one.
             if self.tree.locate_again(&path)? {
                 self.tree.set_time(b".", seconds);
             }
@@ -144,15 +142,15 @@ impl Unpacker {
             return self.whiteout(path, base);
         }
         if entry.kind == Kind::Other {
-            // Still looked at: an archive whose devices would lead out is no better than others.
-            return self.tree.locate(path, Missing::Tell).map(drop);
+            // Its path is checked like any other.
+            return self.tree.locate(path, Missing::Report).map(drop);
         }
         if entry.kind == Kind::HardLink {
-            let place = self.tree.make_hard_link(path, &entry.link)?;
+            let place = self.tree.create_hard_link(path, &entry.link)?;
             return self.note(place.key, path);
         }
-        let Some(place) = self.tree.locate(path, Missing::Make)? else {
-            // The root itself: it is ours, and stays searchable.
+        let Some(place) = self.tree.locate(path, Missing::Create)? else {
+            // The root itself keeps its permissions.
             return match entry.kind {
                 Kind::Folder => {
                     self.times.push((Vec::new(), entry.mtime));
@@ -163,18 +161,21 @@ impl Unpacker {
         };
         match entry.kind {
             Kind::Folder => {
-                self.tree.make_folder(&place.name, permissions(entry) | 0o700, path)?;
+                self.tree.create_folder(&place.name, permissions(entry) | 0o700, path)?;
                 self.times.push((self.tree.path_of(&place.name), entry.mtime));
-                self.pass_open();
-                // Said twice it is still one folder.
+                self.mark_open();
+                // A folder may come twice.
                 self.written.insert(place.key);
                 return Ok(());
             }
             Kind::SymbolicLink => {
                 if entry.link.is_empty() {
-                    return Err(UnpackError::Entry { entry: shown(path), why: "it is a link to nothing" });
+                    return Err(UnpackError::Entry {
+                        entry: shown(path),
+                        why: "it is a link without a target",
+                    });
                 }
-                self.tree.make_symlink(&place.name, &entry.link, path)?;
+                self.tree.create_symlink(&place.name, &entry.link, path)?;
                 self.tree.set_time(&place.name, entry.mtime);
             }
             Kind::File | Kind::HardLink | Kind::Other => self.file(entry, &place.name, stream)?,
@@ -187,7 +188,7 @@ impl Unpacker {
         if self.done.entries > self.limits.entries {
             return Err(UnpackError::TooBig { what: "files", limit: self.limits.entries });
         }
-        // Before anything is written of it.
+        // Before it is written.
         if entry.kind == Kind::File {
             self.done.bytes = self.done.bytes.saturating_add(entry.size());
             if self.done.bytes > self.limits.bytes {
@@ -197,21 +198,21 @@ impl Unpacker {
         Ok(())
     }
 
-    /// What a name holds must not depend on who reads the archive.
+    /// Marks a name as written; twice in a layer is an error, because readers differ in which one they keep.
     fn note(&mut self, key: Key, path: &[u8]) -> Result<(), UnpackError> {
-        self.pass_open();
+        self.mark_open();
         if self.written.insert(key) {
             return Ok(());
         }
         Err(UnpackError::Entry { entry: shown(path), why: "the layer has it twice" })
     }
 
-    fn pass_open(&mut self) {
-        // Innermost last; once it is known, so are those above.
+    fn mark_open(&mut self) {
+        // The innermost is last; once it is marked, so are those above.
         if let Some(last) = self.tree.keys_of_open().last()
-            && self.passed.insert(last)
+            && self.traversed.insert(last)
         {
-            self.passed.extend(self.tree.keys_of_open());
+            self.traversed.extend(self.tree.keys_of_open());
         }
     }
 
@@ -222,7 +223,7 @@ impl Unpacker {
         stream: &mut TarStream<R>,
     ) -> Result<(), UnpackError> {
         let error = |source| UnpackError::Write { entry: shown(&entry.path), source };
-        let mut file = self.tree.make_file(name, permissions(entry), &entry.path)?;
+        let mut file = self.tree.create_file(name, permissions(entry), &entry.path)?;
         match &entry.sparse {
             None => copy(stream, &mut file, entry.stored, entry)?,
             Some(sparse) => {
@@ -236,10 +237,10 @@ impl Unpacker {
         for (name, value) in
             entry.xattrs.iter().take(XATTR_LIMIT).filter(|(name, _)| name.starts_with(b"user."))
         {
-            // Not every file system has them.
+            // Not every file system supports them.
             let _ = rustix::fs::fsetxattr(&file, name.as_slice(), value, XattrFlags::empty());
         }
-        // Byte-compiled modules are only good for sources of the right time.
+        // Python compares the time of a source with its compiled module.
         rustix::fs::futimens(&file, &times(entry.mtime)).map_err(|errno| error(errno.into()))
     }
 
@@ -247,31 +248,31 @@ impl Unpacker {
         let error = |why| UnpackError::Entry { entry: shown(path), why };
         let hidden = &base[WHITEOUT.len()..];
         if base == OPAQUE {
-            // The folder itself may be in this layer alone.
-            if self.tree.locate(path, Missing::Make)?.is_some() {
-                self.pass_open();
+            // The folder may only exist in this layer.
+            if self.tree.locate(path, Missing::Create)?.is_some() {
+                self.mark_open();
                 self.clear_open(path)?;
             }
             return Ok(());
         }
         if base.starts_with(WHITEOUT_NOTE) {
-            return self.tree.locate(path, Missing::Tell).map(drop);
+            return self.tree.locate(path, Missing::Report).map(drop);
         }
         if matches!(hidden, b"" | b"." | b"..") {
-            return Err(error("it would remove the folder that it is in, or the one above"));
+            return Err(error("it would remove its own folder or the one above"));
         }
         let target = [&path[..path.len() - base.len()], hidden].concat();
-        match self.tree.locate(&target, Missing::Tell)? {
+        match self.tree.locate(&target, Missing::Report)? {
             Some(place) => self.hide(&place.name, place.key, path),
             None => Ok(()),
         }
     }
 
-    /// Removes what earlier layers have under this name in the open folder, and keeps what this one put there.
+    /// Removes what earlier layers wrote under this name in the open folder, and keeps what this one wrote.
     fn hide(&mut self, name: &[u8], key: Key, path: &[u8]) -> Result<(), UnpackError> {
-        let (ours, through) = (self.written.contains(&key), self.passed.contains(&key));
+        let (ours, traversed) = (self.written.contains(&key), self.traversed.contains(&key));
         match self.tree.kind(name, path)? {
-            Some(FileType::Directory) if ours || through => {
+            Some(FileType::Directory) if ours || traversed => {
                 if self.tree.descend(name, path)? {
                     self.clear_open(path)?;
                     self.tree.ascend();
@@ -297,10 +298,10 @@ fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// Readable by whom the image lets, writable by the owner alone, without set-id and sticky bits.
+/// Returns permissions that let only the owner write, without set-id and sticky bits.
 fn permissions(entry: &Entry) -> u32 {
     let mut mode = entry.mode & 0o777;
-    // The owner is another one here, and the sandbox's user one of the others.
+    // The files get another owner, so the user of sandboxes is one of the others.
     if entry.uid == NOBODY {
         mode |= mode >> 6 & 0o5;
     }

@@ -1,11 +1,11 @@
 //! Unpacks the layers of an image, one over the other, into an empty folder.
 //!
-//! The layers are untrusted. `tar` reads them within bounds, `decode` decompresses and verifies them, `tree` makes what
-//! they name and lets no name lead out, `layer` knows what layers mean: whiteouts, links, permissions.
+//! The layers are untrusted. `decode` decompresses and verifies them, `tar` reads them within bounds, `tree` creates their
+//! entries and lets no name lead out of the folder, `layer` applies whiteouts, links and permissions.
 //!
-//! Everything belongs to who unpacks it: the sandbox's user namespace shows that as its root where it can show it at
-//! all, and the sandbox's user must own nothing of it anyway. Nobody but the owner may write, set-id bits and devices
-//! are left out, and so are attributes outside `user.`, which could carry capabilities.
+//! All files belong to the user who unpacks them: a sandbox shows that user as its root, and its own user must own none.
+//! Only the owner may write. Set-id bits and devices are left out, and so are attributes outside `user.`, which could
+//! carry capabilities.
 
 mod compiled;
 mod decode;

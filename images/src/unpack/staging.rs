@@ -1,4 +1,4 @@
-//! A root to unpack into, and things around it that nobody may touch.
+//! A folder to unpack into, between files that must stay as they are.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use crate::digest::Digest;
 
 pub(super) const LIMITS: Limits = Limits { bytes: 64 << 20, entries: 10_000 };
 
-/// A root between things that must stay as they are.
+/// A root, and files beside it that must not change.
 pub(super) struct StagingFolder {
     dir: tempfile::TempDir,
     before: Vec<(PathBuf, u64, i64, i64, u32, Vec<u8>)>,
@@ -37,7 +37,7 @@ impl StagingFolder {
         self.dir.path().join("beside").to_str().unwrap().to_string()
     }
 
-    /// All that is not the root, with what would change if somebody touched it.
+    /// Lists everything outside the root, with what a change would show in.
     pub(super) fn outside(&self) -> Vec<(PathBuf, u64, i64, i64, u32, Vec<u8>)> {
         let mut found = Vec::new();
         let mut todo = vec![self.dir.path().to_path_buf()];

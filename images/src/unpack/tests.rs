@@ -1,4 +1,4 @@
-//! What layers of decent images become.
+//! Unpacked layers of ordinary images.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -38,7 +38,7 @@ fn text(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn files_keep_content_time_and_who_may_read_them() {
+fn files_keep_content_time_and_permissions_to_read() {
     let root = unpacked(&[Archive::new()
         .folder("./")
         .folder("./bin/")
@@ -61,7 +61,7 @@ fn files_keep_content_time_and_who_may_read_them() {
 }
 
 #[test]
-fn what_belongs_to_the_user_of_sandboxes_stays_readable_to_it() {
+fn files_of_the_sandbox_user_stay_readable_to_it() {
     let mut header = tar::Header::new_gnu();
     header.set_path("app.py").unwrap();
     header.set_mode(0o500);
@@ -75,7 +75,7 @@ fn what_belongs_to_the_user_of_sandboxes_stays_readable_to_it() {
 }
 
 #[test]
-fn whiteouts_remove_what_is_below_and_nothing_of_their_own_layer() {
+fn whiteouts_remove_from_lower_layers_only() {
     let below = Archive::new()
         .file("gone", b"1")
         .file("kept", b"1")
@@ -100,7 +100,7 @@ fn whiteouts_remove_what_is_below_and_nothing_of_their_own_layer() {
 }
 
 #[test]
-fn a_whiteout_and_the_file_it_makes_room_for_may_come_in_any_order() {
+fn a_whiteout_and_its_replacement_may_come_in_any_order() {
     let below =
         Archive::new().folder("a").file("a/old", b"1").folder("b").file("b/old", b"1").symlink("c", "a");
     let above = Archive::new()
@@ -117,7 +117,7 @@ fn a_whiteout_and_the_file_it_makes_room_for_may_come_in_any_order() {
 }
 
 #[test]
-fn hard_links_are_one_file_and_a_new_file_leaves_the_other_name_alone() {
+fn hard_links_share_a_file_until_one_name_is_replaced() {
     let below = Archive::new()
         .folder("usr")
         .symlink("lib", "usr")
@@ -137,7 +137,7 @@ fn hard_links_are_one_file_and_a_new_file_leaves_the_other_name_alone() {
 }
 
 #[test]
-fn links_of_the_image_are_followed_within_it() {
+fn links_of_the_image_are_followed_inside_it() {
     let below = Archive::new()
         .folder("usr/lib")
         .symlink("lib", "usr/lib")
@@ -152,7 +152,7 @@ fn links_of_the_image_are_followed_within_it() {
 }
 
 #[test]
-fn long_names_of_both_kinds_arrive_whole() {
+fn long_names_of_both_formats_are_complete() {
     let name = format!("{}/{}", "d".repeat(200), "f".repeat(250));
     let gnu = Archive::new()
         .entry("././@LongLink", EntryType::GNULongLink, 0, "", format!("{name}\0").as_bytes())
@@ -164,7 +164,7 @@ fn long_names_of_both_kinds_arrive_whole() {
 }
 
 #[test]
-fn pax_records_win_over_the_header() {
+fn pax_records_override_the_header() {
     let archive = Archive::new()
         .pax(&[("mtime", b"1234567890.75"), ("size", b"5"), ("path", b"real"), ("comment", b"a=b\nc")])
         .raw("other", EntryType::Regular, 0o644, "", b"hello", 0);
@@ -174,7 +174,7 @@ fn pax_records_win_over_the_header() {
 }
 
 #[test]
-fn files_with_holes_of_every_kind_keep_their_holes() {
+fn sparse_files_of_every_format_keep_their_holes() {
     const SIZE: u64 = 8 << 20;
     let expect = |root: &Path, name: &str| {
         let content = fs::read(root.join(name)).unwrap();
@@ -235,7 +235,7 @@ fn files_with_holes_of_every_kind_keep_their_holes() {
 }
 
 #[test]
-fn attributes_of_users_are_kept_and_capabilities_dropped() {
+fn user_attributes_are_kept_and_capabilities_dropped() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let archive = Archive::new()
         .pax(&[
@@ -260,7 +260,7 @@ fn attributes_of_users_are_kept_and_capabilities_dropped() {
 }
 
 #[test]
-fn a_folder_that_a_later_layer_replaced_by_a_link_leaves_the_links_target_alone() {
+fn a_folder_replaced_by_a_link_leaves_the_target_of_the_link_alone() {
     let outside = tempfile::tempdir().unwrap();
     fs::create_dir(outside.path().join("inner")).unwrap();
     let before = fs::metadata(outside.path().join("inner")).unwrap().mtime();
@@ -272,21 +272,21 @@ fn a_folder_that_a_later_layer_replaced_by_a_link_leaves_the_links_target_alone(
 }
 
 #[test]
-fn a_tree_remembers_the_way_and_notices_when_it_changed() {
+fn a_tree_reuses_open_folders_and_notices_changes() {
     let root = tempfile::tempdir().unwrap();
     let mut tree = tree::Tree::open(root.path()).unwrap();
-    let first = tree.locate(b"a/b/one", tree::Missing::Make).unwrap().unwrap();
-    let again = tree.locate(b"./a//b/one", tree::Missing::Tell).unwrap().unwrap();
+    let first = tree.locate(b"a/b/one", tree::Missing::Create).unwrap().unwrap();
+    let again = tree.locate(b"./a//b/one", tree::Missing::Report).unwrap().unwrap();
     assert!(first.key == again.key);
     std::os::unix::fs::symlink("a/b", root.path().join("c")).unwrap();
-    let linked = tree.locate(b"c/one", tree::Missing::Tell).unwrap().unwrap();
+    let linked = tree.locate(b"c/one", tree::Missing::Report).unwrap().unwrap();
     assert!(first.key == linked.key);
     assert_eq!(tree.path_of(b"one"), b"a/b/one");
-    assert!(tree.locate(b"x/y", tree::Missing::Tell).unwrap().is_none());
+    assert!(tree.locate(b"x/y", tree::Missing::Report).unwrap().is_none());
 }
 
 #[test]
-fn numbers_that_a_header_leaves_blank_are_zero() {
+fn blank_numbers_of_a_header_are_zero() {
     for blank in [0, b' '] {
         let mut archive = Archive::new().folder("d").file("d/f", b"content").done();
         for header in archive[..1024].chunks_mut(512) {

@@ -1,7 +1,7 @@
-//! A folder into which entries are put by name, and out of which no name leads.
+//! A folder that entries are created in by name, and that no name leads out of.
 //!
-//! Nothing here is done by path: every step goes from one open folder to the next, links are read and followed by hand,
-//! and what a link says is taken as inside the root, as it will be when the root is one. Nobody else writes here.
+//! No path is passed to the kernel: every step goes from one open folder to the next. Links are read and followed here, and
+//! their targets are inside the root, as they will be in a sandbox. Nobody else writes to the folder.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,17 +19,17 @@ const DEPTH_LIMIT: usize = 128;
 /// As in the kernel.
 const LINK_LIMIT: usize = 40;
 
-/// Stands for a place in the tree, whatever links led to it.
+/// Identifies a place in the tree, whatever links led to it.
 pub(super) type Key = (u64, u64);
 
-/// The tree, with the folders open that lead to where the last entry went.
+/// The tree, with the open folders on the path of the last entry.
 pub(super) struct Tree {
     root: OwnedFd,
     open: Vec<Level>,
-    /// The names that led here, when there is no link among them: the next entry is often a neighbour.
+    /// Whether no link was followed to the open folders, so that the next entry can reuse them.
     direct: bool,
     keys: (RandomState, RandomState),
-    /// Permissions that the kernel takes away from what is made.
+    /// Permissions that the kernel removes from new files.
     umask: u32,
 }
 
@@ -46,38 +46,38 @@ pub(super) struct Place {
     pub(super) key: Key,
 }
 
-/// What to do about folders that an entry's name takes for granted.
+/// What to do about missing folders on the path of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
-    Make,
-    Tell,
+    Create,
+    Report,
 }
 
-/// How a folder is opened that is only a place for others.
+/// Flags to open a folder that is only walked through.
 #[cfg(target_os = "linux")]
-const A_FOLDER: OFlags = OFlags::PATH;
+const WALK: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
-const A_FOLDER: OFlags = OFlags::RDONLY;
+const WALK: OFlags = OFlags::RDONLY;
 
-/// The kernels do not agree on how wide a mode is.
+/// Kernels differ in the width of a mode.
 fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode as rustix::fs::RawMode)
 }
 
-fn write_error(entry: &[u8]) -> impl Fn(Errno) -> UnpackError {
+fn io_error(entry: &[u8]) -> impl Fn(Errno) -> UnpackError {
     move |errno| UnpackError::Write { entry: shown(entry), source: errno.into() }
 }
 
-/// The names of a path; None when one of them leads up.
+/// Returns the names in a path; None when one of them goes up.
 fn components(path: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let names = || path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     if names().any(|name| name == b"..") { None } else { Some(names()) }
 }
 
 impl Tree {
-    /// The tree below this folder.
+    /// Opens the tree below this folder.
     pub(super) fn open(folder: &std::path::Path) -> io::Result<Self> {
-        let flags = A_FOLDER | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = WALK | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, folder, flags, Mode::empty())?;
         let keys = (RandomState::new(), RandomState::new());
         Ok(Self { root, open: Vec::new(), direct: true, keys, umask: umask() })
@@ -102,12 +102,12 @@ impl Tree {
         (hash(&self.keys.0), hash(&self.keys.1))
     }
 
-    /// The place of the folder that is open now and of all above it, outermost first.
+    /// Returns the keys of the open folders, outermost first.
     pub(super) fn keys_of_open(&self) -> impl Iterator<Item = Key> {
         self.open.iter().map(|level| level.key)
     }
 
-    /// The path of something in the open folder, without any link.
+    /// Returns the path of a name in the open folder, without links.
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         let mut path = Vec::new();
         for level in &self.open {
@@ -118,7 +118,7 @@ impl Tree {
         path
     }
 
-    /// Opens the folder that an entry belongs into; None for the root itself, or for what is not there.
+    /// Opens the folder of an entry; None for the root itself, or when a folder is missing.
     pub(super) fn locate(&mut self, path: &[u8], missing: Missing) -> Result<Option<Place>, UnpackError> {
         let escape = |how| UnpackError::Escape { entry: shown(path), how };
         if path.first() == Some(&b'/') {
@@ -134,7 +134,7 @@ impl Tree {
         Ok(Some(Place { name: name.to_vec(), key }))
     }
 
-    /// Opens a folder by a path that this tree gave; false when it, or a folder above it, is no folder any more.
+    /// Opens a folder by a path from [`Self::path_of`]; false when a part of it is not a folder any more.
     pub(super) fn locate_again(&mut self, path: &[u8]) -> Result<bool, UnpackError> {
         let names = components(path).map(Iterator::collect).unwrap_or_default();
         self.rewind(&names);
@@ -146,7 +146,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Keeps as much of what is open as leads the same way.
+    /// Keeps the open folders that the new path starts with.
     fn rewind(&mut self, names: &VecDeque<&[u8]>) {
         let same = self.open.iter().zip(names).take_while(|(level, name)| level.name == **name).count();
         self.open.truncate(if self.direct { same } else { 0 });
@@ -165,14 +165,14 @@ impl Tree {
         let mut links = 0;
         while let Some(name) = names.pop_front() {
             if name == b".." {
-                // Only links say this. A process whose root this is would stay in it; who writes such a link does not
-                // mean the image.
-                let how = "a link on the way goes above the root";
+                // Only links contain it. A process with this root would stay in it, but such a link is not meant for the
+                // image.
+                let how = "a link in its path goes above the root";
                 self.open.pop().ok_or_else(|| UnpackError::Escape { entry: shown(path), how })?;
                 continue;
             }
             if self.open.len() >= DEPTH_LIMIT {
-                return Err(UnpackError::Entry { entry: shown(path), why: "it lies too deep" });
+                return Err(UnpackError::Entry { entry: shown(path), why: "its path is too deep" });
             }
             if self.step(&name, path)? {
                 continue;
@@ -183,7 +183,7 @@ impl Tree {
                     if links > LINK_LIMIT {
                         return Err(UnpackError::Entry {
                             entry: shown(path),
-                            why: "its name leads through too many links",
+                            why: "its path has too many links",
                         });
                     }
                     self.direct = false;
@@ -199,30 +199,30 @@ impl Tree {
                 Err(Errno::INVAL) => {
                     return Err(UnpackError::Entry {
                         entry: shown(path),
-                        why: "something above it is no folder",
+                        why: "a part of its path is not a folder",
                     });
                 }
-                Err(Errno::NOENT) if missing == Missing::Tell => return Ok(false),
-                // Through a link nothing is made: an image's own links lead to what is there.
+                Err(Errno::NOENT) if missing == Missing::Report => return Ok(false),
+                // Nothing is created through a link: the links of an image lead to what exists.
                 Err(Errno::NOENT) if !self.direct => {
-                    let how = "a link on the way leads to what the image does not have";
+                    let how = "a link in its path leads to something that the image does not have";
                     return Err(UnpackError::Escape { entry: shown(path), how });
                 }
                 Err(Errno::NOENT) => {
-                    self.make_folder(&name, 0o755, path)?;
+                    self.create_folder(&name, 0o755, path)?;
                     if !self.step(&name, path)? {
-                        return Err(write_error(path)(Errno::NOTDIR));
+                        return Err(io_error(path)(Errno::NOTDIR));
                     }
                 }
-                Err(errno) => return Err(write_error(path)(errno)),
+                Err(errno) => return Err(io_error(path)(errno)),
             }
         }
         Ok(true)
     }
 
-    /// Opens a folder of the open folder; false when there is none of this name.
+    /// Opens a folder in the open folder; false when there is none of this name.
     fn step(&mut self, name: &[u8], path: &[u8]) -> Result<bool, UnpackError> {
-        let flags = A_FOLDER | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = WALK | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(self.folder(), name, flags, Mode::empty()) {
             Ok(folder) => {
                 let key = self.key_of(self.folder_key(), name);
@@ -230,82 +230,82 @@ impl Tree {
                 Ok(true)
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
-            Err(errno) => Err(write_error(path)(errno)),
+            Err(errno) => Err(io_error(path)(errno)),
         }
     }
 
-    /// Makes an empty file in the open folder in place of whatever has its name.
-    pub(super) fn make_file(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<File, UnpackError> {
+    /// Creates an empty file in the open folder, in place of whatever has its name.
+    pub(super) fn create_file(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<File, UnpackError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = |tree: &Self| rustix::fs::openat(tree.folder(), name, flags, permissions(mode));
-        let file = match make(self) {
+        let create = |tree: &Self| rustix::fs::openat(tree.folder(), name, flags, permissions(mode));
+        let file = match create(self) {
             Err(Errno::EXIST) => {
                 self.remove(name, path)?;
-                make(self)
+                create(self)
             }
             done => done,
         };
-        let file = file.map_err(write_error(path))?;
+        let file = file.map_err(io_error(path))?;
         if mode & self.umask != 0 {
-            rustix::fs::fchmod(&file, permissions(mode)).map_err(write_error(path))?;
+            rustix::fs::fchmod(&file, permissions(mode)).map_err(io_error(path))?;
         }
         Ok(file.into())
     }
 
-    /// Makes a folder in the open folder, or gives the one that is there these permissions.
-    pub(super) fn make_folder(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<(), UnpackError> {
-        let make = |tree: &Self| rustix::fs::mkdirat(tree.folder(), name, permissions(mode));
-        let mut there = false;
-        match make(self) {
+    /// Creates a folder in the open folder, or gives an existing one these permissions.
+    pub(super) fn create_folder(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<(), UnpackError> {
+        let create = |tree: &Self| rustix::fs::mkdirat(tree.folder(), name, permissions(mode));
+        let mut existed = false;
+        match create(self) {
             Ok(()) => {}
-            Err(Errno::EXIST) if self.kind(name, path)? == Some(FileType::Directory) => there = true,
+            Err(Errno::EXIST) if self.kind(name, path)? == Some(FileType::Directory) => existed = true,
             Err(Errno::EXIST) => {
                 self.remove(name, path)?;
-                make(self).map_err(write_error(path))?;
+                create(self).map_err(io_error(path))?;
             }
-            Err(errno) => return Err(write_error(path)(errno)),
+            Err(errno) => return Err(io_error(path)(errno)),
         }
-        if there || mode & self.umask != 0 {
-            let folder = self.open_folder(name).map_err(write_error(path))?;
-            rustix::fs::fchmod(folder, permissions(mode)).map_err(write_error(path))?;
+        if existed || mode & self.umask != 0 {
+            let folder = self.open_folder(name).map_err(io_error(path))?;
+            rustix::fs::fchmod(folder, permissions(mode)).map_err(io_error(path))?;
         }
         Ok(())
     }
 
-    /// Makes a symbolic link in the open folder; what it says is nobody's business before somebody follows it.
-    pub(super) fn make_symlink(
+    /// Creates a symbolic link in the open folder. Its target is checked when it is followed.
+    pub(super) fn create_symlink(
         &mut self,
         name: &[u8],
         target: &[u8],
         path: &[u8],
     ) -> Result<(), UnpackError> {
-        let make = |tree: &Self| rustix::fs::symlinkat(target, tree.folder(), name);
-        match make(self) {
+        let create = |tree: &Self| rustix::fs::symlinkat(target, tree.folder(), name);
+        match create(self) {
             Err(Errno::EXIST) => {
                 self.remove(name, path)?;
-                make(self).map_err(write_error(path))
+                create(self).map_err(io_error(path))
             }
-            done => done.map_err(write_error(path)),
+            done => done.map_err(io_error(path)),
         }
     }
 
-    /// Makes one more name, at `place`, for the file at `target`.
-    pub(super) fn make_hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<Place, UnpackError> {
+    /// Creates another name for the file at `target`.
+    pub(super) fn create_hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<Place, UnpackError> {
         let error = |why| UnpackError::Entry { entry: shown(path), why };
-        let Some(source) = self.locate(target, Missing::Tell)? else {
-            return Err(error("it is a hard link to what the image does not have"));
+        let Some(source) = self.locate(target, Missing::Report)? else {
+            return Err(error("it is a hard link to something that the image does not have"));
         };
         match self.kind(&source.name, path)? {
             Some(FileType::RegularFile | FileType::Symlink) => {}
-            Some(_) => return Err(error("it is a hard link to what is no file")),
-            None => return Err(error("it is a hard link to what the image does not have")),
+            Some(_) => return Err(error("it is a hard link to something that is not a file")),
+            None => return Err(error("it is a hard link to something that the image does not have")),
         }
-        let folder = rustix::io::fcntl_dupfd_cloexec(self.folder(), 0).map_err(write_error(path))?;
-        let place = self.locate(path, Missing::Make)?.ok_or_else(|| error("it has no name"))?;
+        let folder = rustix::io::fcntl_dupfd_cloexec(self.folder(), 0).map_err(io_error(path))?;
+        let place = self.locate(path, Missing::Create)?.ok_or_else(|| error("it has no name"))?;
         if place.key == source.key {
             return Err(error("it is a hard link to itself"));
         }
-        let make = |tree: &Self| {
+        let create = |tree: &Self| {
             rustix::fs::linkat(
                 &folder,
                 source.name.as_slice(),
@@ -314,42 +314,41 @@ impl Tree {
                 AtFlags::empty(),
             )
         };
-        match make(self) {
+        match create(self) {
             Err(Errno::EXIST) => {
                 self.remove(&place.name, path)?;
-                make(self).map_err(write_error(path))?;
+                create(self).map_err(io_error(path))?;
             }
-            done => done.map_err(write_error(path))?,
+            done => done.map_err(io_error(path))?,
         }
         Ok(place)
     }
 
-    /// What has this name in the open folder; links are not followed.
+    /// Returns the type of a name in the open folder, without following links.
     pub(super) fn kind(&self, name: &[u8], path: &[u8]) -> Result<Option<FileType>, UnpackError> {
         match rustix::fs::statat(self.folder(), name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(write_error(path)(errno)),
+            Err(errno) => Err(io_error(path)(errno)),
         }
     }
 
-    /// Sets the time of change of something in the open folder.
+    /// Sets the modification time of a name in the open folder.
     pub(super) fn set_time(&self, name: &[u8], seconds: i64) {
-        // A time that the file system cannot hold is not worth an image.
+        // The file system may not support the time; the image is usable without.
         let _ = rustix::fs::utimensat(self.folder(), name, &times(seconds), AtFlags::SYMLINK_NOFOLLOW);
     }
 
-    /// The names in a folder of the open folder; an empty name is the open folder itself.
+    /// Returns the names in a folder of the open folder; an empty name is the open folder itself.
     pub(super) fn names_in(&self, name: &[u8], path: &[u8]) -> Result<Vec<Vec<u8>>, UnpackError> {
-        let folder =
-            self.open_folder(if name.is_empty() { b"." } else { name }).map_err(write_error(path))?;
-        names_of(&folder).map_err(write_error(path))
+        let folder = self.open_folder(if name.is_empty() { b"." } else { name }).map_err(io_error(path))?;
+        names_of(&folder).map_err(io_error(path))
     }
 
-    /// Opens a folder of the open folder, to go on from there; as [`Self::step`], for callers that come back.
+    /// Opens a folder in the open folder, until [`Self::ascend`].
     pub(super) fn descend(&mut self, name: &[u8], path: &[u8]) -> Result<bool, UnpackError> {
         if self.open.len() >= DEPTH_LIMIT {
-            return Err(UnpackError::Entry { entry: shown(path), why: "it lies too deep" });
+            return Err(UnpackError::Entry { entry: shown(path), why: "its path is too deep" });
         }
         self.step(name, path)
     }
@@ -358,7 +357,7 @@ impl Tree {
         self.open.pop();
     }
 
-    /// The place of a name in the open folder.
+    /// Returns the key of a name in the open folder.
     pub(super) fn key_in_open(&self, name: &[u8]) -> Key {
         self.key_of(self.folder_key(), name)
     }
@@ -368,14 +367,14 @@ impl Tree {
         rustix::fs::openat(self.folder(), name, flags, Mode::empty())
     }
 
-    /// Gives a file of the open folder another name, in place of whatever has it.
+    /// Renames a file in the open folder, in place of whatever has the new name.
     pub(super) fn rename(&self, name: &[u8], to: &[u8], path: &[u8]) -> Result<(), UnpackError> {
-        rustix::fs::renameat(self.folder(), name, self.folder(), to).map_err(write_error(path))
+        rustix::fs::renameat(self.folder(), name, self.folder(), to).map_err(io_error(path))
     }
 
     /// Removes whatever has this name in the open folder.
     pub(super) fn remove(&self, name: &[u8], path: &[u8]) -> Result<(), UnpackError> {
-        remove_at(self.folder(), name, 0).map_err(write_error(path))
+        remove_at(self.folder(), name, 0).map_err(io_error(path))
     }
 }
 
@@ -409,13 +408,13 @@ fn remove_at(folder: BorrowedFd<'_>, name: &[u8], depth: usize) -> Result<(), Er
     rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)
 }
 
-/// A time of change, as the calls want it.
+/// Returns a modification time for system calls.
 pub(super) fn times(seconds: i64) -> Timestamps {
     let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// Asked of the kernel without changing it for a moment, which other threads would notice; all, where it does not say.
+/// Returns the umask without changing it for a moment, as umask(2) would; all permissions where it is unknown.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
