@@ -109,7 +109,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
         UpstreamError::Start { .. }
-        | UpstreamError::Resting { .. }
+        | UpstreamError::BackingOff { .. }
         | UpstreamError::Ended { .. }
         | UpstreamError::TimedOut { .. }
         | UpstreamError::Cancelled { .. }

@@ -174,8 +174,8 @@ mod tests {
             ("", ""),
             ("it ended", "it ended"),
             (
-                "its last words were:\nTraceback\n  | Error: no luck\n  +----\n",
-                "its last words were: Error: no luck",
+                "the end of its stderr:\nTraceback\n  | Error: no luck\n  +----\n",
+                "the end of its stderr: Error: no luck",
             ),
         ] {
             assert_eq!(in_a_line(text), line);

@@ -22,7 +22,7 @@ pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<()
     let Some(schema) = tool.input_schema.as_object() else { return Ok(()) };
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-    let mut complaints = Vec::new();
+    let mut problems = Vec::new();
     let missing: Vec<&str> = required(schema)
         .filter(|name| !arguments.contains_key(*name))
         // Servers that fill in a default may list the argument as required all the same.
@@ -31,7 +31,7 @@ pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<()
     if names_all(schema, properties) {
         for name in arguments.keys().filter(|name| !properties.contains_key(*name)) {
             let open = properties.keys().map(String::as_str).filter(|known| !arguments.contains_key(*known));
-            complaints.push(match nearest(name, open) {
+            problems.push(match nearest(name, open) {
                 Some(meant) => format!("unknown argument '{name}'; did you mean '{meant}'?"),
                 None => format!("unknown argument '{name}'"),
             });
@@ -39,12 +39,12 @@ pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<()
     }
     if !missing.is_empty() {
         let s = if missing.len() > 1 { "s" } else { "" };
-        complaints.push(format!("missing argument{s} '{}'", missing.join("', '")));
+        problems.push(format!("missing argument{s} '{}'", missing.join("', '")));
     }
-    if complaints.is_empty() {
+    if problems.is_empty() {
         return Ok(());
     }
-    Err(format!("{}; it is called as {}", complaints.join("; "), signature(&tool.alias, &tool.doc())))
+    Err(format!("{}; signature: {}", problems.join("; "), signature(&tool.alias, &tool.doc())))
 }
 
 fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
@@ -95,28 +95,28 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_told_with_the_right_one() {
-        let told = check(&issue(), json!({ "titel": "t" })).unwrap_err();
+    fn an_unknown_argument_is_reported_with_a_similar_name() {
+        let error = check(&issue(), json!({ "titel": "t" })).unwrap_err();
         assert_eq!(
-            told,
+            error,
             "unknown argument 'titel'; did you mean 'title'?; missing argument 'title'; \
-             it is called as create_issue(title, body?, \"retry-max\"?: any)"
+             signature: create_issue(title, body?, \"retry-max\"?: any)"
         );
-        let told = check(&issue(), json!({ "title": "t", "retry_max": 1, "wombat": 1 })).unwrap_err();
-        assert!(told.contains("unknown argument 'retry_max'; did you mean 'retry-max'?"), "{told}");
-        assert!(told.contains("unknown argument 'wombat'; it is called"), "{told}");
+        let error = check(&issue(), json!({ "title": "t", "retry_max": 1, "wombat": 1 })).unwrap_err();
+        assert!(error.contains("unknown argument 'retry_max'; did you mean 'retry-max'?"), "{error}");
+        assert!(error.contains("unknown argument 'wombat'; signature:"), "{error}");
         // What is there already cannot have been meant.
-        let told = check(&issue(), json!({ "title": "t", "titel": "t" })).unwrap_err();
-        assert!(told.starts_with("unknown argument 'titel'; it is called"), "{told}");
+        let error = check(&issue(), json!({ "title": "t", "titel": "t" })).unwrap_err();
+        assert!(error.starts_with("unknown argument 'titel'; signature:"), "{error}");
     }
 
     #[test]
-    fn all_that_is_missing_is_told() {
+    fn every_missing_argument_is_reported() {
         let schema = json!({ "properties": { "a": {}, "b": {} }, "required": ["a", "b", "c"] });
-        let told = check(&schema, json!({ "b": 1 })).unwrap_err();
+        let error = check(&schema, json!({ "b": 1 })).unwrap_err();
         assert!(
-            told.starts_with("missing arguments 'a', 'c'; it is called as create_issue(a: any, b: any"),
-            "{told}"
+            error.starts_with("missing arguments 'a', 'c'; signature: create_issue(a: any, b: any"),
+            "{error}"
         );
     }
 

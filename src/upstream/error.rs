@@ -1,6 +1,7 @@
-//! What can go wrong with a server.
+//! Errors of using a server.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,152 +9,117 @@ use serde_json::Value;
 
 use crate::upstream::discovery::Skip;
 
-/// A server could not be used, or a call of it came to nothing. A tool's own failure is no such error but a result.
+/// Why a server could not be used, or why a call has no result. A tool that fails itself gives a result instead.
 ///
-/// No credential of the server's definition is in any of the texts.
+/// None of the texts contains a credential of the server's definition. A `method` is a tool or a method of the protocol.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum UpstreamError {
-    /// Nobody defines such a server.
-    #[error("no server is called '{name}'{}", Nearest(.nearest))]
+    #[error("no server named '{name}'{}", Nearest(.nearest))]
     Unknown {
-        /// What was asked for.
         name: String,
-        /// What may have been meant.
+        /// A similar name that there is.
         nearest: Option<Arc<str>>,
     },
-    /// Its definition is not used.
-    #[error("the server '{server}' is not used: {why}")]
-    Skipped {
-        /// Its name.
-        server: Arc<str>,
-        /// Why not.
-        why: Skip,
-    },
-    /// It has no such tool.
-    #[error("the server '{server}' has no tool '{tool}'{}", Nearest(.nearest))]
+    #[error("server '{server}' is not used: {why}")]
+    Skipped { server: Arc<str>, why: Skip },
+    #[error("server '{server}' has no tool '{tool}'{}", Nearest(.nearest))]
     UnknownTool {
-        /// Its name.
         server: Arc<str>,
-        /// What was asked for.
         tool: String,
-        /// What may have been meant.
+        /// A similar name that there is.
         nearest: Option<Arc<str>>,
     },
-    /// A call with arguments that the tool cannot take; the server was not told of it.
-    #[error("'{tool}' of the server '{server}' cannot be called like this: {why}")]
-    Arguments {
-        /// Its name.
-        server: Arc<str>,
-        /// The tool.
-        tool: String,
-        /// What is wrong with them.
-        why: String,
-    },
-    /// It did not come up.
-    #[error("failed to start the server '{server}': {why}{}", Said(.stderr))]
+    /// The server was not called, because it does not take these arguments.
+    #[error("could not call '{tool}' of server '{server}': {why}")]
+    Arguments { server: Arc<str>, tool: String, why: String },
+    #[error("could not start server '{server}': {why}{}", Stderr(.stderr))]
     Start {
-        /// Its name.
         server: Arc<str>,
-        /// Why not.
         why: String,
-        /// The last that it wrote to standard error.
+        /// The command, if there is no such program.
+        missing_program: Option<String>,
+        /// The end of its standard error.
         stderr: String,
     },
-    /// It has failed again and again, and is given a rest.
-    #[error("the server '{server}' failed {failures} times in a row and is tried again in {} s: {last}", .wait.as_secs_f64().ceil())]
-    Resting {
-        /// Its name.
+    /// The server failed several times and is not started again yet.
+    #[error("server '{server}' failed {failures} times in a row; next attempt in {} s: {last}", .wait.as_secs_f64().ceil())]
+    BackingOff {
         server: Arc<str>,
-        /// How often.
         failures: u32,
-        /// How much longer.
         wait: Duration,
         /// The last failure.
         last: String,
     },
-    /// It ended while a call was under way. The next call starts it anew.
-    #[error("the server '{server}' ended during the call: {how}{}", Said(.stderr))]
+    /// The server ended while a call was under way. The next call starts it again.
+    #[error("server '{server}' ended during the call: {how}{}", Stderr(.stderr))]
     Ended {
-        /// Its name.
         server: Arc<str>,
         /// Its exit status, or how the connection ended.
         how: String,
-        /// The last that it wrote to standard error.
+        /// The end of its standard error.
         stderr: String,
     },
-    /// It took too long.
-    #[error("'{method}' of the server '{server}' was not answered within {limit:?}")]
+    #[error("server '{server}' did not answer '{method}' within {limit:?}")]
     TimedOut {
-        /// Its name.
         server: Arc<str>,
-        /// The tool or method.
         method: String,
-        /// How long it could have taken.
         limit: Duration,
-        /// Whether the server's definition says so.
+        /// Whether the limit is from the server's definition.
         by_definition: bool,
     },
-    /// Whoever asked does not want to know any more.
-    #[error("the call of '{method}' of the server '{server}' was cancelled")]
-    Cancelled {
-        /// Its name.
-        server: Arc<str>,
-        /// The tool or method.
-        method: String,
-    },
-    /// It answered with an error of the protocol.
-    #[error("the server '{server}' refused '{method}': {message} ({code})")]
+    #[error("the call of '{method}' on server '{server}' was cancelled")]
+    Cancelled { server: Arc<str>, method: String },
+    /// The server answered with an error of the protocol.
+    #[error("server '{server}' refused '{method}': {message} ({code})")]
     Refused {
-        /// Its name.
         server: Arc<str>,
-        /// The tool or method.
         method: String,
         /// The code of JSON-RPC.
         code: i32,
-        /// Its words.
         message: String,
-        /// More of it.
         data: Option<Box<Value>>,
     },
-    /// It answered with something that is no answer.
-    #[error("the answer of the server '{server}' to '{method}' cannot be read: {why}")]
-    Malformed {
-        /// Its name.
-        server: Arc<str>,
-        /// The tool or method.
-        method: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A message did not get through.
-    #[error("the server '{server}' cannot be reached: {why}")]
-    Unreachable {
-        /// Its name.
-        server: Arc<str>,
-        /// Why not.
-        why: String,
-    },
-    /// The bridge is going.
+    #[error("could not read the answer of server '{server}' to '{method}': {why}")]
+    Malformed { server: Arc<str>, method: String, why: String },
+    /// A message could not be sent.
+    #[error("could not reach server '{server}': {why}")]
+    Unreachable { server: Arc<str>, why: String },
     #[error("the bridge is shutting down")]
     ShuttingDown,
 }
 
 impl UpstreamError {
-    /// What to do about it, when more can be said than the message does.
+    /// Returns what the user can do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Skipped { why: Skip::MissingVariable(name), .. } => {
                 Some(format!("set {name} where the bridge is started, or write '${{{name}:-default}}'"))
             }
+            Self::Skipped { why: Skip::Itself, .. } => {
+                Some("set MCP_BRIDGE_ALLOW_SELF_SERVER=1 to use it all the same".into())
+            }
             Self::Unknown { nearest: None, .. } => {
-                Some("`codebridge servers` lists them, and runtime.discovered_servers() in code".into())
+                Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
+            }
+            Self::Start { missing_program: Some(program), .. } => {
+                Some(format!("install {}, or set 'command' to its full path", package_of(program)))
             }
             Self::TimedOut { by_definition: true, .. } => {
-                Some("its definition sets that limit: see 'tool_timeout_sec' there".into())
+                Some("raise 'tool_timeout_sec' in the server's definition".into())
             }
             Self::TimedOut { .. } => Some("give the call a longer timeout".into()),
             _ => None,
         }
+    }
+}
+
+/// Returns what has to be installed to have a program.
+fn package_of(program: &str) -> String {
+    match Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or(program) {
+        "node" | "npm" | "npx" => "Node.js".into(),
+        "uv" | "uvx" => "uv".into(),
+        "python" | "python3" => "Python".into(),
+        name => format!("'{name}'"),
     }
 }
 
@@ -168,13 +134,13 @@ impl fmt::Display for Nearest<'_> {
     }
 }
 
-struct Said<'a>(&'a String);
+struct Stderr<'a>(&'a String);
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for Stderr<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return Ok(());
         }
-        write!(f, "; its last words were:\n{}", self.0)
+        write!(f, "; the end of its stderr:\n{}", self.0)
     }
 }

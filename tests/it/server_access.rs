@@ -195,7 +195,7 @@ fn frames_that_code_forges_gain_nothing(env: &TestEnv) {
 fn an_unknown_server_starts_nothing(env: &TestEnv) {
     let bridge = bridge(env, &json!({ "mine": fake(env, &[]), "off": { "command": "x", "disabled": true } }));
     let refused = run(&bridge, &["min"], "1").expect("validation_error");
-    assert!(refused.error().contains("no server is called 'min'; did you mean 'mine'?"), "{refused}");
+    assert!(refused.error().contains("no server named 'min'; did you mean 'mine'?"), "{refused}");
     let refused = run(&bridge, &["mine", "off"], "1").expect("validation_error");
     assert!(refused.error().contains("'off'") && refused.error().contains("disabled"), "{refused}");
     assert!(!bridge.log().contains("spawn"), "nothing was started: {}", bridge.log());
@@ -366,6 +366,6 @@ fn definitions_that_change_are_seen(env: &TestEnv) {
     );
     define(env, &json!({ "two": fake(env, &[]) }));
     let gone = run(&bridge, &["one"], "1").expect("validation_error");
-    assert!(gone.error().contains("no server is called 'one'"), "{gone}");
+    assert!(gone.error().contains("no server named 'one'"), "{gone}");
     bridge.close();
 }

@@ -136,12 +136,12 @@ fn a_bridge_behind_another_name_is_not_called(env: &TestEnv) {
 
 fn what_is_wrong_with_a_call_is_told_before_it(env: &TestEnv) {
     for (words, told) in [
-        (["my-fak.echo", "{}"], "no server is called 'my-fak'; did you mean 'my-fake'?"),
-        (["off.echo", "{}"], "the server 'off' is not used: it is disabled"),
-        (["my-fake.ecco", "{}"], "the server 'my-fake' has no tool 'ecco'; did you mean 'echo'?"),
+        (["my-fak.echo", "{}"], "no server named 'my-fak'; did you mean 'my-fake'?"),
+        (["off.echo", "{}"], "server 'off' is not used: it is disabled"),
+        (["my-fake.ecco", "{}"], "server 'my-fake' has no tool 'ecco'; did you mean 'echo'?"),
         (
             ["my_fake.tool_0", r#"{"zetta": 1}"#],
-            "unknown argument 'zetta'; did you mean 'zeta'?; it is called as tool_0(zeta?, alpha?: int)",
+            "unknown argument 'zetta'; did you mean 'zeta'?; signature: tool_0(zeta?, alpha?: int)",
         ),
         (["my-fake", "{}"], "invalid tool 'my-fake': expected SERVER.TOOL"),
         (["my-fake.echo", "[]"], "invalid arguments: expected a JSON object"),

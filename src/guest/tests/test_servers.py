@@ -80,7 +80,7 @@ class Host:
             for one in known:
                 if params["server"] == one[key]:
                     return one
-        return Refusal("no server is called '%s'; did you mean 'forge'?" % params["server"], "server")
+        return Refusal("no server named '%s'; did you mean 'forge'?" % params["server"], "server")
 
     def tool(self, params):
         for key in ("toolAlias", "tool") if params.get("alias_first") else ("tool", "toolAlias"):
@@ -182,7 +182,7 @@ class Names(ServerTest):
         )
         self.ok("from mcp.servers.forge import *\nassert create_issue and search and odd")
         for code, error in (
-            ("import mcp.servers.nobody", "ModuleNotFoundError: no server is called 'nobody'; did you mean 'forge'?"),
+            ("import mcp.servers.nobody", "ModuleNotFoundError: no server named 'nobody'; did you mean 'forge'?"),
             ("from mcp import mcp_nobody", "ImportError"),
             ("mcp_servers['nobody']", "KeyError"),
             ("from mcp.servers.forge import serch", "ImportError"),

@@ -1,4 +1,4 @@
-//! What a server definition says, after everything in it was expanded.
+//! A server definition after its variables were expanded.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,27 @@ use std::time::Duration;
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Launch {
-    /// A child process that speaks on its standard input and output.
+    /// A child process that communicates over its standard input and output.
     Stdio {
-        /// The program: a name to look up or a path.
+        /// A name to look up or a path.
         command: String,
-        /// Its arguments.
         args: Vec<String>,
-        /// Variables that it gets beside what every server inherits.
+        /// Variables beside those that every server inherits.
         env: Vec<(String, String)>,
-        /// Where it runs; unset = where the bridge does.
+        /// Its working folder; None = that of the bridge.
         cwd: Option<PathBuf>,
     },
-    /// A server elsewhere.
+    /// A remote server.
     Http {
-        /// The endpoint.
         url: String,
-        /// Headers of every request.
         headers: Vec<(String, String)>,
-        /// Whether it is said to be of the older transport, which sends a stream of events.
+        /// Whether the definition asks for the older transport, which sends a stream of events.
         older: bool,
     },
 }
 
 impl Launch {
-    /// `stdio` or `http`.
+    /// Returns `stdio` or `http`.
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Stdio { .. } => "stdio",
@@ -39,7 +36,7 @@ impl Launch {
         }
     }
 
-    /// The folder that a child process starts in.
+    /// Returns the working folder of a child process.
     pub fn cwd(&self) -> Option<&Path> {
         match self {
             Self::Stdio { cwd, .. } => cwd.as_deref(),
@@ -49,7 +46,7 @@ impl Launch {
 }
 
 impl fmt::Debug for Launch {
-    /// Without anything that may be a credential: arguments, values of variables and headers, queries of URLs.
+    /// Leaves out what may be a credential: arguments, values of variables and headers, queries of URLs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names =
             |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
@@ -70,7 +67,7 @@ impl fmt::Debug for Launch {
     }
 }
 
-/// A URL without user, password, query and fragment.
+/// Returns a URL without user, password, query and fragment.
 fn public_url(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let url = &url[..end];
@@ -83,13 +80,12 @@ fn public_url(url: &str) -> String {
 /// A server that can be started.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// How to reach it.
     pub launch: Launch,
-    /// How long it may take until it is ready, when the definition says so.
+    /// How long the start may take, if the definition limits it.
     pub startup_timeout: Option<Duration>,
-    /// How long one call may take, when the definition says so.
+    /// How long a call may take, if the definition limits it.
     pub call_timeout: Option<Duration>,
-    /// The variables and files that it refers to, with their values.
+    /// The variables and files that were expanded, with their values.
     pub filled_in: Vec<(String, String)>,
 }
 
@@ -99,12 +95,11 @@ impl fmt::Debug for Definition {
     }
 }
 
-/// Where a definition stands.
+/// The place of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The file.
     pub path: Arc<Path>,
-    /// The line, from 1.
+    /// From 1.
     pub line: usize,
 }
 
@@ -117,35 +112,30 @@ impl fmt::Display for Source {
 /// Why a definition is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {
-    /// The user switched it off.
     #[error("it is disabled")]
     Disabled,
-    /// It would start this bridge.
-    #[error("it is this bridge itself; MCP_BRIDGE_ALLOW_SELF_SERVER=1 lists it all the same")]
+    #[error("it is this bridge itself")]
     Itself,
-    /// Another one of the same name came first.
-    #[error("'{0}' defines a server of this name first")]
+    /// An earlier definition has the same name.
+    #[error("'{0}' defines a server of the same name")]
     Duplicate(Source),
-    /// It refers to a variable that is not set.
-    #[error("the environment variable '{0}' that it refers to is not set")]
+    #[error("environment variable '{0}' is not set")]
     MissingVariable(String),
-    /// It is not of a form that is known.
+    /// A value is missing or wrong.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// One definition of some file.
+/// A server as defined in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its name.
     pub name: Arc<str>,
-    /// Its name in Python; empty for one that is not used.
+    /// Its name in Python; empty if it is not used.
     pub alias: Arc<str>,
-    /// What it is for, in the user's words.
+    /// The user's description.
     pub description: Option<String>,
-    /// Where it is defined.
     pub source: Source,
-    /// How to start it, or why it is not used.
+    /// The definition, or why it is not used.
     pub definition: Result<Arc<Definition>, Skip>,
 }
 

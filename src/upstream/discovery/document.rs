@@ -1,4 +1,4 @@
-//! Configuration files as trees whose every node knows its line, whether they were JSON or TOML.
+//! JSON and TOML files as trees in which every node knows its line.
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
@@ -49,7 +49,7 @@ impl Node {
         matches!(self.value, Value::Table(_))
     }
 
-    /// What it is, for a sentence that says what it should have been.
+    /// Returns the kind of the value for an error message.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "null",
@@ -62,7 +62,7 @@ impl Node {
     }
 }
 
-/// Parses JSON with comments and trailing commas, and nothing laxer. None for a file with nothing in it.
+/// Parses JSON, in which comments and trailing commas are allowed. Returns None for an empty file.
 pub(super) fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ParseOptions {
@@ -117,7 +117,7 @@ fn from_json(value: &ast::Value<'_>, lines: &Lines) -> Node {
 
 fn from_table(table: &DeTable<'_>, lines: &Lines) -> Value {
     let mut members: Vec<_> = table.iter().collect();
-    // The parser sorts by name; which came first decides between definitions.
+    // The parser sorts by name, but the first definition of a name wins.
     members.sort_by_key(|(name, _)| name.span().start);
     let member = |(name, value): &(&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
         let line = lines.line(name.span().start);
@@ -149,7 +149,7 @@ fn from_toml(value: &DeValue<'_>, lines: &Lines) -> Value {
     }
 }
 
-/// Where the lines of a text start.
+/// The positions at which the lines of a text start.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -157,7 +157,7 @@ impl Lines {
         Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1).collect())
     }
 
-    /// The line, from 1, that a byte is on.
+    /// Returns the line of a byte, from 1.
     fn line(&self, at: usize) -> usize {
         self.0.partition_point(|start| *start <= at) + 1
     }
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_trailing_commas_are_json_here() {
+    fn comments_and_trailing_commas_are_allowed() {
         let text = "\u{feff}{ // servers\n  \"a\": [1, \"x\", true, null,], /* b */\n  \"b\": {},\n}\n";
         let node = parse_json(text).unwrap().unwrap();
         assert_eq!(node.get("a").unwrap().line, 2);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused_with_its_line() {
+    fn invalid_json_is_reported_with_its_line() {
         for (text, line) in [
             ("{\n\"a\": 1\n\"b\": 2}", 2),
             ("{\n'a': 1}", 2),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_occur_twice_are_both_there() {
+    fn duplicate_names_are_both_kept() {
         let node = parse_json("{\"a\": 1, \"a\": 2}").unwrap().unwrap();
         assert_eq!(node.members().len(), 2);
         assert_eq!(node.get("a").unwrap().value, Value::Scalar("1".into()));

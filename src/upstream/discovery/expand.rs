@@ -1,4 +1,4 @@
-//! Variables in the values of a definition.
+//! Expands variables in the values of a definition.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) struct Scope<'a> {
     pub(super) cwd: &'a Path,
     /// Whether `{env:VAR}` and `{file:PATH}` are read, as opencode does.
     pub(super) bare_braces: bool,
-    /// What was referred to and filled in so far: names and values.
+    /// Names and values of the references expanded so far.
     pub(super) filled_in: &'a RefCell<Vec<(String, String)>>,
 }
 
@@ -48,7 +48,7 @@ impl Scope<'_> {
         Ok(expanded)
     }
 
-    /// The same, with a leading `~` for the home directory.
+    /// Expands variables, and a leading `~` to the home directory.
     pub(super) fn expand_path(&self, text: &str) -> Result<String, Skip> {
         match text.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
@@ -59,17 +59,17 @@ impl Scope<'_> {
         }
     }
 
-    /// A path that means the same wherever the bridge runs.
+    /// Expands a path and makes it absolute.
     pub(super) fn absolute(&self, text: &str) -> Result<PathBuf, Skip> {
         Ok(self.cwd.join(self.expand_path(text)?))
     }
 
-    /// The value of an environment variable; one that is missing is an error.
+    /// Returns the value of an environment variable, or an error if it is not set.
     pub(super) fn variable(&self, name: &str) -> Result<String, Skip> {
         match self.environment.get(name) {
             Some(value) => {
                 let value = value.to_str().map(str::to_owned).ok_or_else(|| {
-                    Skip::Invalid(format!("the value of the environment variable '{name}' is not UTF-8"))
+                    Skip::Invalid(format!("the value of environment variable '{name}' is not UTF-8"))
                 })?;
                 self.filled_in.borrow_mut().push((name.to_owned(), value.clone()));
                 Ok(value)
@@ -78,7 +78,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What stands between `${` and `}`; None for what is no reference and stays.
+    /// Returns the value of the text between `${` and `}`; None if it is not a reference and stays as it is.
     fn value(&self, reference: &str) -> Result<Option<String>, Skip> {
         let (name, default) = match reference.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
@@ -86,7 +86,7 @@ impl Scope<'_> {
         };
         let name = name.strip_prefix("env:").unwrap_or(name);
         if !is_variable_name(name) {
-            return editors_own(reference);
+            return editor_reference(reference);
         }
         match (self.variable(name), default) {
             (Ok(value), Some(_)) if !value.is_empty() => Ok(Some(value)),
@@ -101,7 +101,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What VS Code and Cursor define beside the environment.
+    /// Returns the variables that VS Code and Cursor define.
     fn predefined(&self, name: &str) -> Option<String> {
         match name {
             "userHome" => self.home.map(|home| home.display().to_string()),
@@ -112,7 +112,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What stands between `{` and `}`.
+    /// Returns the value of the text between `{` and `}`.
     fn bare(&self, reference: &str) -> Result<Option<String>, Skip> {
         if let Some(name) = reference.strip_prefix("env:") {
             return self.variable(name.trim()).map(Some);
@@ -125,19 +125,17 @@ impl Scope<'_> {
                 self.filled_in.borrow_mut().push((format!("key in {}", path.display()), text.clone()));
                 Ok(Some(text))
             }
-            Err(error) => {
-                Err(Skip::Invalid(format!("the file '{}' that it refers to: {error}", path.display())))
-            }
+            Err(error) => Err(Skip::Invalid(format!("could not read '{}': {error}", path.display()))),
         }
     }
 }
 
-/// References that only an editor can answer are an error, since the text itself would be a wrong value.
-fn editors_own(reference: &str) -> Result<Option<String>, Skip> {
+/// Fails for references that only an editor can resolve: the text itself would be a wrong value.
+fn editor_reference(reference: &str) -> Result<Option<String>, Skip> {
     match reference.split_once(':') {
         _ if reference == "/" => Ok(Some("/".into())),
         Some(("input" | "command" | "config", _)) => {
-            Err(Skip::Invalid(format!("'${{{reference}}}' has a value in an editor only")))
+            Err(Skip::Invalid(format!("only an editor has a value for '${{{reference}}}'")))
         }
         _ => Ok(None),
     }
@@ -148,7 +146,7 @@ fn is_variable_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// How far it is to the brace that closes the one before the text.
+/// Returns the position of the brace that closes the one before the text.
 fn matching_brace(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_variable_is_named() {
         for text in ["${NONE}", "x${env:NONE}", "${A}${NONE}", "${NONE2:-${NONE}}"] {
             assert_eq!(expand(text, false), Err(Skip::MissingVariable("NONE".into())), "{text}");
         }
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_braces_are_references_where_they_are_meant() {
+    fn bare_braces_are_references_only_in_opencode_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "secret\n").unwrap();
         let text = format!("{{env:token}} {{file:{}}} ${{A}} {{x}}", file.path().display());

@@ -1,4 +1,4 @@
-//! Reading a file of definitions, and knowing whether it has changed since.
+//! Reads files of definitions, and tells whether they have changed since.
 
 use std::fs;
 use std::io::{self, Read};
@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// More than this holds no definitions that somebody wrote.
+/// Larger files were not written by a person.
 const LARGEST_FILE: u64 = 32 << 20;
 /// A file that was changed this shortly before it was read may be changed again without a trace: file systems keep
 /// their times in steps, up to two seconds.
 const RACY: Duration = Duration::from_secs(2);
 
-/// What tells one state of a file from another.
+/// Metadata that differs between two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -24,7 +24,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Of what is there now; None for nothing.
+    /// Returns the stamp of a file; None if there is no file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let data = fs::metadata(path).ok()?;
         Some(Self {
@@ -37,12 +37,12 @@ impl Stamp {
         })
     }
 
-    /// What two paths to one file have in common.
+    /// Returns what two paths to one file have in common.
     pub(super) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
-    /// Whether an equal stamp later means that nothing was changed.
+    /// Whether an equal stamp later means that the file is unchanged.
     pub(super) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let changed = Duration::from_secs(self.changed.0.try_into().unwrap_or(0));
@@ -50,24 +50,18 @@ impl Stamp {
     }
 }
 
-/// Why a file cannot be read.
+/// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    /// The system says no.
-    #[error("it cannot be read: {0}")]
+    #[error("could not read it: {0}")]
     Io(#[from] io::Error),
     /// Reading it might never end.
     #[error("it is {0}, not a file")]
     NotAFile(&'static str),
-    /// It is no configuration.
     #[error("it is larger than {} MiB", LARGEST_FILE >> 20)]
     TooLarge,
-    /// It is not text.
     #[error("it is not UTF-8 (line {line})")]
-    NotText {
-        /// Where.
-        line: usize,
-    },
+    NotText { line: usize },
 }
 
 impl ReadError {
@@ -79,14 +73,14 @@ impl ReadError {
     }
 }
 
-/// The text of a file; None when there is none.
+/// Returns the text of a file; None if there is no file.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ReadError> {
     let data = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A link to nowhere is a mistake; no file at all is what most users have.
+            // A broken link is a mistake; most of these files do not exist.
             return if fs::symlink_metadata(path).is_ok() { Err(error.into()) } else { Ok(None) };
         }
-        // A file where a folder should be, above what is looked for.
+        // A parent is a file.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
         other => other?,
     };

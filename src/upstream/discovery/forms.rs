@@ -1,4 +1,4 @@
-//! The forms that definitions are written in, and what they come to.
+//! Reads definitions in the forms of the programs that write them.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use super::document::{Node, Value};
 use super::expand::Scope;
 use super::sources::Form;
 
-/// A definition as it stands in a file.
+/// A definition as written in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry<'a> {
     pub(super) name: &'a str,
     pub(super) node: &'a Node,
-    /// Whether it is written as opencode does.
+    /// Whether it has the form of opencode.
     pub(super) opencode: bool,
 }
 
-/// A part of a file that should hold definitions and does not.
+/// A part of a file that should contain definitions and does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Misplaced {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-/// Finds the definitions of a file. `projects` are the folders whose own definitions count, the nearest first.
+/// Finds the definitions of a file. `projects` are the folders whose own definitions are used, the nearest first.
 pub(super) fn entries<'a>(
     root: &'a Node,
     form: Form,
@@ -87,7 +87,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The words of the user for a definition, or for a whole file.
+/// Returns the user's description of a definition or of a whole file.
 pub(super) fn description(node: &Node) -> Option<String> {
     match &node.get("description")?.value {
         Value::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
@@ -95,7 +95,7 @@ pub(super) fn description(node: &Node) -> Option<String> {
     }
 }
 
-/// What an entry comes to.
+/// Reads an entry and expands its variables.
 pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definition, Skip> {
     let filled_in = RefCell::default();
     let scope = Scope { bare_braces: entry.opencode, filled_in: &filled_in, ..*scope };
@@ -103,9 +103,9 @@ pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definit
     if !entry.node.is_table() {
         return Err(invalid(format!("it must be an object, not {}", entry.node.kind())));
     }
-    // Code asks for all of them by a star.
+    // `*` asks for all servers.
     if matches!(entry.name.trim(), "" | "*") || entry.name.chars().any(char::is_control) {
-        return Err(invalid(format!("{:?} is no name of a server", entry.name)));
+        return Err(invalid(format!("{:?} is not a valid server name", entry.name)));
     }
     if fields.boolean("disabled")? == Some(true) || fields.boolean("enabled")? == Some(false) {
         return Err(Skip::Disabled);
@@ -113,12 +113,12 @@ pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definit
     let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.is_set(key));
     let kind = fields.transport()?;
     let is_http = match kind {
-        Some(kind) => kind != Kind::Stdio,
+        Some(kind) => kind != Transport::Stdio,
         None => url.is_some() && !fields.is_set("command"),
     };
     let launch = match url {
-        Some(key) if is_http => fields.http(key, kind == Some(Kind::Older))?,
-        None if is_http => return Err(invalid("it is of an HTTP type and has no 'url'".into())),
+        Some(key) if is_http => fields.http(key, kind == Some(Transport::Older))?,
+        None if is_http => return Err(invalid("it is an HTTP server without 'url'".into())),
         None if kind.is_none() && !fields.is_set("command") => {
             return Err(invalid("it has neither 'command' nor 'url'".into()));
         }
@@ -129,11 +129,11 @@ pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definit
     Ok(Definition { launch, startup_timeout, call_timeout, filled_in: filled_in.into_inner() })
 }
 
-/// The command line of an entry with nothing expanded, for a definition that lacks a variable.
+/// Returns the command line of an entry unexpanded, for a definition with a missing variable.
 pub(super) fn command_as_written(node: &Node) -> Option<Vec<String>> {
     let words = |node: &Node| match &node.value {
-        Value::List(items) => items.iter().filter_map(written).collect(),
-        _ => Vec::from_iter(written(node)),
+        Value::List(items) => items.iter().filter_map(scalar).collect(),
+        _ => Vec::from_iter(scalar(node)),
     };
     let mut command: Vec<String> = words(node.get("command")?);
     command.extend(node.get("args").map(words).unwrap_or_default());
@@ -144,15 +144,15 @@ fn invalid(why: String) -> Skip {
     Skip::Invalid(why)
 }
 
-/// How a server is reached, as definitions name it.
+/// The transport that a definition names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Transport {
     Stdio,
     Http,
     Older,
 }
 
-/// The members of one definition.
+/// The members of one definition, read with their types.
 struct Fields<'a> {
     node: &'a Node,
     scope: Scope<'a>,
@@ -167,18 +167,18 @@ impl<'a> Fields<'a> {
         self.get(key).is_some()
     }
 
-    /// What the definition says of its kind.
-    fn transport(&self) -> Result<Option<Kind>, Skip> {
+    /// Returns the transport that the definition names, if any.
+    fn transport(&self) -> Result<Option<Transport>, Skip> {
         let Some(Value::Text(kind)) =
             ["type", "transport"].into_iter().find_map(|key| self.get(key)).map(|node| &node.value)
         else {
             return Ok(None);
         };
         match kind.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
-            "stdio" | "local" => Ok(Some(Kind::Stdio)),
-            "http" | "streamablehttp" | "remote" => Ok(Some(Kind::Http)),
-            "sse" | "httpsse" | "http+sse" => Ok(Some(Kind::Older)),
-            _ => Err(invalid(format!("the transport '{kind}' is not supported"))),
+            "stdio" | "local" => Ok(Some(Transport::Stdio)),
+            "http" | "streamablehttp" | "remote" => Ok(Some(Transport::Http)),
+            "sse" | "httpsse" | "http+sse" => Ok(Some(Transport::Older)),
+            _ => Err(invalid(format!("transport '{kind}' is not supported"))),
         }
     }
 
@@ -208,11 +208,11 @@ impl<'a> Fields<'a> {
             env.extend(self.pairs(key)?);
         }
         if let Some((name, _)) = env.iter().find(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(invalid(format!("{name:?} in 'env' is no name of a variable")));
+            return Err(invalid(format!("{name:?} in 'env' is not a valid variable name")));
         }
         if std::iter::once(&command).chain(&args).chain(env.iter().map(|(_, v)| v)).any(|v| v.contains('\0'))
         {
-            return Err(invalid("it holds a NUL character".into()));
+            return Err(invalid("it contains a NUL character".into()));
         }
         let cwd = match self.get("cwd").map(|node| (node, &node.value)) {
             None => None,
@@ -222,7 +222,7 @@ impl<'a> Fields<'a> {
         Ok(Launch::Stdio { command, args, env, cwd })
     }
 
-    /// Codex names variables to pass on, without their values.
+    /// Returns variables to pass on, which Codex lists without their values.
     fn inherited(&self) -> Result<Vec<(String, String)>, Skip> {
         let Some(node) = self.get("env_vars") else { return Ok(Vec::new()) };
         let names = self.list("env_vars", node)?;
@@ -253,10 +253,10 @@ impl<'a> Fields<'a> {
         for (name, value) in &headers {
             let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
             if name.is_empty() || !name.bytes().all(token) {
-                return Err(invalid(format!("{name:?} is no name of a header")));
+                return Err(invalid(format!("{name:?} is not a valid header name")));
             }
             if value.chars().any(|c| c.is_control() && c != '\t') {
-                return Err(invalid(format!("the header '{name}' has a value that no header can have")));
+                return Err(invalid(format!("header '{name}' has an invalid value")));
             }
         }
         Ok(Launch::Http { url, headers, older })
@@ -282,19 +282,19 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A list of strings; numbers and booleans are taken as they are written.
+    /// Reads a list of strings. Numbers and booleans are taken as written.
     fn list(&self, key: &str, node: &Node) -> Result<Vec<String>, Skip> {
         let Value::List(items) = &node.value else {
             return Err(invalid(format!("'{key}' must be a list of strings, not {}", node.kind())));
         };
-        let word = |item: &Node| match written(item) {
+        let word = |item: &Node| match scalar(item) {
             Some(text) => self.scope.expand_path(&text),
             None => Err(invalid(format!("'{key}' must be a list of strings; {} is in it", item.kind()))),
         };
         items.iter().map(word).collect()
     }
 
-    /// A table of strings, likewise; null is as good as not there.
+    /// Reads a table of strings likewise. A null counts as missing.
     fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Skip> {
         let Some(node) = self.get(key) else { return Ok(Vec::new()) };
         if !node.is_table() {
@@ -302,7 +302,7 @@ impl<'a> Fields<'a> {
         }
         let mut pairs = Vec::new();
         for (name, value) in node.members() {
-            match written(value) {
+            match scalar(value) {
                 Some(text) => pairs.push((name.clone(), self.scope.expand_path(&text)?)),
                 None if value.value == Value::Null => {}
                 None => {
@@ -317,7 +317,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn written(node: &Node) -> Option<String> {
+fn scalar(node: &Node) -> Option<String> {
     match &node.value {
         Value::Text(text) | Value::Scalar(text) => Some(text.clone()),
         Value::Bool(value) => Some(value.to_string()),

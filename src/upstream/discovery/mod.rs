@@ -1,8 +1,7 @@
-//! Where the user's MCP servers are defined: read on demand, first definition of a name wins.
+//! Finds the definitions of the user's MCP servers. Files are read on demand; the first definition of a name wins.
 //!
-//! Nothing here starts a server, and nothing reads the process environment: home, folder and variables are handed in.
-//! A file that cannot be read, or an entry that makes no sense, is a [`Warning`]; the rest loads. Files are read again
-//! when they have changed, which a look at their metadata tells.
+//! Nothing here starts a server or reads the process environment: folders and variables are passed in. An unreadable file
+//! or an invalid entry is a [`Warning`], and the rest loads. A file is read again when its metadata has changed.
 //!
 //! ```text
 //! sources (places) ─▶ document (JSON, TOML) ─▶ forms (entries) ─▶ expand, itself ─▶ snapshot

@@ -1,4 +1,4 @@
-//! All definitions at one moment, and the cache that makes the next moment cheap.
+//! All definitions at one moment, and the cache of the files that they are from.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -20,11 +20,9 @@ use crate::upstream::alias::aliases;
 /// Something wrong with a file or one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Warning {
-    /// The file.
     pub path: Arc<Path>,
-    /// The line, from 1, when it is known.
+    /// From 1.
     pub line: Option<usize>,
-    /// What is wrong, and what becomes of it.
     pub message: String,
 }
 
@@ -40,22 +38,21 @@ impl fmt::Display for Warning {
 /// All definitions at one moment.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// Servers that can be used, in the order in which they were found.
+    /// Usable servers in order of precedence.
     pub servers: Vec<Arc<Server>>,
-    /// Definitions that are not used, and why.
+    /// Definitions that are not used, each with the reason.
     pub skipped: Vec<Arc<Server>>,
-    /// What was wrong with files and entries.
     pub warnings: Vec<Warning>,
     by_name: HashMap<Arc<str>, usize>,
 }
 
 impl Snapshot {
-    /// The server of a name, or of an alias when no name is meant.
+    /// Returns the server of a name, or of an alias if no server has the name.
     pub fn get(&self, name: &str) -> Option<&Arc<Server>> {
         self.by_name.get(name).map(|at| &self.servers[*at])
     }
 
-    /// Why there is no server of a name, when a definition of it is not used.
+    /// Returns the first unused definition of a name.
     pub fn skipped(&self, name: &str) -> Option<&Arc<Server>> {
         self.skipped.iter().find(|server| &*server.name == name)
     }
@@ -78,13 +75,14 @@ struct CachedFile {
 #[derive(Debug, Default)]
 struct Cache {
     files: HashMap<(PathBuf, Form), CachedFile>,
-    /// What the snapshot was made of.
+    /// The contents that the snapshot is made of.
     contents: Vec<Arc<FileContent>>,
     snapshot: Arc<Snapshot>,
-    told: HashSet<Warning>,
+    /// Warnings that are in the log already.
+    logged: HashSet<Warning>,
 }
 
-/// Finds definitions.
+/// Finds definitions, and reads files again only when they have changed.
 #[derive(Debug)]
 pub struct Discovery {
     surroundings: Surroundings,
@@ -93,24 +91,23 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Nothing is read yet.
+    /// Reads nothing yet.
     pub fn new(surroundings: Surroundings) -> Self {
         Self { projects: projects(&surroundings.cwd), surroundings, cache: Mutex::default() }
     }
 
-    /// What it looks at.
     pub fn surroundings(&self) -> &Surroundings {
         &self.surroundings
     }
 
-    /// All definitions as they are now. When no file has changed this is the snapshot of the last time.
+    /// Returns all definitions; the previous snapshot if no file has changed.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let mut contents = Vec::new();
         let mut seen = HashSet::new();
         for file in places(&self.surroundings).into_iter().flat_map(files_of) {
             let stamp = Stamp::of(&file.path);
-            // The folder here may be the home, and a file may be linked to from several places.
+            // The working folder may be the home, and several places may link to one file.
             if stamp.is_none_or(|stamp| seen.insert(stamp.identity())) {
                 contents.push(self.content(&mut cache, &file, stamp));
             }
@@ -120,12 +117,12 @@ impl Discovery {
         if !is_same {
             cache.snapshot = Arc::new(Snapshot::of(&contents));
             cache.contents = contents;
-            cache.tell();
+            cache.log_warnings();
         }
         Arc::clone(&cache.snapshot)
     }
 
-    /// The content of a file, read only when it may have changed, and the same one when it has not.
+    /// Returns the content of a file, which is read only if it may have changed.
     fn content(&self, cache: &mut Cache, file: &Place, stamp: Option<Stamp>) -> Arc<FileContent> {
         let key = (file.path.clone(), file.form);
         let known = cache.files.get(&key);
@@ -147,7 +144,7 @@ impl Discovery {
         let mut content = FileContent::default();
         if place.is_folder {
             let why = std::fs::read_dir(&path).err().map_or_else(String::new, |error| error.to_string());
-            content.warnings.push(Warning { path, line: None, message: format!("it cannot be read: {why}") });
+            content.warnings.push(Warning { path, line: None, message: format!("could not read it: {why}") });
             return content;
         }
         let mut warn =
@@ -156,7 +153,7 @@ impl Discovery {
             Ok(Some(text)) => text,
             Ok(None) => {
                 if place.is_explicit {
-                    warn(None, "there is no such file, and MCP_SERVERS_CONFIG names it".into());
+                    warn(None, "MCP_SERVERS_CONFIG names this file, which does not exist".into());
                 }
                 return content;
             }
@@ -170,7 +167,7 @@ impl Discovery {
             Ok(Some(root)) => root,
             Ok(None) => return content,
             Err(error) => {
-                warn(Some(error.line), format!("it cannot be parsed, and is skipped: {}", error.message));
+                warn(Some(error.line), format!("could not parse it: {}", error.message));
                 return content;
             }
         };
@@ -209,7 +206,7 @@ impl Discovery {
             filled_in: &RefCell::default(),
         };
         let definition = forms::definition(entry, &scope);
-        // A bridge that is skipped needs none of its variables.
+        // A definition of this bridge is skipped even if its variables are not set.
         if !self.surroundings.allow_self && self.is_itself(&definition, entry) {
             return Err(Skip::Itself);
         }
@@ -247,7 +244,7 @@ impl FileContent {
             self.warnings.push(Warning {
                 path: Arc::clone(&server.source.path),
                 line: Some(server.source.line),
-                message: format!("the server '{}' is skipped: {why}", server.name.escape_debug()),
+                message: format!("server '{}' is skipped: {why}", server.name.escape_debug()),
             });
         }
         self.entries.push(server);
@@ -272,13 +269,13 @@ impl Snapshot {
                         path: Arc::clone(&first.path),
                         line: Some(server.source.line),
                         message: format!(
-                            "the server '{}' is defined before, in line {}",
+                            "server '{}' is already defined in line {}",
                             server.name, first.line
                         ),
                     });
                 }
             } else if !matches!(server.definition, Err(Skip::Invalid(_) | Skip::Itself)) {
-                // One that is switched off or lacks a variable keeps its name: another one is not what was meant.
+                // A definition that is disabled or lacks a variable keeps its name: the user did not mean the next one.
                 claimed.insert(Arc::clone(&server.name), server.source.clone());
             }
             match server.definition {
@@ -294,7 +291,7 @@ impl Snapshot {
         for (at, server) in snapshot.servers.iter().enumerate() {
             snapshot.by_name.entry(Arc::clone(&server.name)).or_insert(at);
         }
-        // A name is what it says; an alias only means a server that no name does.
+        // Names win over aliases.
         for (at, server) in snapshot.servers.iter().enumerate() {
             snapshot.by_name.entry(Arc::clone(&server.alias)).or_insert(at);
         }
@@ -304,17 +301,17 @@ impl Snapshot {
 }
 
 impl Cache {
-    /// Each warning goes to the log once.
-    fn tell(&mut self) {
+    /// Logs each warning once.
+    fn log_warnings(&mut self) {
         for warning in &self.snapshot.warnings {
-            if self.told.insert(warning.clone()) {
+            if self.logged.insert(warning.clone()) {
                 tracing::warn!("{warning}");
             }
         }
     }
 }
 
-/// The files of a place. A folder that cannot be listed stands for itself, so that reading it says why.
+/// Returns the files of a place. An unreadable folder is returned itself, so that reading it reports the error.
 fn files_of(place: Place) -> Vec<Place> {
     if !place.is_folder {
         return vec![place];
@@ -328,7 +325,8 @@ fn files_of(place: Place) -> Vec<Place> {
     }
 }
 
-/// The folders whose own definitions count: this one and those above it, the nearest first, links followed or not.
+/// Returns the folders whose own definitions are used: the working folder and its parents, the nearest first, with links
+/// resolved and unresolved.
 fn projects(cwd: &Path) -> Vec<PathBuf> {
     let mut projects: Vec<PathBuf> = cwd.ancestors().map(Path::to_path_buf).collect();
     if let Ok(real) = cwd.canonicalize() {

@@ -1,14 +1,14 @@
-//! The places where definitions are looked for, in the order in which they win.
+//! The files and folders that may contain definitions, in order of precedence.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::surroundings::Surroundings;
 
-/// Where definitions stand in a file.
+/// Where a file has its definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Form {
-    /// Wherever one of the other forms has them.
+    /// At any of the other places.
     Any,
     /// `mcpServers`.
     McpServers,
@@ -24,14 +24,14 @@ pub(super) enum Form {
     OpenCode,
 }
 
-/// One place.
+/// A file or a folder of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) form: Form,
-    /// Whether all JSON files of this folder are meant.
+    /// Whether it stands for all JSON files of a folder.
     pub(super) is_folder: bool,
-    /// Whether the user named it, so that its absence is worth a word.
+    /// Whether the user named it, so that its absence is reported.
     pub(super) is_explicit: bool,
 }
 
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// Every place, first the one that wins.
+/// Returns every place, the one with the highest precedence first.
 pub(super) fn places(surroundings: &Surroundings) -> Vec<Place> {
     let mut places = Vec::new();
     if let Some(path) = &surroundings.servers_config {
@@ -102,7 +102,7 @@ pub(super) fn places(surroundings: &Surroundings) -> Vec<Place> {
     places
 }
 
-/// `~/.config`, and `$XDG_CONFIG_HOME` when it is another folder.
+/// Returns `~/.config`, and `$XDG_CONFIG_HOME` if it is another folder.
 fn config_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
     let mut folders: Vec<_> = surroundings.home.iter().map(|home| home.join(".config")).collect();
     let other = surroundings.environment.get("XDG_CONFIG_HOME").map(|value: &OsString| PathBuf::from(value));
@@ -110,7 +110,7 @@ fn config_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
     folders
 }
 
-/// The JSON files of a folder, in the order of their names; none when it is not there.
+/// Returns the JSON files of a folder, sorted by name.
 pub(super) fn json_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {

@@ -4,27 +4,26 @@ use std::path::PathBuf;
 
 use crate::settings::{Environment, Settings};
 
-/// What discovery sees of the world.
+/// The folders and variables that discovery uses.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// The user's home.
     pub home: Option<PathBuf>,
-    /// Where the bridge was started.
+    /// The working folder of the bridge.
     pub cwd: PathBuf,
-    /// The variables that definitions can refer to.
+    /// The variables that definitions may refer to.
     pub environment: Environment,
-    /// The folder of `MCP_BRIDGE_STATE_DIR`.
+    /// `MCP_BRIDGE_STATE_DIR`.
     pub state_dir: PathBuf,
-    /// The file of `MCP_SERVERS_CONFIG`.
+    /// `MCP_SERVERS_CONFIG`.
     pub servers_config: Option<PathBuf>,
-    /// Whether definitions of this bridge itself are listed.
+    /// Whether definitions of this bridge itself are used.
     pub allow_self: bool,
-    /// This program's own file.
+    /// The executable of this process.
     pub own_binary: Option<PathBuf>,
 }
 
 impl Surroundings {
-    /// Those of this process, under the settings.
+    /// Returns those of this process under the settings.
     pub fn of_process(settings: &Settings, environment: Environment) -> Self {
         let home = environment.get("HOME").map(PathBuf::from).or_else(std::env::home_dir);
         Self {

@@ -87,7 +87,7 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn no_file_means_no_server_and_no_word() {
+fn without_files_there_are_no_servers_and_no_warnings() {
     let home = Home::new();
     let snapshot = home.snapshot();
     assert!(snapshot.servers.is_empty() && snapshot.skipped.is_empty() && snapshot.warnings.is_empty());
@@ -252,7 +252,7 @@ fn claude_code_has_servers_of_its_own_for_each_project() {
 }
 
 #[test]
-fn an_entry_that_makes_no_sense_is_told_with_its_line_and_the_others_load() {
+fn an_invalid_entry_is_reported_with_its_line_and_the_others_load() {
     let home = Home::new();
     let path = home.write(
         "MCPs/a.json",
@@ -282,9 +282,9 @@ fn an_entry_that_makes_no_sense_is_told_with_its_line_and_the_others_load() {
     let snapshot = home.snapshot();
     assert_eq!(names(&snapshot), ["good"]);
     assert_eq!(stdio(&snapshot, "good").0, "x");
-    let told = warnings(&snapshot);
+    let warnings = warnings(&snapshot);
     for (line, words) in [
-        (2, "the server 'number' is skipped: it must be an object, not a number"),
+        (2, "server 'number' is skipped: it must be an object, not a number"),
         (3, "neither 'command' nor 'url'"),
         (4, "'command' must be a string, not a number"),
         (5, "'command' is empty"),
@@ -294,26 +294,26 @@ fn an_entry_that_makes_no_sense_is_told_with_its_line_and_the_others_load() {
         (9, "'A' in 'env' must be a string, not an object"),
         (10, "'cwd' must be a string"),
         (11, "'disabled' must be true or false, not a string"),
-        (12, "the transport 'ws' is not supported"),
+        (12, "transport 'ws' is not supported"),
         (13, "'url' must be a URL that starts with http:// or https://"),
-        (14, "\"a b\" is no name of a header"),
-        (15, "the header 'A' has a value that no header can have"),
-        (16, "it is of an HTTP type and has no 'url'"),
-        (17, "the environment variable 'NONE' that it refers to is not set"),
-        (18, "\"\" is no name of a server"),
-        (19, "'${input:key}' has a value in an editor only"),
-        (21, "the server 'good' is defined before, in line 20"),
+        (14, "\"a b\" is not a valid header name"),
+        (15, "header 'A' has an invalid value"),
+        (16, "it is an HTTP server without 'url'"),
+        (17, "environment variable 'NONE' is not set"),
+        (18, "\"\" is not a valid server name"),
+        (19, "only an editor has a value for '${input:key}'"),
+        (21, "server 'good' is already defined in line 20"),
     ] {
         let start = format!("{}:{line}: ", path.display());
-        let found: Vec<_> = told.iter().filter(|warning| warning.starts_with(&start)).collect();
-        assert!(found.len() == 1 && found[0].contains(words), "line {line}: {words}: {told:#?}");
+        let found: Vec<_> = warnings.iter().filter(|warning| warning.starts_with(&start)).collect();
+        assert!(found.len() == 1 && found[0].contains(words), "line {line}: {words}: {warnings:#?}");
     }
-    assert_eq!(told.len(), 19);
-    assert!(!told.join("").contains("hunter2"));
+    assert_eq!(warnings.len(), 19);
+    assert!(!warnings.join("").contains("hunter2"));
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_told_and_the_others_load() {
+fn an_unreadable_file_is_reported_and_the_others_load() {
     let mut home = Home::new();
     home.write("MCPs/0-syntax.json", "{\n\"mcpServers\": {\n\"a\" {}\n}}");
     fs::create_dir_all(home.path("MCPs/1-folder.json")).unwrap();
@@ -339,33 +339,37 @@ fn a_file_that_cannot_be_read_is_told_and_the_others_load() {
     home.surroundings.servers_config = Some(home.path("nowhere.json"));
     let snapshot = home.snapshot();
     assert_eq!(names(&snapshot), ["good"]);
-    let told = warnings(&snapshot);
+    let warnings = warnings(&snapshot);
     for words in [
-        "nowhere.json: there is no such file, and MCP_SERVERS_CONFIG names it",
-        "0-syntax.json:3: it cannot be parsed, and is skipped: ",
+        "nowhere.json: MCP_SERVERS_CONFIG names this file, which does not exist",
+        "0-syntax.json:3: could not parse it: ",
         "1-folder.json: it is a folder, not a file",
         "2-bytes.json:2: it is not UTF-8",
-        "3-link.json: it cannot be read: No such file",
+        "3-link.json: could not read it: No such file",
         "4-list.json:1: the file must be an object, not a list",
         "5-wrong.json:1: 'mcpServers' must be an object, not a list",
         "6-pipe.json: it is a pipe or a device, not a file",
-        ".codex/config.toml:2: it cannot be parsed, and is skipped: ",
+        ".codex/config.toml:2: could not parse it: ",
     ] {
-        assert_eq!(told.iter().filter(|warning| warning.contains(words)).count(), 1, "{words}: {told:#?}");
+        assert_eq!(
+            warnings.iter().filter(|warning| warning.contains(words)).count(),
+            1,
+            "{words}: {warnings:#?}"
+        );
     }
-    assert_eq!(told.len(), 9, "{told:#?}");
+    assert_eq!(warnings.len(), 9, "{warnings:#?}");
 }
 
 #[test]
-fn a_folder_that_cannot_be_listed_is_told() {
+fn an_unreadable_folder_is_reported() {
     let home = Home::new();
     symlink("MCPs", home.path("MCPs")).unwrap();
-    let told = warnings(&home.snapshot());
-    assert!(told.len() == 1 && told[0].contains("MCPs: it cannot be read"), "{told:?}");
+    let warnings = warnings(&home.snapshot());
+    assert!(warnings.len() == 1 && warnings[0].contains("MCPs: could not read it"), "{warnings:?}");
 }
 
 #[test]
-fn a_definition_of_this_bridge_is_skipped_unless_it_is_wanted() {
+fn a_definition_of_this_bridge_is_skipped_unless_it_is_allowed() {
     let mut home = Home::new();
     home.write(
         ".claude.json",
@@ -405,7 +409,7 @@ fn a_server_is_found_by_its_name_before_its_alias() {
 }
 
 #[test]
-fn what_changes_is_seen_and_what_does_not_is_not_read_again() {
+fn changed_files_are_read_again_and_others_are_not() {
     let home = Home::new();
     let discovery = home.discovery();
     let nothing = discovery.snapshot();
@@ -443,7 +447,7 @@ fn one_file_in_two_places_counts_once() {
 }
 
 #[test]
-fn ten_thousand_definitions_load_and_are_looked_at_again_in_no_time() {
+fn ten_thousand_definitions_load_and_are_checked_again_quickly() {
     let home = Home::new();
     let entries: Vec<String> = (0..10_000)
         .map(|at| match at % 4 {

@@ -278,8 +278,8 @@ async fn calls_are_checked_before_the_server_sees_them() {
     let told = home.call(&bridge, "tool_0", json!({ "zetta": "x" })).await.unwrap_err();
     assert_eq!(
         told.to_string(),
-        "'tool-0' of the server 'fake' cannot be called like this: unknown argument 'zetta'; \
-         did you mean 'zeta'?; it is called as tool_0(zeta?, alpha?: int)"
+        "could not call 'tool-0' of server 'fake': unknown argument 'zetta'; \
+         did you mean 'zeta'?; signature: tool_0(zeta?, alpha?: int)"
     );
     // It goes by its own name, and says that it does not know it after all.
     let refused = home.call(&bridge, "tool_0", json!({ "zeta": "x" })).await.unwrap_err();
@@ -288,7 +288,7 @@ async fn calls_are_checked_before_the_server_sees_them() {
         "{refused}"
     );
     let unknown = home.call(&bridge, "tool_9", json!({})).await.unwrap_err().to_string();
-    assert_eq!(unknown, "the server 'fake' has no tool 'tool_9'; did you mean 'tool-0'?");
+    assert_eq!(unknown, "server 'fake' has no tool 'tool_9'; did you mean 'tool-0'?");
     assert_eq!(bridge.tool("fake", "tool_0", &home.cancel).await.unwrap().name, "tool-0");
     let error = bridge.tool("fake", "wombat", &home.cancel).await.unwrap_err();
     assert!(matches!(error, UpstreamError::UnknownTool { nearest: None, .. }), "{error}");

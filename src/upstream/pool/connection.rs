@@ -350,7 +350,7 @@ impl Connection {
         match error {
             ServiceError::McpError(error) => self.refused(method, error),
             ServiceError::TransportSend(error) => {
-                let why = http::words_of(&*error.error).unwrap_or_else(|| error.error.to_string());
+                let why = http::message_of(&*error.error).unwrap_or_else(|| error.error.to_string());
                 UpstreamError::Unreachable { server, why: self.made.secrets.redact(&why) }
             }
             error => UpstreamError::Unreachable { server, why: self.made.secrets.redact(&error.to_string()) },

@@ -267,14 +267,14 @@ impl Pool {
             return Ok(());
         }
         if wait > SHORT_REST {
-            return Err(UpstreamError::Resting {
+            return Err(UpstreamError::BackingOff {
                 server: Arc::clone(&wanted.server.name),
                 failures: state.failures,
                 wait,
                 last: state
                     .last_failure
                     .as_ref()
-                    .map_or_else(|| "it ended early".into(), ToString::to_string),
+                    .map_or_else(|| "it ended soon after its start".into(), ToString::to_string),
             });
         }
         tokio::select! {

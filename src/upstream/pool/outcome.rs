@@ -113,7 +113,7 @@ impl ToolList {
         for raw in pages.iter().flat_map(|page| &page.tools) {
             match read_tool(raw) {
                 Ok(tool) if !known.insert(tool.name.clone()) => {
-                    list.warnings.push(format!("the tool '{}' is listed twice", tool.name));
+                    list.warnings.push(format!("tool '{}' is listed twice", tool.name));
                 }
                 Ok(tool) => list.tools.push(tool),
                 Err(why) => list.warnings.push(why),
@@ -135,8 +135,8 @@ pub(super) struct Page {
 }
 
 fn read_tool(raw: &RawValue) -> Result<Tool, String> {
-    let value = parse(raw).map_err(|error| format!("a tool cannot be read: {error}"))?;
-    let Value::Object(raw) = value else { return Err("a tool is no object".into()) };
+    let value = parse(raw).map_err(|error| format!("could not read a tool: {error}"))?;
+    let Value::Object(raw) = value else { return Err("a tool is not an object".into()) };
     let text = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = text("name");
     if name.is_empty() {

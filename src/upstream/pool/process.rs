@@ -1,4 +1,4 @@
-//! The life of a server that is a child of ours.
+//! The process of a server, from its start to its end.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,38 +17,30 @@ use super::environment::search_path;
 use super::stderr::StderrTail;
 use crate::reaper::Reaper;
 
-/// How long a server has to leave by itself after its standard input has closed.
+/// How long a server may take to exit after its standard input was closed.
 const END_OF_INPUT_GRACE: Duration = Duration::from_millis(700);
-/// How long it has after that, and SIGTERM.
+/// How long it may take after SIGTERM.
 const TERM_GRACE: Duration = Duration::from_millis(800);
-/// How long the rest of its output may take to be read after it has gone.
+/// How long reading the rest of its output may take after it has exited.
 const DRAIN: Duration = Duration::from_millis(200);
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
-    /// No such program.
-    #[error("the program '{}' is not to be found{}", first_word(.0), if .0.contains(' ') { "; its arguments belong into 'args'" } else { "" })]
+    #[error("command '{}' not found{}", first_word(.0), if .0.contains(' ') { "; move its arguments to 'args'" } else { "" })]
     NotFound(String),
-    /// No such folder.
-    #[error("its folder '{0}' is not to be found")]
+    #[error("its folder '{0}' does not exist")]
     NoFolder(PathBuf),
-    /// The system says no.
-    #[error("the program '{program}' cannot be run: {source}")]
-    Run {
-        /// Which file.
-        program: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error("could not run '{program}': {source}")]
+    Run { program: PathBuf, source: io::Error },
 }
 
-/// What else was put into the name of a program may be a credential.
+/// The rest of a command that holds its arguments too may be a credential.
 fn first_word(command: &str) -> String {
     command.split_once(' ').map_or_else(|| command.to_owned(), |(word, _)| format!("{word} …"))
 }
 
-/// A running server, to be asked to go and to be told when it has gone.
+/// A running server process.
 #[derive(Debug, Clone)]
 pub(super) struct ServerProcess {
     stop: CancellationToken,
@@ -56,7 +48,7 @@ pub(super) struct ServerProcess {
     pub(super) stderr: StderrTail,
 }
 
-/// Where and how it runs.
+/// How a server process is started.
 pub(super) struct Launching<'a> {
     pub(super) command: &'a str,
     pub(super) args: &'a [String],
@@ -65,7 +57,7 @@ pub(super) struct Launching<'a> {
     pub(super) reaper: &'a Reaper,
 }
 
-/// Starts a server. `gone` is set when it has gone and all that it wrote could be read.
+/// Starts a server. `gone` is cancelled when it has exited and its output has been read.
 pub(super) async fn start(
     launching: Launching<'_>,
     gone: CancellationToken,
@@ -83,40 +75,40 @@ pub(super) async fn start(
     let stderr = StderrTail::default();
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(errors)) = pipes else {
-        return Err(run_error(io::Error::other("it has no pipes")));
+        return Err(run_error(io::Error::other("it was started without pipes")));
     };
     let draining = tokio::spawn(stderr.clone().fill(errors));
     let stop = CancellationToken::new();
-    let (tell_end, ended) = watch::channel(None);
-    let life = Life { draining, stop: stop.clone(), tell_end, gone, reaper: reaper.clone() };
-    // Nothing is awaited between its start and this: whoever gives up waiting must not leave it alone.
+    let (exit_status, ended) = watch::channel(None);
+    let life = Life { draining, stop: stop.clone(), exit_status, gone, reaper: reaper.clone() };
+    // Nothing is awaited between its start and this: a caller that gives up must not leave it unsupervised.
     tokio::spawn(life.supervise(child));
     Ok((ServerProcess { stop, ended, stderr }, stdin, stdout))
 }
 
 impl ServerProcess {
-    /// Asks it to go. Its standard input must be closed by whoever has it.
+    /// Stops the process. The owner of its standard input has to close that.
     pub(super) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Waits until it has gone.
+    /// Waits until it has exited.
     pub(super) async fn ended(&self) -> Option<ExitStatus> {
         self.ended.clone().wait_for(Option::is_some).await.ok().and_then(|status| *status)
     }
 }
 
-/// What is needed to the end of a server.
+/// What the supervision of a process needs.
 struct Life {
     draining: JoinHandle<()>,
     stop: CancellationToken,
-    tell_end: watch::Sender<Option<ExitStatus>>,
+    exit_status: watch::Sender<Option<ExitStatus>>,
     gone: CancellationToken,
     reaper: Reaper,
 }
 
 impl Life {
-    /// Waits for the end, or brings it about: by the end of input, then SIGTERM, then SIGKILL, for the whole group.
+    /// Waits until the process exits, or ends its group: by the end of input, then SIGTERM, then SIGKILL.
     async fn supervise(mut self, mut child: Child) {
         let group = group_of(&child);
         if let Some(group) = group {
@@ -134,8 +126,8 @@ impl Life {
         }
         let _ = tokio::time::timeout(DRAIN, &mut self.draining).await;
         let status = child.wait().await.ok();
-        self.tell_end.send_replace(status);
-        // Its output ends by itself, unless something outside of its group holds it open.
+        self.exit_status.send_replace(status);
+        // Its output ends now, unless a process outside its group holds it open.
         tokio::time::sleep(DRAIN).await;
         self.gone.cancel();
     }

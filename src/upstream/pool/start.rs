@@ -1,4 +1,4 @@
-//! Making a connection: over which transport, and with which handshake.
+//! Makes a connection: which transport, which handshake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::environment::environment;
 use super::handler::{Calls, Handler};
 use super::http::{self, OlderTransport};
 use super::notices::ServerNotices;
-use super::process::{self, Launching};
+use super::process::{self, Launching, SpawnError};
 use super::secrets::Secrets;
 use super::starting::Start;
 use super::stdio::StdioTransport;
@@ -26,18 +26,18 @@ use crate::mcp::client::Inbox;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::UpstreamError;
 
-/// How hands are shaken.
+/// Transport and handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// As all servers of today understand it.
+enum Protocol {
+    /// `initialize`, which all servers understand today.
     Initialize,
-    /// As only those that come after them do.
+    /// `server/discover` of protocol version 2026-07-28.
     Discover,
-    /// As those of today do, over the transport of yesterday.
+    /// `initialize` over the HTTP transport with a stream of events, which streamable HTTP has replaced.
     Older,
 }
 
-/// What a failure suggests.
+/// Which other protocol may work after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Advice {
     None,
@@ -50,12 +50,13 @@ enum Advice {
 struct Failure {
     why: String,
     stderr: String,
+    missing_program: Option<String>,
     advice: Advice,
 }
 
 impl Failure {
     fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), stderr: String::new(), advice: Advice::None }
+        Self { why: why.into(), stderr: String::new(), missing_program: None, advice: Advice::None }
     }
 
     fn not_ready(limit: Duration) -> Self {
@@ -63,25 +64,25 @@ impl Failure {
     }
 }
 
-/// Starts a server and shakes hands with it. First as all servers of today understand it; one that says that it knows
-/// only what comes after that, or what was before, gets another try.
+/// Starts a server and does the handshake. A server whose answer says that it knows another protocol only gets a second
+/// attempt with that one.
 pub(super) async fn connect(
     server: &Server,
     definition: Arc<Definition>,
     context: &Context,
 ) -> Result<Arc<Connection>, UpstreamError> {
     let first = match &definition.launch {
-        Launch::Http { older: true, .. } => Way::Older,
-        _ => Way::Initialize,
+        Launch::Http { older: true, .. } => Protocol::Older,
+        _ => Protocol::Initialize,
     };
     let failure = match connect_by(first, server, &definition, context).await {
         Ok(connection) => return Ok(connection),
         Err(failure) => failure,
     };
     let second = match (first, failure.advice) {
-        (Way::Initialize, Advice::Discover) => Some(Way::Discover),
-        (Way::Initialize, Advice::OtherTransport) => Some(Way::Older),
-        (Way::Older, Advice::OtherTransport) => Some(Way::Initialize),
+        (Protocol::Initialize, Advice::Discover) => Some(Protocol::Discover),
+        (Protocol::Initialize, Advice::OtherTransport) => Some(Protocol::Older),
+        (Protocol::Older, Advice::OtherTransport) => Some(Protocol::Initialize),
         _ => None,
     };
     if let Some(second) = second
@@ -89,17 +90,18 @@ pub(super) async fn connect(
     {
         return Ok(connection);
     }
-    // Of what the user asked for; that something else did not work either is no news.
+    // The first attempt is the one that the definition asks for.
     let secrets = Secrets::of(&definition);
     Err(UpstreamError::Start {
         server: Arc::clone(&server.name),
         why: secrets.redact(&failure.why),
+        missing_program: failure.missing_program,
         stderr: failure.stderr,
     })
 }
 
 async fn connect_by(
-    way: Way,
+    protocol: Protocol,
     server: &Server,
     definition: &Arc<Definition>,
     context: &Context,
@@ -129,10 +131,10 @@ async fn connect_by(
     };
     let limit = definition.startup_timeout.unwrap_or(context.limits.startup);
     let start = context.starting.begin(&made.server, &made.secrets);
-    let shaking = shake_hands(way, handler, inbox, &mut made, &start, context);
-    let error = match tokio::time::timeout(limit, shaking).await {
+    let handshake = handshake(protocol, handler, inbox, &mut made, &start, context);
+    let error = match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(service)) if !context.allow_self && is_itself(&service) => {
-            // Whatever hid it in the definition.
+            // The definition did not show it.
             return Err(Failure::new(Skip::Itself.to_string()));
         }
         Ok(Ok(service)) => return Ok(Connection::new(made, service)),
@@ -147,10 +149,10 @@ async fn connect_by(
                 None => None,
             };
             let why = match unreadable.reason() {
-                Some(reason) => format!("its first answer cannot be read: {reason}"),
+                Some(reason) => format!("its first answer is unreadable: {reason}"),
                 None => why_not_ready(&error, how),
             };
-            Failure { why, stderr: String::new(), advice: Advice::of(&error) }
+            Failure { advice: Advice::of(&error), ..Failure::new(why) }
         }
         None => Failure::not_ready(limit),
     };
@@ -160,18 +162,27 @@ async fn connect_by(
     Err(failure)
 }
 
-/// Whether the server says that it is a bridge like this one.
+/// Whether the server says that it is this bridge.
 fn is_itself(service: &RunningService<RoleClient, Handler>) -> bool {
     let said = service.peer_info();
     let name = said.as_ref().and_then(|said| said.server_info.as_ref()).map(|info| info.name.as_str());
     name.is_some_and(|name| OWN_NAMES.contains(&name))
 }
 
-/// A handshake that came to nothing.
+/// Why there was no handshake, or why it failed.
 enum Refused {
-    /// There was nobody to shake hands with.
     Before(Failure),
     Handshake(Box<ClientInitializeError>),
+}
+
+impl From<SpawnError> for Failure {
+    fn from(error: SpawnError) -> Self {
+        let missing_program = match &error {
+            SpawnError::NotFound(command) if !command.contains(' ') => Some(command.clone()),
+            _ => None,
+        };
+        Self { missing_program, ..Self::new(error.to_string()) }
+    }
 }
 
 impl From<Failure> for Refused {
@@ -180,8 +191,8 @@ impl From<Failure> for Refused {
     }
 }
 
-async fn shake_hands(
-    way: Way,
+async fn handshake(
+    protocol: Protocol,
     handler: Handler,
     inbox: Inbox,
     made: &mut Made,
@@ -195,27 +206,26 @@ async fn shake_hands(
             let folder = cwd.as_deref().unwrap_or(&context.cwd);
             let launching =
                 Launching { command, args, environment: &environment, folder, reaper: &context.reaper };
-            let (process, stdin, stdout) = process::start(launching, made.gone.clone())
-                .await
-                .map_err(|error| Failure::new(error.to_string()))?;
+            let (process, stdin, stdout) =
+                process::start(launching, made.gone.clone()).await.map_err(Failure::from)?;
             start.says(&process.stderr);
             made.process = Some(process.clone());
             let transport = StdioTransport::new(process, stdin, stdout, inbox, made.gone.clone());
-            serve(handler, transport, way).await
+            serve(handler, transport, protocol).await
         }
-        Launch::Http { url, headers, .. } if way == Way::Older => {
+        Launch::Http { url, headers, .. } if protocol == Protocol::Older => {
             let opened = OlderTransport::open(url, headers, inbox, made.gone.clone()).await;
             let transport = opened.map_err(|error| Failure {
                 advice: if error.suggests_other_transport() { Advice::OtherTransport } else { Advice::None },
                 ..Failure::new(error.to_string())
             })?;
-            serve(handler, transport, way).await
+            serve(handler, transport, protocol).await
         }
         Launch::Http { url, headers, .. } => {
             let transport =
                 http::streamable(url, headers, context.limits.calls_at_once, inbox, made.calls.clone())
                     .map_err(|error| Failure::new(error.to_string()))?;
-            serve(handler, transport, way).await
+            serve(handler, transport, protocol).await
         }
     }
 }
@@ -223,11 +233,13 @@ async fn shake_hands(
 async fn serve<T: Transport<RoleClient> + 'static>(
     handler: Handler,
     transport: T,
-    way: Way,
+    protocol: Protocol,
 ) -> Result<RunningService<RoleClient, Handler>, Refused> {
-    let lifecycle = match way {
-        Way::Initialize | Way::Older => ClientLifecycleMode::Initialize,
-        Way::Discover => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] },
+    let lifecycle = match protocol {
+        Protocol::Initialize | Protocol::Older => ClientLifecycleMode::Initialize,
+        Protocol::Discover => {
+            ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] }
+        }
     };
     let serving = serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, CancellationToken::new());
     serving.await.map_err(|error| Refused::Handshake(Box::new(error)))
@@ -248,23 +260,23 @@ impl Advice {
     }
 }
 
-/// The reason of a failed start, in words.
+/// Returns why a handshake failed.
 fn why_not_ready(error: &ClientInitializeError, how: Option<String>) -> String {
     match (error, how) {
         (ClientInitializeError::ConnectionClosed(_), Some(how)) => {
-            format!("it ended ({how}) before it was ready")
+            format!("it exited before it was ready ({how})")
         }
         (ClientInitializeError::ConnectionClosed(_), None) => {
             "it closed the connection before it was ready".into()
         }
         (ClientInitializeError::JsonRpcError(error), _) => {
-            format!("it refused to begin: {} ({})", error.message, error.code.0)
+            format!("it refused the handshake: {} ({})", error.message, error.code.0)
         }
         (ClientInitializeError::TransportError { error, .. }, Some(how)) => {
-            format!("it ended ({how}) before it was ready: {}", error.error)
+            format!("it exited before it was ready ({how}): {}", error.error)
         }
         (ClientInitializeError::TransportError { error, .. }, None) => {
-            http::words_of(&*error.error).unwrap_or_else(|| error.error.to_string())
+            http::message_of(&*error.error).unwrap_or_else(|| error.error.to_string())
         }
         (error, _) => error.to_string(),
     }

@@ -1,4 +1,4 @@
-//! The HTTP client, and what it says when something goes wrong.
+//! The HTTP client and its errors.
 
 use std::error::Error;
 use std::sync::OnceLock;
@@ -9,45 +9,40 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// How long a connection may take.
+/// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Redirects that are followed.
 const MOST_REDIRECTS: usize = 10;
-/// Bytes that are read of an answer that says no.
-const LONGEST_REFUSAL: usize = 16 << 10;
-/// Characters of it that are shown.
+/// Bytes that are read of the body of an error response.
+const LONGEST_ERROR: usize = 16 << 10;
+/// Characters of that body that are shown.
 const SHOWN: usize = 300;
 
-/// A request that came to nothing. None of its texts has a URL in it.
+/// Why an HTTP request failed. None of the texts contains a URL.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::upstream::pool) enum HttpError {
-    /// There is no way to ask.
-    #[error("no HTTP client can be made: {0}")]
+    #[error("could not create an HTTP client: {0}")]
     Client(String),
-    /// Nobody answered, or not to the end.
+    /// There is no response, or only a part of one.
     #[error("{0}")]
     Connection(String),
-    /// Whoever answered says no.
-    #[error("it answers with HTTP {status}{words}")]
+    #[error("it responded with HTTP {status}{body}")]
     Status {
-        /// The status.
         status: StatusCode,
-        /// What it says to that, after a colon.
-        words: String,
+        /// The start of the body, after a colon.
+        body: String,
     },
-    /// What came is not what was asked for.
-    #[error("it answers with {0}, where a message was expected")]
+    #[error("it responded with {0} instead of a message")]
     ContentType(String),
-    /// What came does not fit into a message.
-    #[error("its answer is longer than {0} bytes")]
+    #[error("its response is longer than {0} bytes")]
     TooLong(usize),
-    /// The older transport's first event is missing.
-    #[error("it names no endpoint to send messages to")]
+    /// The first event of the older transport is missing.
+    #[error("its stream names no endpoint for messages")]
     NoEndpoint,
 }
 
 impl HttpError {
-    /// Whether the server may be one of the other transport, which answers so to what it did not expect there.
+    /// Whether the response is one that a server of the other transport would give.
     pub(in crate::upstream::pool) fn suggests_other_transport(&self) -> bool {
         let status = match self {
             Self::Status { status, .. } => *status,
@@ -66,13 +61,13 @@ impl From<reqwest::Error> for HttpError {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        let stage = if error.is_connect() { "no connection" } else { "the connection failed" };
+        let stage = if error.is_connect() { "could not connect" } else { "the connection failed" };
         Self::Connection(format!("{stage}: {innermost}"))
     }
 }
 
-/// The words of an error that passed through the client's layers.
-pub(in crate::upstream::pool) fn words_of(error: &(dyn Error + 'static)) -> Option<String> {
+/// Returns the message of an error that passed through the layers of `rmcp`.
+pub(in crate::upstream::pool) fn message_of(error: &(dyn Error + 'static)) -> Option<String> {
     let mut at = Some(error);
     while let Some(error) = at {
         if let Some(error) = error.downcast_ref::<HttpError>() {
@@ -87,7 +82,7 @@ pub(in crate::upstream::pool) fn words_of(error: &(dyn Error + 'static)) -> Opti
     None
 }
 
-/// Whether an error that passed through the client's layers suggests the other transport.
+/// Whether an error that passed through the layers of `rmcp` suggests the other transport.
 pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + 'static)) -> bool {
     matches!(
         error.downcast_ref::<StreamableHttpError<HttpError>>(),
@@ -95,14 +90,14 @@ pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + '
     )
 }
 
-/// The client of all connections to such a place, made at its first use.
+/// Returns the client that all connections share.
 pub(super) fn client(url: &str) -> Result<Client, HttpError> {
     static VERIFYING: OnceLock<Result<Client, String>> = OnceLock::new();
     static WITHOUT_AUTHORITIES: OnceLock<Result<Client, String>> = OnceLock::new();
     let made = VERIFYING.get_or_init(|| build(builder()));
     let is_plain = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
     let made = if made.is_err() && is_plain {
-        // The system has no authorities, and nobody needs them here.
+        // The system has no certificate authorities, and plain HTTP needs none.
         WITHOUT_AUTHORITIES.get_or_init(|| build(builder().tls_certs_only([])))
     } else {
         made
@@ -111,20 +106,20 @@ pub(super) fn client(url: &str) -> Result<Client, HttpError> {
 }
 
 fn builder() -> ClientBuilder {
-    // Whoever was first has chosen; there is but one way to encrypt in this program.
+    // Another part of the program may have installed the same provider before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_LIMIT)
-        .redirect(same_place())
+        .redirect(same_origin_only())
 }
 
 fn build(builder: ClientBuilder) -> Result<Client, String> {
     builder.build().map_err(|error| HttpError::from(error).to_string())
 }
 
-/// A message goes on only to the origin it was meant for, and only as the message that it is: credentials go with it.
-fn same_place() -> Policy {
+/// Follows redirects that keep the message and the origin: credentials travel with it.
+fn same_origin_only() -> Policy {
     Policy::custom(|attempt| {
         let keeps_message = matches!(attempt.status().as_u16(), 307 | 308);
         let same_origin =
@@ -137,7 +132,7 @@ fn same_place() -> Policy {
     })
 }
 
-/// The headers of a definition. What cannot be a header was refused when the definition was read.
+/// Returns the headers of a definition, which was refused if one of them was invalid.
 pub(super) fn header_map(headers: &[(String, String)]) -> HeaderMap {
     let header = |(name, value): &(String, String)| {
         let mut value = HeaderValue::from_bytes(value.as_bytes()).ok()?;
@@ -155,11 +150,11 @@ pub(super) fn is_of_type(response: &Response, wanted: &str) -> bool {
     })
 }
 
-/// What an answer is of, for a sentence.
-pub(super) fn content_type(response: &Response) -> HttpError {
+/// Returns the error for a body of the wrong type.
+pub(super) fn unexpected_type(response: &Response) -> HttpError {
     let value =
         response.headers().get(header::CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-    HttpError::ContentType(value.map_or_else(|| "nothing in particular".into(), |value| format!("'{value}'")))
+    HttpError::ContentType(value.map_or_else(|| "no content type".into(), |value| format!("'{value}'")))
 }
 
 /// Reads a body up to a limit; None when there is more.
@@ -174,18 +169,18 @@ pub(super) async fn body(response: &mut Response, limit: usize) -> Result<Option
     Ok(Some(bytes))
 }
 
-/// What an answer that says no has to say.
-pub(super) async fn refusal(mut response: Response) -> (HttpError, Vec<u8>) {
+/// Returns the error for an error response, and its body.
+pub(super) async fn error_response(mut response: Response) -> (HttpError, Vec<u8>) {
     let status = response.status();
     let is_page = is_of_type(&response, "text/html");
-    let bytes = body(&mut response, LONGEST_REFUSAL).await.ok().flatten().unwrap_or_default();
+    let bytes = body(&mut response, LONGEST_ERROR).await.ok().flatten().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
-    let words = if text.is_empty() || is_page {
+    let shown = if text.is_empty() || is_page {
         String::new()
     } else {
         let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
         format!(": {}", &text[..end])
     };
-    (HttpError::Status { status, words }, bytes)
+    (HttpError::Status { status, body: shown }, bytes)
 }

@@ -10,7 +10,7 @@ use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{HttpError, client, content_type, header_map, is_of_type, refusal};
+use super::client::{HttpError, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Data, EventReader};
 use crate::mcp::client::Inbox;
 use crate::upstream::pool::stdio::LONGEST_LINE;
@@ -41,10 +41,10 @@ impl OlderTransport {
         for_stream.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let response = http.get(url).headers(for_stream).send().await?;
         if !response.status().is_success() {
-            return Err(refusal(response).await.0);
+            return Err(error_response(response).await.0);
         }
         if !is_of_type(&response, "text/event-stream") {
-            return Err(content_type(&response));
+            return Err(unexpected_type(&response));
         }
         let base = response.url().clone();
         let mut events = EventReader::new(response);
@@ -89,7 +89,7 @@ impl Transport<RoleClient> for OlderTransport {
             let sent = request.header(header::CONTENT_TYPE, "application/json").body(body).send().await;
             let failed = match sent {
                 Ok(response) if response.status().is_success() => return Ok(()),
-                Ok(response) => refusal(response).await.0,
+                Ok(response) => error_response(response).await.0,
                 Err(error) => error.into(),
             };
             if let ClientJsonRpcMessage::Request(request) = &message {

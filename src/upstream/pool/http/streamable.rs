@@ -15,7 +15,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
-use super::client::{HttpError, body, client, content_type, header_map, is_of_type, refusal};
+use super::client::{HttpError, body, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Data, Event, EventReader};
 use crate::mcp::client::{Inbox, is_message};
 use crate::upstream::pool::handler::{CallOrigin, Calls};
@@ -95,7 +95,7 @@ impl Posts {
             return Err(StreamableHttpError::SessionExpired);
         }
         if !status.is_success() {
-            let (error, bytes) = refusal(response).await;
+            let (error, bytes) = error_response(response).await;
             // A server that understood the message says in the same way what is wrong with it. Who does not let it in has
             // not understood it.
             let is_at_the_door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
@@ -118,7 +118,7 @@ impl Posts {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !is_of_type(&response, JSON) {
-            return Err(StreamableHttpError::Client(content_type(&response)));
+            return Err(StreamableHttpError::Client(unexpected_type(&response)));
         }
         let Some(bytes) = body(&mut response, LONGEST_LINE).await.map_err(StreamableHttpError::Client)?
         else {
@@ -270,7 +270,7 @@ impl StreamableHttpClient for Posts {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         if !response.status().is_success() {
-            return Err(StreamableHttpError::Client(refusal(response).await.0));
+            return Err(StreamableHttpError::Client(error_response(response).await.0));
         }
         Ok(self.events(response, None))
     }

@@ -76,7 +76,7 @@ async fn answers_over_http_pass_as_they_were_written_and_none_hangs() {
             assert_eq!(outcome.unwrap().json.get(), result, "{path}");
         }
         for (text, words) in [
-            ("{\"id\":ID,\"result\":{'a':1}}", "cannot be read"),
+            ("{\"id\":ID,\"result\":{'a':1}}", "could not read the answer"),
             ("{\"id\":ID,\"error\":{\"code\":-5,\"message\":\"no\"}}", "no (-5)"),
         ] {
             let error = web.bench.call("raw", json!({ "text": text })).await.unwrap_err();
@@ -164,13 +164,13 @@ async fn a_server_elsewhere_that_says_no_is_quoted_without_credentials() {
     for (path, words) in [
         (
             "/refuse/500",
-            r#"it answers with HTTP 500 Internal Server Error: {"error": "no, not with [X-Key]"}"#,
+            r#"it responded with HTTP 500 Internal Server Error: {"error": "no, not with [X-Key]"}"#,
         ),
-        ("/refuse/403", "it answers with HTTP 403 Forbidden"),
-        ("/refuse/404", "it answers with HTTP 404 Not Found"),
-        ("/page", "it answers with 'text/html', where a message was expected"),
-        ("/redirect/302", "it answers with HTTP 302 Found"),
-        ("/auth", "it answers with HTTP 401 Unauthorized"),
+        ("/refuse/403", "it responded with HTTP 403 Forbidden"),
+        ("/refuse/404", "it responded with HTTP 404 Not Found"),
+        ("/page", "it responded with 'text/html' instead of a message"),
+        ("/redirect/302", "it responded with HTTP 302 Found"),
+        ("/auth", "it responded with HTTP 401 Unauthorized"),
     ] {
         let web = Web::with(path, json!({ "headers": { "X-Key": "key-123456" } })).await;
         let error = web.bench.tools().await.unwrap_err();
@@ -205,6 +205,6 @@ async fn a_server_elsewhere_that_is_gone_is_an_error_and_not_a_wait() {
     )
     .unwrap();
     let error = web.bench.tools().await.unwrap_err();
-    assert!(error.to_string().contains("no connection: Connection refused"), "{error}");
+    assert!(error.to_string().contains("could not connect: Connection refused"), "{error}");
     web.end().await;
 }

@@ -61,9 +61,9 @@ async fn a_start_that_fails_says_why() {
             &["--exit-at-start", "4", "--stderr", "no configuration"][..],
             &["exit status: 4", "no configuration"][..],
         ),
-        (&["--refuse", "-32000"], &["it refused to begin: not me (-32000)"]),
+        (&["--refuse", "-32000"], &["it refused the handshake: not me (-32000)"]),
         (&["--mute", "--stderr", "thinking"], &["it was not ready within 3s", "thinking"]),
-        (&["--initialize", "[]"], &["its first answer cannot be read"]),
+        (&["--initialize", "[]"], &["its first answer is unreadable: it is not an object"]),
     ] {
         let is_mute = args.contains(&"--mute");
         let limit = Duration::from_secs(if is_mute { 3 } else { 60 });
@@ -79,10 +79,10 @@ async fn a_start_that_fails_says_why() {
         (
             "command",
             json!("no such --token=hunter2!"),
-            "the program 'no …' is not to be found; its arguments belong",
+            "command 'no …' not found; move its arguments to 'args'",
         ),
-        ("command", json!("/etc/passwd"), "not to be found"),
-        ("cwd", json!("nowhere"), "nowhere' is not to be found"),
+        ("command", json!("/etc/passwd"), "not found"),
+        ("cwd", json!("nowhere"), "nowhere' does not exist"),
     ] {
         let bench = Setup::args(&[]).entry(key, value).start();
         let text = bench.tools().await.unwrap_err().to_string();
@@ -114,7 +114,7 @@ async fn those_who_wait_for_a_start_share_its_failure_and_rests_grow() {
         errors.push(bench.call("echo", json!({})).await.unwrap_err());
     }
     let last = errors.last().unwrap();
-    assert!(matches!(last, UpstreamError::Resting { failures: 5, .. }), "{last}");
+    assert!(matches!(last, UpstreamError::BackingOff { failures: 5, .. }), "{last}");
     assert!(last.to_string().contains("failed 5 times in a row"), "{last}");
     bench.upstream.shutdown().await;
 }
@@ -137,12 +137,12 @@ async fn a_start_goes_on_when_the_first_caller_leaves() {
 async fn a_server_that_is_not_there_is_named() {
     let bench = Bench::with(&[]);
     let error = bench.upstream.tools("Fake", &bench.cancel).await.unwrap_err();
-    assert_eq!(error.to_string(), "no server is called 'Fake'; did you mean 'fake'?");
+    assert_eq!(error.to_string(), "no server named 'Fake'; did you mean 'fake'?");
     let error = bench.upstream.tools("quite another", &bench.cancel).await.unwrap_err();
-    assert_eq!(error.to_string(), "no server is called 'quite another'");
+    assert_eq!(error.to_string(), "no server named 'quite another'");
     let bench = Setup::args(&[]).entry("disabled", json!(true)).start();
     let error = bench.tools().await.unwrap_err();
-    assert_eq!(error.to_string(), "the server 'fake' is not used: it is disabled");
+    assert_eq!(error.to_string(), "server 'fake' is not used: it is disabled");
     let bench = Setup::args(&[]).entry("cwd", json!("${NONE}")).start();
     let error = bench.tools().await.unwrap_err();
     assert!(error.to_string().contains("'NONE'") && error.hint().unwrap().starts_with("set NONE"), "{error}");
