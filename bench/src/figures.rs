@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use codebridge_runtimes::{RootFs, RuntimeKind, exec};
 
-use crate::Options;
 use crate::bare::{Bare, IDLE};
 use crate::client::Bridge;
 use crate::machine;
+use crate::options::Options;
 
 /// Warm calls for the median and the 99th percentile.
 const WARM_CALLS: usize = 1000;

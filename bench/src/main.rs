@@ -7,35 +7,13 @@ mod bare;
 mod client;
 mod figures;
 mod machine;
+mod options;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-
-/// Measures codebridge beside the bare runtimes.
-#[derive(Parser)]
-struct Options {
-    /// The bridge; built with `cargo build --release`.
-    #[arg(long, default_value = "target/release/codebridge")]
-    program: PathBuf,
-    /// The runtimes to measure; those that do not work here are said so and left out.
-    #[arg(long = "runtime", default_values_t = ["crun", "runc", "podman", "docker"].map(String::from))]
-    runtimes: Vec<String>,
-    /// What the sandboxes start, for crun and runc: `host:` or `dir:PATH`.
-    #[arg(long, default_value = "host:")]
-    image: String,
-    /// What the engines start.
-    #[arg(long)]
-    engine_image: Option<String>,
-    /// How often each figure is taken.
-    #[arg(long, default_value_t = 15)]
-    rounds: usize,
-    /// Also write the table to `bench/results/DATE.md`.
-    #[arg(long)]
-    save: bool,
-}
+use options::Options;
 
 #[tokio::main]
 async fn main() -> ExitCode {

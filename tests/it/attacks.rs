@@ -10,25 +10,10 @@ mod mounts;
 mod quick;
 mod sessions;
 
-use std::panic::{self, AssertUnwindSafe};
-
-use crate::harness::{Runtime, Suite, TestEnv, suite};
+use crate::harness::Suite;
 
 pub(crate) fn register(suite: &mut Suite) {
     mounts::register(suite);
     quick::register(suite);
     sessions::register(suite);
-}
-
-/// Runs something in a test's place of its own; the words of its panic, if it has one.
-fn in_a_place<T>(runtime: Option<Runtime>, run: impl Fn(&TestEnv) -> T) -> Result<T, String> {
-    let env = TestEnv::new(runtime);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| run(&env)));
-    let story = env.guard().story();
-    let hung = env.close();
-    match result {
-        Ok(value) if !hung => Ok(value),
-        Ok(_) => Err(format!("it hung{story}")),
-        Err(_) => Err(format!("{}{story}", suite::last_panic())),
-    }
 }

@@ -11,10 +11,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::bridge::PendingCall;
-use crate::harness::matrix::{Kind, which};
+use crate::harness::matrix::{Kind, PATH, which};
 use crate::harness::process::{Output, Prepared, collect};
 use crate::harness::registry::{CuttingProxy, HoldingProxy, ImageFiles, PULL, Registry, VARIABLE, store_of};
 use crate::harness::suite::ignore;
+use crate::harness::works::works;
 use crate::harness::{Machine, Runtime, Suite, TestEnv, eventually};
 use crate::{python, tests};
 
@@ -369,7 +370,7 @@ fn a_registry_that_wants_a_login_gets_one(env: &TestEnv) {
         "home/.docker/config.json",
         format!("{{\"credHelpers\":{{\"{}\":\"tests\"}}}}", registry.host),
     );
-    let path = format!("{}:{}", env.folder("bin").display(), crate::harness::env::PATH);
+    let path = format!("{}:{}", env.folder("bin").display(), PATH);
     for (secret, code) in [("password", 0), ("wrong", 72)] {
         let _ = env.write_program("bin/docker-credential-tests", &helper.replace("SECRET", secret));
         let output = pull(&|command| drop(command.env.insert("PATH".into(), path.clone().into())));
@@ -530,7 +531,7 @@ fn an_image_in_use_is_not_removed(env: &TestEnv) {
     let image = ImageFiles::get(env).layout();
     let data = store_of(env);
     let runc = Runtime { kind: Kind::Runc, as_user: false };
-    if let Err(reason) = Machine::get().works(runc) {
+    if let Err(reason) = works(runc) {
         ignore(&reason);
     }
     let bridge = env

@@ -16,7 +16,6 @@ mod desktops;
 mod detection;
 mod doctor;
 mod documentation;
-mod drift;
 mod execution;
 mod fakes;
 mod image_store;
@@ -70,7 +69,6 @@ const TOPICS: &[fn(&mut Suite)] = &[
     detection::register,
     doctor::register,
     documentation::register,
-    drift::register,
     execution::register,
     fakes::register,
     images::register,

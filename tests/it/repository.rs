@@ -1,7 +1,9 @@
-//! The repository itself: the size of the lock file, and the guest's own tests on each CPython.
+//! The repository itself: budgets for memory and dependencies, and the guest's own tests on each CPython.
 
 use std::fs;
 use std::path::PathBuf;
+
+use serde_json::json;
 
 use crate::harness::suite::ignore;
 use crate::harness::{Machine, Suite, TestEnv};
@@ -11,6 +13,9 @@ use crate::tests;
 /// trust: a commit that raises this number says why.
 const MOST_PACKAGES: usize = 290;
 
+/// Bytes of resident memory before the first execution, of a build without optimisation.
+const MOST_IDLE_MEMORY: u64 = 40 << 20;
+
 /// The guest's test modules; each one on each interpreter is a test of its own.
 const GUEST_TESTS: &[&str] = &[
     "test_async", "test_bridge", "test_cells", "test_interrupts", "test_processes", "test_servers",
@@ -18,7 +23,7 @@ const GUEST_TESTS: &[&str] = &[
 ];
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.once("repository", tests![the_lock_file_stays_small]);
+    suite.once("repository", tests![the_lock_file_stays_small, an_idle_bridge_stays_small]);
     suite.once("guest_host", tests![async_, bridge, cells, interrupts, processes, servers, start]);
     suite.once(
         "guest_39",
@@ -41,6 +46,14 @@ fn read(path: &str) -> String {
 fn the_lock_file_stays_small(_: &TestEnv) {
     let count = read("Cargo.lock").matches("[[package]]").count();
     assert!(count <= MOST_PACKAGES, "Cargo.lock has {count} packages, more than {MOST_PACKAGES}");
+}
+
+fn an_idle_bridge_stays_small(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let _ = bridge.ask("tools/list", json!({}));
+    let peak = bridge.peak_memory();
+    assert!(peak < MOST_IDLE_MEMORY, "{} KiB", peak >> 10);
+    bridge.close();
 }
 
 /// Runs one of the guest's test modules on an interpreter, given as a command line.

@@ -8,16 +8,28 @@ mod layers;
 mod report;
 mod source;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
+use layers::part_of;
 use report::{Report, check};
 
 /// The parts of the workspace and what each one may use.
 const LAYERS: &str = include_str!("structure/layers.txt");
+
+/// The only parts of `src` that may name these crates.
+const USERS_OF: &[(&str, &[&str])] = &[
+    ("codebridge_runtimes", &["session", "image_sources", "upstream", "doctor", "housekeeping"]),
+    ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),
+    ("rmcp", &["server", "upstream", "mcp"]),
+    ("clap", &["cli"]),
+    ("indicatif", &["cli"]),
+    ("toon_format", &["server"]),
+];
 
 /// What each crate must not depend on: the command line and MCP belong to the root package.
 const FORBIDDEN_PACKAGES: &[(&str, &[&str])] = &[
@@ -31,6 +43,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             no_files_import_each_other_in_a_cycle,
             each_part_uses_only_what_the_list_allows,
+            outside_crates_are_used_only_where_the_list_allows,
             inner_crates_do_not_depend_on_outer_ones,
             a_cycle_is_found,
             a_use_that_the_list_forbids_is_found,
@@ -65,6 +78,16 @@ fn each_part_uses_only_what_the_list_allows(_: &TestEnv) {
         ("arrows of tests/it/structure/layers.txt that nothing uses: remove them", &found.unused),
     ] {
         assert!(list.is_empty(), "{problem}:\n{}", list.join("\n"));
+    }
+}
+
+fn outside_crates_are_used_only_where_the_list_allows(_: &TestEnv) {
+    let used = &report_of_the_repository().used_crates;
+    for (name, allowed) in USERS_OF {
+        let parts: BTreeSet<_> = used[*name].iter().filter_map(|file| part_of("src", file)).collect();
+        assert!(!parts.is_empty(), "{name} is used nowhere: the scan or the list is wrong");
+        let others: Vec<_> = parts.iter().filter(|part| !allowed.contains(*part)).collect();
+        assert!(others.is_empty(), "{name} is used by {others:?}");
     }
 }
 

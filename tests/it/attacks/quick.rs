@@ -10,10 +10,10 @@ use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::{Value, json};
 
 use super::catalogue::{Attack, Mechanism};
-use super::in_a_place;
 use crate::harness::matrix::{Machine, Runtime, which};
 use crate::harness::registry::{Registry, store_of};
-use crate::harness::suite::ignore;
+use crate::harness::suite::{ignore, in_own_env};
+use crate::harness::works::works;
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
@@ -72,13 +72,13 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 fn check(runtime: Runtime, topic: &str, attack: &Attack) -> Result<Completion, Failed> {
-    if let Err(reason) = Machine::get().works(runtime) {
+    if let Err(reason) = works(runtime) {
         return Ok(Completion::ignored_with(reason));
     }
     static REPORTS: [OnceLock<Result<Report, String>>; 7] = [const { OnceLock::new() }; 7];
     let index = Runtime::ALL.iter().position(|known| *known == runtime).unwrap();
     let report =
-        REPORTS[index].get_or_init(|| in_a_place(Some(runtime), |env| inside(env, None))).as_ref()?;
+        REPORTS[index].get_or_init(|| in_own_env(Some(runtime), |env| inside(env, None))).as_ref()?;
     let expected = attack.outcome(runtime, report.mechanism);
     match report.outcomes.get(&(topic.into(), attack.name.clone())) {
         Some(outcome) if expected.split(" or ").any(|one| one == outcome.trim()) => Ok(Completion::Completed),
@@ -127,7 +127,7 @@ fn all_end_alike(env: &TestEnv, image: &str, but: &[(&str, &str)]) {
 
 fn check_outside(topic: &str, attack: &Attack) -> Result<(), Failed> {
     static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
-    let report = REPORT.get_or_init(|| in_a_place(None, outside)).as_ref()?;
+    let report = REPORT.get_or_init(|| in_own_env(None, outside)).as_ref()?;
     let runtime = Runtime::ALL[0];
     let refused = attack.outcome(runtime, Mechanism::Cgroup);
     match report.outcomes.get(&(topic.into(), attack.name.clone())) {

@@ -8,8 +8,9 @@ use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::json;
 
 use super::catalogue::{Attack, Mechanism};
-use super::in_a_place;
-use crate::harness::matrix::{Machine, Runtime};
+use crate::harness::matrix::Runtime;
+use crate::harness::suite::in_own_env;
+use crate::harness::works::works;
 use crate::harness::{Suite, TestEnv};
 
 /// The files, and what is put before each of their attacks.
@@ -74,10 +75,10 @@ fn with_report(
     static REPORTS: [[OnceLock<Result<Report, String>>; FILES.len()]; 7] =
         [const { [const { OnceLock::new() }; FILES.len()] }; 7];
     let runtime = Runtime::ALL[place];
-    if let Err(reason) = Machine::get().works(runtime) {
+    if let Err(reason) = works(runtime) {
         return Ok(Completion::ignored_with(reason));
     }
-    let report = REPORTS[place][file].get_or_init(|| in_a_place(Some(runtime), |env| attack_all(env, file)));
+    let report = REPORTS[place][file].get_or_init(|| in_own_env(Some(runtime), |env| attack_all(env, file)));
     check(report.as_ref()?).map(|()| Completion::Completed)
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct BridgeBuilder<'a> {
 }
 
 impl<'a> BridgeBuilder<'a> {
-    pub(super) fn new(env: &'a TestEnv) -> Self {
+    fn new(env: &'a TestEnv) -> Self {
         let command = env.command(env.binary());
         let builder =
             Self { env, command, sockets: false, prefix: Vec::new() }.var("MCP_BRIDGE_LOG_LEVEL", "debug");
@@ -106,6 +106,13 @@ impl<'a> BridgeBuilder<'a> {
         let bridge = self.spawn();
         bridge.initialize(LATEST_WITH_INITIALIZE);
         bridge
+    }
+}
+
+impl TestEnv {
+    /// A bridge to be started: the test's runtime, its usual image, nothing else set.
+    pub(crate) fn bridge(&self) -> BridgeBuilder<'_> {
+        BridgeBuilder::new(self)
     }
 }
 

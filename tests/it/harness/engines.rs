@@ -14,6 +14,7 @@ use super::env::TestEnv;
 use super::matrix::{Kind, Machine, which};
 use super::process::{Prepared, Running, free_port};
 use super::suite::ignore;
+use super::works::works;
 
 const START: Duration = Duration::from_secs(60);
 
@@ -309,7 +310,7 @@ pub(crate) fn bridge_on<'a>(env: &'a TestEnv, targets: &str) -> BridgeBuilder<'a
 /// Ends the test where an engine cannot be had.
 pub(crate) fn need(kind: Kind) {
     let runtime = super::matrix::Runtime { kind, as_user: false };
-    if let Err(reason) = Machine::get().works(runtime) {
+    if let Err(reason) = works(runtime) {
         ignore(&reason);
     }
 }

@@ -9,12 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::bridge::BridgeBuilder;
-use super::matrix::{Machine, Runtime, TestUser, which};
+use super::matrix::{Machine, PATH, Runtime, TestUser, which};
 use super::process::{Guard, Output, Prepared};
-
-/// Where programs are found, the same on every machine.
-pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The folder of this run of the tests; short, because sockets' paths have to be.
 pub(crate) fn base() -> &'static Path {
@@ -243,11 +239,6 @@ impl TestEnv {
     /// The binary under test.
     pub(crate) fn binary(&self) -> PathBuf {
         base().join("bin/codebridge")
-    }
-
-    /// A bridge to be started: the test's runtime, its usual image, nothing else set.
-    pub(crate) fn bridge(&self) -> BridgeBuilder<'_> {
-        BridgeBuilder::new(self)
     }
 
     /// Ends the test's place. True when the guard had to end the test.

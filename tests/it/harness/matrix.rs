@@ -1,6 +1,4 @@
 //! The runtimes under test, as data: four kinds as root, three of them as an ordinary user.
-//!
-//! Whether a runtime works on this machine is found out without the product, by one container of its own making.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde_json::{Value, json};
-
-use super::env::TestEnv;
 use super::process::{Guard, Prepared};
+
+/// Where programs are found, the same on every machine.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +84,6 @@ pub(crate) struct Machine {
     pub(crate) rootfs_39: Option<PathBuf>,
     pub(crate) docker_host: Option<OsString>,
     pub(crate) user: Option<TestUser>,
-    works: [OnceLock<Result<(), String>>; 7],
     versions: [OnceLock<(u32, u32)>; 4],
 }
 
@@ -113,28 +110,21 @@ impl Machine {
                 rootfs_39: text("ROOTFS_39").map(PathBuf::from),
                 docker_host: text("DOCKER_HOST").map(OsString::from).or_else(|| env::var_os("DOCKER_HOST")),
                 user: test_user(),
-                works: Default::default(),
                 versions: Default::default(),
             }
         })
     }
 
-    /// Whether somebody has said that this runtime is there.
+    /// Whether this runtime was prepared.
     pub(crate) fn is_prepared(&self, runtime: Runtime) -> bool {
         self.prepared.as_ref().is_some_and(|names| names.contains(&runtime.to_string()))
-    }
-
-    /// Whether a container runs, found out once.
-    pub(crate) fn works(&self, runtime: Runtime) -> Result<(), String> {
-        let index = Runtime::ALL.iter().position(|known| *known == runtime).unwrap();
-        self.works[index].get_or_init(|| try_out(runtime)).clone()
     }
 
     /// The version of a runtime that is here.
     pub(crate) fn version(&self, kind: Kind) -> (u32, u32) {
         *self.versions[kind as usize].get_or_init(|| {
             let argv = vec![which(kind.name()).unwrap().into(), "--version".into()];
-            let env = [("PATH".into(), super::env::PATH.into())].into();
+            let env = [("PATH".into(), PATH.into())].into();
             let said = Prepared { argv, env, cwd: "/".into() }.run(&Guard::start()).ok();
             version_in(&said).unwrap_or_else(|| panic!("{} tells no version: {said}", kind.name()))
         })
@@ -178,70 +168,8 @@ fn test_user() -> Option<TestUser> {
     })
 }
 
-/// Runs `true` in a container that the product has no part in.
-fn try_out(runtime: Runtime) -> Result<(), String> {
-    if !rustix::process::getuid().is_root() {
-        return Err("the tests have to be run as root, see tests/check".into());
-    }
-    if runtime.as_user && Machine::get().user.is_none() {
-        return Err("there is no ordinary user for the tests, see tests/check".into());
-    }
-    let Ok(program) = which(runtime.kind.name()) else { return Err("not installed".into()) };
-    let env = TestEnv::new(Some(runtime));
-    let output = match runtime.kind {
-        Kind::Podman | Kind::Docker => {
-            let Some(image) = &Machine::get().image else {
-                return Err("there is no image for it (CODEBRIDGE_TEST_IMAGE)".into());
-            };
-            let mut command = env.command(program);
-            command.argv.extend(["run", "--rm", "--network=none"].map(Into::into));
-            // The engines' own defaults are above what a process without CAP_SYS_RESOURCE may set.
-            command.argv.extend(["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"].map(Into::into));
-            command.argv.extend([image.into(), OsString::from("true")]);
-            command.run(env.guard())
-        }
-        Kind::Crun | Kind::Runc => run_bundle(&env, &program),
-    };
-    let result = if output.status.success() {
-        Ok(())
-    } else {
-        let said = output.stderr.trim();
-        Err(said.lines().next_back().unwrap_or("it failed without a word").to_string())
-    };
-    env.close();
-    result
-}
-
-/// The bundle that the runtime itself proposes, with `true` of a real root filesystem.
-fn run_bundle(env: &TestEnv, program: &Path) -> super::process::Output {
-    let bundle = env.folder("try");
-    let mut spec = env.command(program);
-    spec.cwd.clone_from(&bundle);
-    spec.argv.push("spec".into());
-    if env.runtime().as_user {
-        spec.argv.push("--rootless".into());
-    }
-    let output = spec.run(env.guard());
-    if !output.status.success() {
-        return output;
-    }
-    let path = bundle.join("config.json");
-    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let root = Machine::get().rootfs_314.clone().unwrap_or_else(|| "/".into());
-    config["root"] = json!({ "path": root, "readonly": true });
-    config["process"]["terminal"] = json!(false);
-    config["process"]["args"] = json!(["/bin/true"]);
-    config["process"]["rlimits"] = json!([]);
-    fs::write(&path, config.to_string()).unwrap();
-    let mut run = env.command(program);
-    let state = env.folder("state");
-    run.argv.extend(["--root".into(), state.into(), "run".into(), "--bundle".into(), bundle.into()]);
-    run.argv.push(format!("codebridge-try-{}-{}", std::process::id(), env.number()).into());
-    run.run(env.guard())
-}
-
 /// The absolute path of a program of this machine.
 pub(crate) fn which(name: &str) -> Result<PathBuf, String> {
-    let candidates = super::env::PATH.split(':').map(|dir| Path::new(dir).join(name));
+    let candidates = PATH.split(':').map(|dir| Path::new(dir).join(name));
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| format!("there is no {name} here"))
 }

@@ -15,6 +15,7 @@ pub(crate) mod registry;
 pub(crate) mod rootless;
 pub(crate) mod ssh;
 pub(crate) mod suite;
+pub(crate) mod works;
 
 pub(crate) use bridge::{Bridge, BridgeBuilder};
 pub(crate) use env::TestEnv;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::env::{PATH, TestEnv, base};
-use super::matrix::{Machine, which};
+use super::env::{TestEnv, base};
+use super::matrix::{Machine, PATH, which};
 use super::process::{Output, Prepared, Running, eventually, free_port};
 use super::suite::ignore;
 

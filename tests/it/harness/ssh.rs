@@ -14,8 +14,8 @@ use rustix::process::{Signal, kill_process};
 
 use super::bridge::BridgeBuilder;
 use super::engines::connections;
-use super::env::{PATH, TestEnv};
-use super::matrix::{Machine, which};
+use super::env::TestEnv;
+use super::matrix::{Machine, PATH, which};
 use super::process::{Running, children, free_port, pid_of};
 use super::suite::ignore;
 

@@ -11,6 +11,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use super::env::TestEnv;
 use super::matrix::{Kind, Machine, Runtime};
+use super::works::works;
 
 /// A test: what it needs to know is in its environment.
 pub(crate) type TestFn = fn(&TestEnv);
@@ -101,7 +102,7 @@ impl Suite {
     /// A runtime that was prepared and does not work is a failure; one that nobody spoke of is not.
     pub(crate) fn runtimes(&mut self) {
         for runtime in Runtime::ALL {
-            let test = move || match Machine::get().works(runtime) {
+            let test = move || match works(runtime) {
                 Ok(()) => Ok(Completion::Completed),
                 Err(reason) if Machine::get().is_prepared(runtime) => {
                     Err(Failed::from(format!("runtime {runtime} was prepared and does not work: {reason}")))
@@ -159,6 +160,19 @@ pub(crate) fn ignore(reason: &str) -> ! {
     panic::resume_unwind(Box::new(Ignored(reason.into())))
 }
 
+/// Runs something in an environment of its own that several tests share; returns the message of its panic, if there is one.
+pub(crate) fn in_own_env<T>(runtime: Option<Runtime>, run: impl Fn(&TestEnv) -> T) -> Result<T, String> {
+    let env = TestEnv::new(runtime);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| run(&env)));
+    let story = env.guard().story();
+    let hung = env.close();
+    match result {
+        Ok(value) if !hung => Ok(value),
+        Ok(_) => Err(format!("it hung{story}")),
+        Err(_) => Err(format!("{}{story}", last_panic())),
+    }
+}
+
 /// How long each test took.
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
@@ -194,7 +208,7 @@ fn topic_of(name: &str) -> &str {
 
 fn run(name: &str, runtime: Option<Runtime>, place: Place, test: TestFn) -> Result<Completion, Failed> {
     if let Some(runtime) = runtime
-        && let Err(reason) = Machine::get().works(runtime)
+        && let Err(reason) = works(runtime)
     {
         return Ok(Completion::ignored_with(reason));
     }

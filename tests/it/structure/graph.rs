@@ -110,6 +110,19 @@ impl<'a> Graph<'a> {
         found
     }
 
+    /// The files that begin a path with a word, by that word.
+    pub(crate) fn first_words(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for module in &self.sources.modules {
+            let file = &self.sources.files[module.file].name;
+            let imports = module.imports.iter().map(|import| &import.of);
+            for word in imports.chain(&module.mentions).filter_map(|mention| mention.path.first()) {
+                found.entry(word.clone()).or_default().insert(file.clone());
+            }
+        }
+        found
+    }
+
     /// The cycles between files, each one as its arrows.
     pub(crate) fn cycles(&self) -> Vec<Vec<&Arrow>> {
         let mut uses: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();

@@ -82,7 +82,7 @@ impl Layers {
 }
 
 /// The part of a folder that a file belongs to. The folder's own `mod.rs` is the part `mod`, its `lib.rs` the part `lib`.
-fn part_of<'a>(folder: &str, file: &'a str) -> Option<&'a str> {
+pub(crate) fn part_of<'a>(folder: &str, file: &'a str) -> Option<&'a str> {
     if folder == "crates" {
         return file.split('/').next();
     }

@@ -1,5 +1,6 @@
 //! The whole check of a repository, for the test and for the command line.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -13,6 +14,8 @@ pub(crate) struct Report {
     /// Each one as a chain of files with the lines that import.
     pub(crate) cycles: Vec<String>,
     pub(crate) layers: Findings,
+    /// The files that name each crate, by the first word of a path.
+    pub(crate) used_crates: BTreeMap<String, BTreeSet<String>>,
     pub(crate) files: usize,
     pub(crate) arrows: usize,
 }
@@ -24,6 +27,7 @@ pub(crate) fn check(root: &Path, layers: &str) -> Result<Report, String> {
     Ok(Report {
         cycles: graph.cycles().iter().map(|cycle| graph.describe(cycle)).collect(),
         layers: Layers::parse(layers)?.check(&graph),
+        used_crates: graph.first_words(),
         files: sources.files.len(),
         arrows: graph.arrows.len(),
     })

@@ -9,8 +9,8 @@ use codebridge_runtimes::exec::{CommandLine, spawn_in};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
+use crate::table::{Table, at, home, millis};
 use crate::warm::upstream;
-use crate::{Table, at, home, millis};
 
 const SERVERS: usize = 40;
 const TOOLS_OF_EACH: usize = 250;

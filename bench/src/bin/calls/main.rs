@@ -9,15 +9,15 @@ mod direct;
 mod machine;
 mod sandbox;
 mod server;
+mod table;
 mod warm;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use serde_json::{Map, Value, json};
+use table::Table;
 
 #[derive(Parser)]
 struct Options {
@@ -46,15 +46,6 @@ enum Command {
         /// What makes them others than those of another server.
         seed: usize,
     },
-}
-
-/// A table of figures.
-struct Table(String);
-
-impl Table {
-    fn row(&mut self, figure: &str, measured: &str, bound: &str) {
-        self.0.push_str(&format!("| {figure} | {measured} | {bound} |\n"));
-    }
 }
 
 fn main() -> ExitCode {
@@ -93,31 +84,4 @@ fn measure(options: &Options) -> io::Result<String> {
 fn place(text: &str) -> Result<sandbox::Place, String> {
     let (runtime, image) = text.split_once('=').ok_or("RUNTIME=IMAGE is wanted")?;
     Ok(sandbox::Place { runtime: runtime.into(), image: image.into() })
-}
-
-/// A user who has servers like this one: how many, and with how many tools each.
-fn home(servers: usize, tools: usize) -> io::Result<tempfile::TempDir> {
-    let home = tempfile::tempdir()?;
-    let program = std::env::current_exe()?;
-    let entry = |seed: usize| {
-        let args = ["server".to_owned(), tools.to_string(), seed.to_string()];
-        (format!("server-{seed}"), json!({ "command": program, "args": args }))
-    };
-    let all: Map<String, Value> = (0..servers).map(entry).collect();
-    std::fs::create_dir(home.path().join("MCPs"))?;
-    std::fs::write(home.path().join("MCPs/all.json"), json!({ "mcpServers": all }).to_string())?;
-    Ok(home)
-}
-
-fn at(times: &mut [Duration], part: f64) -> Duration {
-    times.sort_unstable();
-    times[((times.len() - 1) as f64 * part) as usize]
-}
-
-fn micros(time: Duration) -> String {
-    format!("{:.0} µs", time.as_secs_f64() * 1e6)
-}
-
-fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }

@@ -9,8 +9,8 @@ use tokio::io::AsyncReadExt;
 
 use crate::direct::Direct;
 use crate::server::first_tool;
+use crate::table::{Table, at, home, micros, millis};
 use crate::warm::{SERVER, TEXT, TOOLS};
-use crate::{Table, at, home, micros, millis};
 
 /// Where code runs.
 #[derive(Debug, Clone)]

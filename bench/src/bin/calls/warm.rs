@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use codebridge::reaper::Reaper;
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::direct::Direct;
 use crate::server::first_tool;
-use crate::{Table, at, home, micros, millis};
+use crate::table::{Table, at, home, micros, millis};
 
 /// Calls of one way before it is the other's turn.
 const TURN: usize = 50;

@@ -3,13 +3,16 @@
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use codebridge_runtimes::exec::{self, CommandLine};
 use tokio::process::Child;
 
-use crate::work::program;
+/// A program of this machine.
+pub(crate) fn program(name: &str) -> io::Result<PathBuf> {
+    exec::find_program(Path::new(name)).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
+}
 
 /// It answers at once, or never.
 const START: Duration = Duration::from_secs(20);

@@ -10,16 +10,11 @@ use std::time::{Duration, Instant};
 
 use codebridge_runtimes::exec::{self, CommandLine};
 
-use crate::Options;
-use crate::registry::Registry;
+use crate::options::Options;
+use crate::registry::{Registry, program};
 
 /// Nothing here takes as long.
 const LIMIT: Duration = Duration::from_secs(600);
-
-/// A program of this machine.
-pub(crate) fn program(name: &str) -> io::Result<PathBuf> {
-    exec::find_program(Path::new(name)).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
-}
 
 /// Who does it.
 struct Who {
