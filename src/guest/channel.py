@@ -10,7 +10,7 @@ SOFTWARE_FAILURE = 70
 
 
 class Channel:
-    """The frames between this process and the supervisor. Whoever holds `reader` reads, and hands out what it reads."""
+    """The frames between this process and the supervisor. The thread that holds `reader` reads and hands out frames."""
 
     def __init__(self, down, up):
         self.down, self.up = down, up
@@ -18,8 +18,8 @@ class Channel:
         self.buffer = bytearray()
         self.inbox = []
         self.writer, self.reader = _thread.allocate_lock(), _thread.allocate_lock()
-        # Queries without an answer by id, and everybody who waits while somebody else reads (see queries.py).
-        self.asked, self.sleepers = {}, {}
+        # Questions without an answer by id, and the threads that wait while another one reads (see questions.py).
+        self.asked, self.waiters = {}, {}
 
     def send(self, *frames):
         data = b"".join(
@@ -33,11 +33,11 @@ class Channel:
                 while size < len(data):
                     size += os.write(self.up, data[size : size + (1 << 20)])
             except OSError:
-                # User code closed it, or the supervisor is gone: no result could be told any more.
+                # User code closed it, or the supervisor is gone: no result can be sent any more.
                 os._exit(SOFTWARE_FAILURE)
 
     def read(self):
-        """One read(2), for the holder of `reader`."""
+        """Calls read(2) once; for the thread that holds `reader`."""
         try:
             size = os.readv(self.down, (self.chunk,))
         except OSError:
@@ -52,7 +52,7 @@ class Channel:
                 break
             kind, number = bytes(buffer[:1]), int.from_bytes(buffer[1:5], "big")
             if len(buffer) == end > LARGE:
-                # Nothing follows, so it need not be copied.
+                # Nothing follows, so no copy is needed.
                 del buffer[:HEADER]
                 payload, buffer = buffer, bytearray()
                 self.buffer = buffer
@@ -69,13 +69,13 @@ class Channel:
                 waiter.wake()
             return
         self.inbox.append((kind, number, payload))
-        for waiter in self.sleepers.copy().values():
+        for waiter in self.waiters.copy().values():
             if waiter.answer is self.inbox:
                 waiter.wake()
 
     def pass_on(self):
-        """To be called by everybody who stops reading or waiting: somebody who still waits takes over."""
-        for waiter in self.sleepers.copy().values():
+        """Wakes one waiting thread to take over; called by every thread that stops reading or waiting."""
+        for waiter in self.waiters.copy().values():
             if not waiter.answer:
                 waiter.wake()
                 return

@@ -6,7 +6,7 @@ import sys
 
 channel = guest.channel
 interrupts = guest.interrupts
-# Code of generators, coroutines and coroutines of the older kind.
+# Flags of the code of generators, coroutines and generator-based coroutines.
 RESUMABLE = 0x20 | 0x80 | 0x100
 
 
@@ -18,7 +18,7 @@ class SessionLoop:
         self.task, self.older, self.error = None, (), None
         # Interrupts of this cell; whether one came before there was a task.
         self.interrupts, self.cancel_early = 0, False
-        # Tasks that failed, and may still be asked about it.
+        # Tasks that failed and may still be awaited.
         self.failed = []
 
     def open(self):
@@ -37,7 +37,7 @@ class SessionLoop:
     # A cell.
 
     def run(self, codes):
-        """Runs a cell until its own code is done; tasks that it started may stay behind."""
+        """Runs a cell until its own code is done; tasks that it started go on."""
         self.task, self.error = None, None
         self.interrupts, self.cancel_early = 0, False
         interrupts.divert = self.divert
@@ -65,24 +65,24 @@ class SessionLoop:
                     value = await value
             guest.display(value)
         except BaseException as error:
-            # Kept with its traceback, which a cancelled task would not do on every version.
+            # Kept with its traceback: a cancelled task does not keep it on every version.
             self.error = error
 
     def turn(self):
         try:
             self.loop.run_forever()
         except KeyboardInterrupt:
-            # An interrupt that hit another task than the cell's; the cell is what was meant.
+            # The interrupt hit another task than that of the cell, which was meant.
             self.task.cancel()
         except SystemExit as error:
-            complain("A background task ended with %r" % error)
+            report("A background task ended with %r" % error)
 
     def raise_outcome(self):
         task, error = self.task, self.error
         self.task, self.error, self.older = None, None, ()
         try:
             if error is None:
-                # Nothing, or an interrupt in the first or last steps of `drive`.
+                # None, or an interrupt in the first or last steps of `drive`.
                 error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if isinstance(error, asyncio.CancelledError) and interrupts.count:
                 error = KeyboardInterrupt().with_traceback(error.__traceback__)
@@ -93,7 +93,7 @@ class SessionLoop:
             del error
 
     def divert(self, frame):
-        """An interrupt came. True: the cell's task was cancelled. False: it is to be raised where the code is."""
+        """Handles an interrupt. True: the task of the cell was cancelled. False: it has to be raised where the code is."""
         self.interrupts += 1
         if self.task is None:
             self.cancel_early = True
@@ -101,7 +101,7 @@ class SessionLoop:
         if self.task.done():
             return True
         current = asyncio.current_task(self.loop)
-        # A task of an earlier cell gets it only when it keeps the loop from going on.
+        # A task of an earlier cell gets it only when it blocks the loop.
         if current is None:
             may_raise = in_user_code(frame)
         else:
@@ -113,28 +113,28 @@ class SessionLoop:
     # Between runs.
 
     def wait(self):
-        """Lets background tasks run until there is a frame, or something else to look at."""
+        """Runs background tasks until a frame has come, or something else needs attention."""
         self.open()
-        readable_elsewhere = guest.part("queries").Sleeper(channel.inbox)
-        readable_elsewhere.wake = lambda: self.loop.call_soon_threadsafe(self.stop_waiting)
-        channel.sleepers[id(readable_elsewhere)] = readable_elsewhere
+        waiter = guest.part("questions").Waiter(channel.inbox)
+        waiter.wake = lambda: self.loop.call_soon_threadsafe(self.stop_waiting)
+        channel.waiters[id(waiter)] = waiter
         self.idle = True
         try:
             if not channel.inbox:
                 self.loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            complain("A background task ended with %r" % error)
+            report("A background task ended with %r" % error)
         finally:
             self.idle = False
-            del channel.sleepers[id(readable_elsewhere)]
+            del channel.waiters[id(waiter)]
 
     def stop_waiting(self):
-        # A stop that is asked for while it waits must not hit what runs later.
+        # A stop requested during the wait must not stop what runs later.
         if self.idle:
             self.loop.stop()
 
     def leave(self):
-        """In a forked child: back out of the loop, whose descriptors belong to the parent as well."""
+        """Leaves the loop in a forked child: its descriptors belong to the parent as well."""
         self.stop_waiting()
 
     def on_frames(self):
@@ -142,13 +142,13 @@ class SessionLoop:
         if channel.inbox:
             self.stop_waiting()
 
-    # Failures that nobody asked about.
+    # Failures of tasks that nobody awaits.
 
     def on_task_done(self, task):
         if task is not self.task and not task.cancelled() and task._log_traceback:
             self.failed.append(task)
             if self.idle:
-                # After whoever waits for it has had its turn.
+                # After a task that awaits it has run.
                 self.loop.call_soon(self.report_failed)
 
     def report_failed(self):
@@ -156,7 +156,7 @@ class SessionLoop:
         for task in failed:
             if task._log_traceback:
                 text = guest.part("report").render(task.exception())
-                complain("Exception in background task %s:\n%s" % (task.get_name(), text.rstrip()))
+                report("Exception in background task %s:\n%s" % (task.get_name(), text.rstrip()))
 
 
 def in_user_code(frame):
@@ -168,13 +168,13 @@ def in_user_code(frame):
 
 
 def in_coroutine(frame):
-    """Not in what a task does beside it, to be called again or to wake others: an exception in there would lose the task."""
+    """Whether the frame is in the coroutine of a task, not in the code around it, where an exception would lose the task."""
     while frame.f_back is not None and frame.f_back.f_code is not asyncio.Handle._run.__code__:
         frame = frame.f_back
     return frame.f_back is None or frame.f_code.co_flags & RESUMABLE
 
 
-def complain(text):
+def report(text):
     try:
         print(text, file=sys.stderr)
     except (AttributeError, ValueError):
@@ -182,11 +182,11 @@ def complain(text):
         pass
 
 
-# Queries that are awaited.
+# Questions that are awaited.
 
 
 class Asker:
-    """Waits for an answer in a loop of whatever thread."""
+    """Waits for an answer in an event loop, in any thread."""
 
     def __init__(self):
         self.answer = None
@@ -206,30 +206,30 @@ class Asker:
 
 
 async def ask(method, params, **how):
-    """As queries.ask, but other tasks of the running loop go on meanwhile."""
-    queries = guest.part("queries")
-    payload = queries.encode(method, params, how.get("default"))
+    """Asks as questions.ask does, while other tasks of the running loop go on."""
+    questions = guest.part("questions")
+    payload = questions.encode(method, params, how.get("default"))
     asker = Asker()
     number = None
     try:
         with interrupts:
-            number = queries.put(payload, asker)
+            number = questions.put(payload, asker)
             watch(asker.loop, 1)
         await asker.future
     finally:
         with interrupts:
             if number is not None:
-                queries.forget(number)
+                questions.forget(number)
                 watch(asker.loop, -1)
-    return queries.decode(asker.answer, how["parse"]) if "parse" in how else queries.decode(asker.answer)
+    return questions.decode(asker.answer, how["parse"]) if "parse" in how else questions.decode(asker.answer)
 
 
-# Loop -> number of queries that are awaited in it.
+# Loop -> number of questions that are awaited in it.
 watched = {}
 
 
 def watch(loop, change):
-    """Lets a loop read frames as long as somebody in it waits for one. The session's own loop always does."""
+    """Lets a loop read frames as long as a task in it waits for one. The loop of the session always does."""
     if guest.loop is not None and loop is guest.loop.loop:
         return
     watched[loop] = watched.get(loop, 0) + change
@@ -241,11 +241,11 @@ def watch(loop, change):
 
 
 def read_frames():
-    """Takes what there is to read, unless another thread is about to."""
+    """Reads what has arrived, unless another thread reads."""
     with interrupts:
         if channel.reader.acquire(False):
             try:
-                if guest.part("queries").readable(0):
+                if guest.part("questions").readable(0):
                     channel.read()
             finally:
                 channel.reader.release()

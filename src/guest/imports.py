@@ -1,11 +1,11 @@
-# What is changed in modules of the standard library once user code has imported them, so that code without a file is
-# like code in a file. `guest` is the interpreter.
+# Adjusts modules of the standard library once user code has imported them, so that code without a file works like code in
+# a file. `guest` is the interpreter.
 
 import sys
 
 
 class AdjustingLoader:
-    """Stands in for a module's own loader until the module is executed."""
+    """Replaces the loader of a module until the module is executed."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -31,7 +31,7 @@ def adjust(module):
     try:
         ADJUSTMENTS[module.__name__](module)
     except Exception:
-        # Perhaps a Python that keeps this elsewhere: user code loses a comfort, not the module.
+        # Another version of Python may be built differently: user code loses a convenience, not the module.
         pass
 
 
@@ -39,13 +39,13 @@ def adjust(module):
 
 
 def show_sources(linecache):
-    """The texts of the cells before; later ones come in one by one."""
+    """Shows the sources of the cells so far; later ones are added one by one."""
     for name in list(guest.sources):
         guest.show_source(name)
 
 
 def let_inspect_find_classes(inspect):
-    """A class has no code object that names its file; inspect looks at its module's, and `__main__` has none."""
+    """Lets inspect find classes of cells: a class has no code object that names its file, and `__main__` has no file."""
     find = inspect.getfile
 
     def getfile(object):
@@ -102,12 +102,12 @@ def notice_unawaited(warnings):
         coroutine = getattr(message, "source", None)
         if type(coroutine).__name__ == "coroutine" and "never awaited" in str(message.message):
             if id(coroutine) in guest.hinted:
-                # It was the last value of a cell, which said so.
+                # It was the last value of a cell, which has that hint.
                 guest.hinted.discard(id(coroutine))
                 return
             guest.notices.append("did you forget await? The coroutine '%s' was never awaited." % coroutine.__qualname__)
             if message.filename.startswith("<codebridge "):
-                # It went when nothing of the user's ran, and the place would say nothing.
+                # It was deleted while no user code ran: the place means nothing.
                 return
         show(message)
 
@@ -115,12 +115,12 @@ def notice_unawaited(warnings):
 
 
 def prefer_fork(context):
-    """Other ways to start a process import the main module, and the functions of a session are in no file."""
+    """Prefers fork: other start methods import the main module, and the functions of a session are in no file."""
     context._default_context._default_context = context._concrete_contexts["fork"]
 
 
 def show_thread_failures(threading):
-    """Before 3.13 the built-in hook looks for source lines in files only."""
+    """Shows source lines in tracebacks of threads: before 3.13 the built-in hook reads files only."""
     default = threading.excepthook
 
     def excepthook(args):
@@ -134,7 +134,7 @@ def show_thread_failures(threading):
 
 
 def flush_c(ctypes):
-    """C code that prints has its own buffers. They can be reached when ctypes is there, as it is beside numpy."""
+    """Flushes the buffers of C code that prints. They can be reached when ctypes is imported, as numpy does."""
     try:
         ctypes.CDLL(None).fflush(None)
     except (AttributeError, OSError):

@@ -1,6 +1,6 @@
 # The interpreter: the process that runs user code, in its real `__main__`, one cell after the other.
-# Here is what every session needs; the other parts are compiled when something first asks for them, because each line
-# that is compiled before the first result delays it.
+# This part is what every session needs; the others are compiled at first use, because each line that is compiled before
+# the first result delays it.
 
 import os
 import sys
@@ -14,19 +14,19 @@ ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1
 # Names in the code of a cell itself, not of its functions.
 WANTS_LOOP = {"create_task", "ensure_future", "get_running_loop", "gather"}
 HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
-# What happens to these modules when user code imports them stands in imports.py.
+# imports.py says what happens to these modules when user code imports them.
 WATCHED_IMPORTS = {"linecache", "inspect", "warnings", "multiprocessing.context"}
 if sys.version_info < (3, 13):
     WATCHED_IMPORTS.add("threading")
 
 
-# Kept from user code where the address space is bounded, so that there is memory for what is told about a cell that took
-# all it could. The largest that can be had; it costs addresses, and no pages.
+# Memory kept from user code where the address space is limited, so that the failure of a cell that took all memory can be
+# reported. The largest size that is available is used; it costs addresses, not pages.
 RESERVES = 8 << 20, 4 << 20, 2 << 20, 1 << 20
 
 
 class ImportWatch:
-    """First on sys.meta_path; finds nothing itself, but has a few modules adjusted once they are imported."""
+    """First on sys.meta_path: has a few modules adjusted once they are imported."""
 
     def __init__(self, guest):
         self.guest = guest
@@ -43,7 +43,7 @@ class ImportWatch:
 
 
 class OutputBuffer(_io.BufferedWriter):
-    """Cannot be closed: whoever wraps it in a text stream of their own, and drops that, would close it for all."""
+    """Cannot be closed: code that wraps it in a text stream of its own, and drops that, would close it for all."""
 
     def close(self):
         self.flush()
@@ -61,30 +61,30 @@ class Interpreter:
         # File name in tracebacks -> text, of cells and saved tools.
         self.sources = {}
         self.future_flags = 0
-        # What the host said about the coming run, and which of it LOADED_MCP_SERVERS shows.
+        # The context of the coming run, and the one that LOADED_MCP_SERVERS shows.
         self.context = self.shown_context = b""
         self.shows_servers = False
-        # Saved tools: those not yet defined, and the names of the others.
+        # Saved tools: those that are not yet defined, and the names of the others.
         self.tools, self.tool_names = [], set()
-        # Notices for the result of this run; ids of coroutines that one was given about.
+        # Notices for the result of this run; ids of coroutines that already have one.
         self.notices, self.hinted = [], set()
         self.reserve = b""
         self.saved_outputs = {1: out, 2: err}
-        # Their descriptors have changed since Python made its own.
+        # Python's own streams are on other descriptors.
         self.outputs = {}
         self.open_output(1, "stdout")
         self.open_output(2, "stderr")
         self.namespace = sys.modules["__main__"].__dict__
-        self.furniture = load("namespace").furnish(self)
-        self.runtime = self.furniture["runtime"]
-        self.namespace.update(self.furniture)
-        self.always_there = frozenset(self.namespace)
+        self.bridge_names = load("namespace").make_names(self)
+        self.runtime = self.bridge_names["runtime"]
+        self.namespace.update(self.bridge_names)
+        self.initial_names = frozenset(self.namespace)
 
     def part(self, name):
-        """Another part of the guest, compiled at first use."""
+        """Returns another part of the guest, compiled at first use."""
         if name not in self.parts:
             with self.interrupts:
-                # Two threads may both compile it; one of the results is kept.
+                # Two threads may both compile it; one result is kept.
                 self.parts.setdefault(name, load(name, guest=self))
         return self.parts[name]
 
@@ -109,7 +109,7 @@ class Interpreter:
                 elif kind == b"S":
                     self.tools.append(payload.decode("utf-8", "replace"))
         except BaseException:
-            # Our own mistake, or no memory for the bookkeeping: the session cannot go on.
+            # A bug of ours, or no memory for the bookkeeping: the session cannot go on.
             sys.__excepthook__(*sys.exc_info())
             os._exit(SOFTWARE_FAILURE)
 
@@ -117,11 +117,11 @@ class Interpreter:
         self.interrupts.reset()
         os.register_at_fork(after_in_child=self.forget_channel)
         sys.meta_path.insert(0, ImportWatch(self))
-        # Some are there from the start; linecache always is from 3.13 on, and needs nothing before there is a source.
+        # Some are imported at the start; linecache always is from 3.13 on, and needs nothing before there is a source.
         for name in WATCHED_IMPORTS.intersection(sys.modules) - {"linecache"}:
             self.part("imports").adjust(sys.modules[name])
         try:
-            # When memory runs out, this process and its children go first, and process 1 can still tell.
+            # When memory runs out, this process and its children are killed first, and process 1 can still report it.
             descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
             os.write(descriptor, b"1000")
             os.close(descriptor)
@@ -144,7 +144,7 @@ class Interpreter:
         channel = self.channel
         while not channel.inbox:
             if os.getpid() != self.pid:
-                # A fork within a background task; its parent goes on.
+                # A child forked in a background task; its parent goes on.
                 os._exit(0)
             if self.loop is not None:
                 self.loop.wait()
@@ -155,11 +155,11 @@ class Interpreter:
                     channel.reader.release()
                 channel.pass_on()
             else:
-                self.part("queries").wait_for_frame()
+                self.part("questions").wait_for_frame()
         return channel.inbox.pop(0)
 
     def forget_channel(self):
-        """In a forked child: it must neither take frames from its parent nor speak in its name."""
+        """Closes the channel in a forked child, which must neither read nor send frames of its parent."""
         channel = self.channel
         if channel.down >= 0:
             os.close(channel.down)
@@ -169,7 +169,7 @@ class Interpreter:
                 self.loop.leave()
 
     def end_interrupted_child(self):
-        """Without a word: its parent tells of the interrupt, and a hundred tracebacks would need more memory than there is."""
+        """Ends without output: the parent reports the interrupt, and a hundred tracebacks may need more memory than there is."""
         import _signal
 
         self.flush_outputs()
@@ -181,7 +181,7 @@ class Interpreter:
     def run(self, number, source):
         self.restore_outputs()
         self.interrupts.begin()
-        # From here on an interrupt means this run.
+        # From here on an interrupt is for this run.
         self.channel.send((b"B", number, b""))
         if "address_space" in self.settings:
             self.reserve_memory()
@@ -195,7 +195,7 @@ class Interpreter:
         status, text = b"ok 0\n", b""
         if error is not None:
             status, text = self.part("report").outcome(error)
-            # What goes with it may still have something to say.
+            # Objects that go with it may still print.
             del error
         self.flush_outputs()
         notices = dict.fromkeys(self.notices)
@@ -214,7 +214,7 @@ class Interpreter:
                 pass
 
     def execute(self, number, source):
-        """Returns the exception that the cell ended with. The only place where interrupts are let in."""
+        """Returns the exception that the cell ended with. The only place where interrupts are raised."""
         interrupts = self.interrupts
         try:
             try:
@@ -228,8 +228,8 @@ class Interpreter:
             return error
 
     def evaluate(self, name, source):
-        for variable, value in self.furniture.items():
-            # What the user deleted comes back; a variable of the same name is the user's own, and stays.
+        for variable, value in self.bridge_names.items():
+            # A deleted name comes back; a variable of the user under that name stays.
             self.namespace.setdefault(variable, value)
         if "LOADED_MCP_SERVERS" in source:
             self.shows_servers = True
@@ -237,11 +237,11 @@ class Interpreter:
             self.namespace["LOADED_MCP_SERVERS"] = self.runtime._loaded_servers()
             self.shown_context = self.context
         if self.context[2:]:
-            # More than an empty object.
+            # It is more than an empty object.
             self.part("servers").enter(self.context)
         if self.tools:
             self.part("report").define_tools()
-        # A warning that an earlier cell was given is news in this one.
+        # A warning is shown again in each cell.
         self.namespace.pop("__warningregistry__", None)
         codes = self.compile_cell(name, source)
         self.define_mentioned(source, codes)
@@ -255,22 +255,22 @@ class Interpreter:
                 value = eval(code, self.namespace)
             self.display(value)
         if sys.stdout is not self.outputs[1] and sys.stdout is not None:
-            # The next run will not find it there, so what it holds back has to come out now.
+            # The next run replaces it, so it has to be flushed now.
             sys.stdout.flush()
 
     def define_mentioned(self, source, codes):
-        """What is looked up only for code that needs it."""
+        """Defines names that are looked up only for code that needs them."""
         if "mcp_" in source:
             self.part("servers").define_mentioned(codes)
         if "MCPError" in source:
             self.namespace.setdefault("MCPError", self.runtime.MCPError)
 
     def starts_tasks(self, code):
-        """Whether a cell that awaits nothing wants the session's loop all the same, to leave something running in it."""
+        """Whether a cell that awaits nothing needs the loop of the session, to leave tasks running in it."""
         return not WANTS_LOOP.isdisjoint(code.co_names) and HAS_OWN_LOOP.isdisjoint(code.co_names)
 
     def compile_cell(self, name, source):
-        """The code of all statements but a last expression, and that of the last expression, as far as there are any."""
+        """Returns the code of the statements before a last expression, and that of the last expression, where there are any."""
         self.add_source(name, source)
         flags = self.future_flags | TOP_LEVEL_AWAIT
         tree = compile(source, name, "exec", flags | ONLY_AST, True)
@@ -290,7 +290,7 @@ class Interpreter:
         self.show_source(name)
 
     def show_source(self, name):
-        """For tracebacks, inspect and the debugger, if one of them is there."""
+        """Shows a source to tracebacks, inspect and the debugger, if linecache is imported."""
         cache = getattr(sys.modules.get("linecache"), "cache", None)
         if cache is not None:
             text = self.sources[name]
@@ -302,7 +302,7 @@ class Interpreter:
         if type(value).__name__ == "coroutine":
             self.hinted.add(id(value))
             self.notices.append(
-                "did you forget await? The last value is the coroutine '%s', which has not run." % value.__qualname__
+                "did you forget await? The last value is the coroutine '%s', which was not run." % value.__qualname__
             )
 
     # The output streams, which user code may replace, close or take away the descriptors of.
@@ -320,7 +320,7 @@ class Interpreter:
     def restore_outputs(self):
         for number, name in (1, "stdout"), (2, "stderr"):
             os.dup2(self.saved_outputs[number], number)
-            # A child process may have changed this for everybody who shares the pipe.
+            # A child process may have changed this for all that share the pipe.
             os.set_blocking(number, True)
             stream = self.outputs[number]
             if getattr(sys, name, None) is not stream:
@@ -337,7 +337,7 @@ class Interpreter:
                 os.set_blocking(number, True)
                 stream.flush()
             except (OSError, ValueError):
-                # Closed or taken away by user code; the next run gets it back.
+                # User code closed or removed it; the next run restores it.
                 pass
         ctypes = sys.modules.get("ctypes")
         if ctypes is not None:

@@ -5,9 +5,9 @@ import _thread
 
 
 class Interrupts:
-    """What a SIGINT does. It becomes KeyboardInterrupt in user code only, never in our own bookkeeping.
+    """Turns a SIGINT into KeyboardInterrupt in user code, never in our own bookkeeping.
 
-    As a context manager it is put around bookkeeping that user code calls: an interrupt is then raised at its end.
+    As a context manager it surrounds bookkeeping that user code calls: an interrupt is then raised at its end.
     """
 
     def __init__(self, gate):
@@ -15,11 +15,11 @@ class Interrupts:
         # The code of the one function of ours where an interrupt may be raised; it sets `armed`.
         self.gate = gate
         self.handler = self.handle
-        # User code is running; bookkeeping called by it is running (a depth); that bookkeeping waits for something.
-        self.armed, self.held, self.napping = False, 0, False
+        # Whether user code is running; how deep it is in bookkeeping; whether that bookkeeping waits for something.
+        self.armed, self.held, self.waiting = False, 0, False
         # An interrupt that could not be raised yet; how many came in this run.
         self.pending, self.count = False, 0
-        # Set while an event loop runs the cell: may turn the interrupt into a cancellation.
+        # Set while an event loop runs the cell; may turn the interrupt into a cancellation.
         self.divert = None
 
     def begin(self):
@@ -36,13 +36,13 @@ class Interrupts:
         if not self.armed:
             self.pending = True
         elif self.held:
-            if self.napping:
-                self.napping = False
+            if self.waiting:
+                self.waiting = False
                 raise KeyboardInterrupt
             self.pending = True
         elif self.divert is None or not self.divert(frame):
             if frame.f_code is self.gate:
-                # Once, because what follows there is bookkeeping.
+                # Only once, because bookkeeping follows there.
                 self.armed = False
             raise KeyboardInterrupt
 
@@ -60,16 +60,16 @@ class Interrupts:
     def due(self):
         return self.pending and self.armed
 
-    def nap(self, wait):
+    def wait(self, wait):
         """Waits within bookkeeping; False when an interrupt ended the wait, which is then pending."""
         try:
-            self.napping = True
+            self.waiting = True
             if self.due():
                 raise KeyboardInterrupt
             wait()
-            self.napping = False
+            self.waiting = False
             return True
         except KeyboardInterrupt:
-            self.napping = False
+            self.waiting = False
             self.pending = True
             return False

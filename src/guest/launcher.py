@@ -1,18 +1,18 @@
 # The first part of the blob: compiles what every session needs, makes the pipes and forks into the two processes.
-# The boot line hands over `settings`, `contents` (the table of contents), `body` (all parts, one after the other) and
-# `codes` (parts that the host had in compiled form for this very Python, by name).
+# The boot line provides `settings`, `contents` (the table of contents), `body` (all parts, one after the other) and
+# `codes` (parts that the host had in compiled form for this version of Python, by name).
 
 import builtins
 import os
 import sys
 
-# Our own copy, so that user code which replaces one of them does not change what we do.
+# Our own copy, so that user code that replaces one of them does not change the guest.
 __builtins__ = dict(vars(builtins))
 # Compiled before the fork: afterwards nearly every page that the compiler touches costs a copy, which takes longer than
 # a second processor saves. All other parts are compiled at first use, where they are used.
 EARLY = "supervisor", "interrupts", "channel", "namespace", "interpreter"
-# What is sent each time should be wanted nearly each time.
-OFFERED = "launcher", "event_loop", "queries", "report"
+# Compiled parts are sent with every start, so only those that most sessions need are offered.
+OFFERED = "launcher", "event_loop", "questions", "report"
 
 
 def unpack():
@@ -30,7 +30,7 @@ def compiled(name):
 
 
 def load(name, module=None, **given):
-    """Executes a part in a module, by default one that stays out of sys.modules; `given` are names that it finds."""
+    """Executes a part in a module, by default one outside of sys.modules; `given` are names that it gets."""
     if module is None:
         module = type(sys)("codebridge." + name)
     module.__dict__.update(given, __builtins__=__builtins__)
@@ -39,7 +39,7 @@ def load(name, module=None, **given):
 
 
 def offer_codes():
-    """Parts in compiled form, for the host to send along the next time. No user code has run yet that could forge them."""
+    """Sends parts in compiled form, which the host sends with the next start. No user code has run that could forge them."""
     import marshal
 
     CODES.update((name, compiled(name)) for name in OFFERED if name not in CODES)
@@ -50,20 +50,20 @@ def offer_codes():
 
 
 def private_descriptors(descriptors):
-    """Moves descriptors to the top of the first 1024, where code that opens, closes or counts from 3 up does not meet them."""
+    """Moves descriptors to the top of the first 1024, away from code that opens, closes or counts from 3 up."""
     limit = os.sysconf("SC_OPEN_MAX")
     target = limit if 0 < limit < 1024 else 1024
     moved = []
     for descriptor in descriptors:
         target -= 1
         moved.append(os.dup2(descriptor, target, False))
-    # Whatever else this process was started with is not for user code either.
+    # Other descriptors that this process was started with are not for user code either.
     os.closerange(3, target)
     return moved
 
 
 def forget_boot():
-    """What the boot line left in the user's namespace, and from 3.13 on as the source of everything named <string>."""
+    """Removes what the boot line left in the user's namespace, and from 3.13 on in linecache as the source of <string>."""
     main = sys.modules["__main__"].__dict__
     for name in "os", "sys", "marshal", "r", "s", "t", "b", "n", "c", "e", "v", "_":
         main.pop(name, None)
@@ -77,7 +77,7 @@ def become_interpreter(down, up, out, err):
 
     os.setpgid(0, 0)
     for number in _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTERM:
-        # Whoever started the runtime may ignore some, and child processes would go on ignoring them.
+        # The process that started the runtime may ignore some, and child processes would inherit that.
         _signal.signal(number, _signal.SIG_DFL)
     os.dup2(out, 1)
     os.dup2(err, 2)
@@ -95,7 +95,7 @@ def main():
     if not child:
         become_interpreter(down[0], up[1], out[1], err[1])
     try:
-        # Both sides do it, so that it is done before either relies on it.
+        # Both processes do it, so that it is done before either relies on it.
         os.setpgid(child, child)
     except OSError:
         pass

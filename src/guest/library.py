@@ -1,7 +1,6 @@
 """Compiles the standard library of the image that it runs in, and writes the result to standard output as an archive.
 
-It reads limits to put on itself from its standard input, `-` for none. An image that has compiled modules already
-gives an empty archive. Only for images: nothing of the user's has run in this process or runs later.
+It reads its own limits from standard input, `-` for none. The archive of an image that has compiled modules is empty. Only for images: no user code runs in this process.
 """
 
 import importlib.util
@@ -12,8 +11,8 @@ import resource
 import sys
 import tarfile
 
-# Not what programs import: tests, and what needs a screen or a network.
-PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test",
+# What programs do not import: tests, and what needs a screen or a network.
+SKIPPED = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test",
                "tests", "tkinter", "turtledemo"}
 
 
@@ -24,14 +23,14 @@ def limit_self(line):
 
 
 def compiled(source, path):
-    # Nobody changes a source below a root that is only read, so nothing is ever compared with it.
+    # Sources in a read-only root do not change, so the check against the source is turned off.
     code = compile(source, path, "exec", dont_inherit=True)
     return importlib.util.MAGIC_NUMBER + b"\1\0\0\0" + importlib.util.source_hash(source) + marshal.dumps(code)
 
 
 def modules(library):
     for folder, folders, files in os.walk(library):
-        folders[:] = sorted(name for name in folders if name not in PASSED_OVER and not name.startswith("config-"))
+        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("config-"))
         yield from (os.path.join(folder, name) for name in sorted(files) if name.endswith(".py"))
 
 

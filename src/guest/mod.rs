@@ -13,7 +13,7 @@ const PARTS: &[(&str, &str)] = &[
     ("interpreter", include_str!("interpreter.py")),
     ("event_loop", include_str!("event_loop.py")),
     ("imports", include_str!("imports.py")),
-    ("queries", include_str!("queries.py")),
+    ("questions", include_str!("questions.py")),
     ("report", include_str!("report.py")),
     ("runtime", include_str!("runtime.py")),
     ("servers", include_str!("servers.py")),

@@ -1,15 +1,15 @@
-# What user code finds without having made it: the standard input that is none, and the names of the bridge.
+# What user code has without import: a standard input that explains itself, and the names of the bridge.
 
 import sys
 
 import _io
 from _collections_abc import Mapping
 
-NO_INPUT = "input is not available here: no one is at the keyboard. Put the value into the code instead."
+NO_INPUT = "input is not available in the sandbox: put the value into the code instead"
 
 
 class NoInput(_io._TextIOBase):
-    """sys.stdin. Its descriptor is /dev/null, for child processes; reading it from Python says why there is nothing."""
+    """sys.stdin. Its descriptor is /dev/null, for child processes; reading it from Python raises an error that says why."""
 
     encoding, errors, name, mode = "utf-8", "strict", "<stdin>", "r"
 
@@ -33,10 +33,10 @@ class NoInput(_io._TextIOBase):
 
 
 class LazyModule(type(sys)):
-    """A module whose source is compiled at the first look into it."""
+    """A module whose source is compiled at the first use."""
 
     def __getattr__(self, name):
-        # Tools that walk over sys.modules ask for names such as __file__; they do not mean to use it.
+        # Tools that walk over sys.modules ask for names such as __file__, without using the module.
         if name[:2] == "__" and name != "__all__":
             raise AttributeError(name)
         self.__dict__["_guest"].load_runtime()
@@ -48,7 +48,7 @@ class LazyModule(type(sys)):
 
 
 class BridgeModule(type(sys)):
-    """The module mcp: what is said of the servers in it is looked up when it is asked for."""
+    """The module mcp. Servers are looked up at first use."""
 
     def __getattr__(self, name):
         guest = self.__dict__["_guest"]
@@ -67,7 +67,7 @@ class BridgeModule(type(sys)):
 
 
 class Servers(Mapping):
-    """mcp_servers: the servers that this call may use, by name. Others can be looked up, but not called."""
+    """mcp_servers: the servers that this call may use, by name. Other servers can be looked up, but not called."""
 
     def __init__(self, guest):
         self._guest = guest
@@ -91,9 +91,9 @@ class Servers(Mapping):
         return "<the MCP servers of this call: %s>" % (", ".join(self) or "none")
 
 
-def furnish(guest):
-    """Makes the names of the bridge for the user's namespace; the first is the module mcp.runtime."""
-    mcp = BridgeModule("mcp", "What the bridge lends to the code that runs here.")
+def make_names(guest):
+    """Returns the names of the bridge for the user's namespace."""
+    mcp = BridgeModule("mcp", "The user's MCP servers, and helpers of the bridge.")
     mcp.__path__ = []
     mcp._guest = guest
     mcp.mcp_servers = Servers(guest)
@@ -102,12 +102,12 @@ def furnish(guest):
     sys.modules["mcp"], sys.modules["mcp.runtime"] = mcp, runtime
 
     def save_tool(function):
-        """Keeps a function: it is defined again in every later session."""
+        """Saves a function: it is defined again in every later session."""
         return runtime.save_tool(function)
 
     sys.stdin = sys.__stdin__ = NoInput()
     sys.argv = [""]
     if sys.path[:1] != [""]:
-        # As at the prompt: the working directory, wherever that is at the time.
+        # As at the prompt: the current working directory.
         sys.path.insert(0, "")
     return dict(runtime=runtime, mcp=mcp, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool)

@@ -1,5 +1,5 @@
-# How user code that ended otherwise than well is told about: status, one line, traceback. Also saved tools, which are
-# code that may be broken before the cell even starts. `guest` is the interpreter.
+# Reports how user code failed: status, one line, traceback. Also defines saved tools, whose code may be broken before the
+# cell starts. `guest` is the interpreter.
 
 import os
 import sys
@@ -12,7 +12,7 @@ HEADER = "Traceback (most recent call last):\n"
 
 
 def outcome(error):
-    """The payload of the D frame and that of the T frame, which may be empty."""
+    """Returns the payload of the D frame and that of the T frame, which may be empty."""
     text = ""
     if isinstance(error, SystemExit):
         status, code, line = "exit", exit_code(error), ""
@@ -27,12 +27,12 @@ def outcome(error):
 
 
 def hint_at_await(error, line):
-    """Whoever forgot to await something is told by Python what a coroutine cannot do."""
+    """Adds a hint where an error says what a coroutine cannot do: an await is missing."""
     if isinstance(error, (TypeError, AttributeError)) and "coroutine" in line:
-        guest.notices.append("did you forget await? What a coroutine returns is there once it has been awaited.")
+        guest.notices.append("did you forget await? A coroutine has no result until it is awaited.")
         for value in list(guest.namespace.values()):
             if type(value).__name__ == "coroutine":
-                # Said now, and so not again when its name gets another value.
+                # It has its hint now, and needs none when its name gets another value.
                 guest.hinted.add(id(value))
 
 
@@ -49,13 +49,13 @@ def exit_code(error):
     try:
         print(code, file=sys.stderr)
     except Exception:
-        # Its text, or the stream, is user code's.
+        # User code controls the text and the stream.
         pass
     return 1
 
 
 def describe(error):
-    """The last line of a traceback, without the lines that a long message has more."""
+    """Returns the last line of a traceback, with the first line of a message of several."""
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -70,11 +70,11 @@ def describe(error):
 
 
 def render(error):
-    """The traceback as Python prints it, with the frames of user code and of what it called."""
+    """Returns the traceback as Python prints it, with the frames of user code and of what it called."""
     try:
         text = format_traceback(error)
     except BaseException as failure:
-        # Most likely there is no memory left; user code may also have broken the modules that this needs.
+        # Probably no memory is left; user code may also have broken the modules that this needs.
         text = "%s\n(no traceback: %s)\n" % (describe(error), describe(failure))
     if len(text) > LARGEST_TEXT:
         half = LARGEST_TEXT // 2
@@ -86,36 +86,36 @@ def format_traceback(error):
     import traceback
 
     for name in list(guest.sources):
-        # Again, because user code may have dropped them from the cache.
+        # User code may have removed them from the cache.
         guest.show_source(name)
     show_syntax(error)
-    told = traceback.TracebackException(type(error), error, error.__traceback__)
-    prune(told, set())
-    text = "".join(told.format())
-    if not told.stack and text.startswith(HEADER):
+    summary = traceback.TracebackException(type(error), error, error.__traceback__)
+    prune(summary, set())
+    text = "".join(summary.format())
+    if not summary.stack and text.startswith(HEADER):
         text = text[len(HEADER) :]
     return text
 
 
 def show_syntax(error):
-    """The compiler knows no text for what it found after parsing."""
+    """Adds the source line to errors that the compiler finds after parsing."""
     if isinstance(error, SyntaxError) and error.text is None and error.filename in guest.sources:
         lines = guest.sources[error.filename].splitlines()
         if error.lineno and error.lineno <= len(lines):
             error.text = lines[error.lineno - 1]
 
 
-def prune(told, seen):
-    if told is None or id(told) in seen:
+def prune(summary, seen):
+    if summary is None or id(summary) in seen:
         return
-    seen.add(id(told))
-    told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(OURS)]
-    for other in told.__cause__, told.__context__, *(getattr(told, "exceptions", None) or ()):
+    seen.add(id(summary))
+    summary.stack[:] = [frame for frame in summary.stack if not frame.filename.startswith(OURS)]
+    for other in summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or ()):
         prune(other, seen)
 
 
 def end_forked_child(error):
-    """A forked child that came to the end of the cell ends as a script would."""
+    """Ends a forked child that reached the end of the cell, as the end of a script would."""
     code = 0
     if isinstance(error, SystemExit):
         code = exit_code(error)
@@ -127,7 +127,7 @@ def end_forked_child(error):
 
 
 def define_tools():
-    """Before the first cell, as part of it. A broken tool costs a notice; after an interrupt the next run has the rest."""
+    """Defines saved tools as part of the first cell. A broken one costs a notice; after an interrupt the next run goes on."""
     while guest.tools:
         name, _, source = guest.tools.pop(0).partition("\n")
         file = "<saved tool %s>" % name
@@ -144,7 +144,7 @@ def define_tools():
 
 
 def definition(name, source, file):
-    """The syntax of a saved tool. Any code in a session can have any text saved, which must not run in all later ones."""
+    """Parses a saved tool. Code in a session can save any text, which must not run in all later sessions."""
     import _ast
 
     tree = compile(source, file, "exec", _ast.PyCF_ONLY_AST, True)
@@ -152,5 +152,5 @@ def definition(name, source, file):
         [(_ast.FunctionDef, name)],
         [(_ast.AsyncFunctionDef, name)],
     ):
-        raise ValueError("it is not one function definition of that name")
+        raise ValueError("it is not a single function definition of that name")
     return tree

@@ -27,15 +27,15 @@ __all__ = [
 
 
 class MCPError(Exception):
-    """A tool failed, a server could not be used, or the bridge refused what was asked of it."""
+    """A tool failed, a server is unavailable, or the bridge refused the request."""
 
-    # What the tool returned, when it is the tool that failed.
+    # What the tool returned, when the tool failed.
     result = None
     kind = None
 
 
 class MCPArgumentError(MCPError, TypeError):
-    """A tool does not take such arguments; it was not called."""
+    """A tool does not take these arguments; it was not called."""
 
 
 class MCPAttributeError(MCPError, AttributeError):
@@ -43,7 +43,7 @@ class MCPAttributeError(MCPError, AttributeError):
 
 
 def __getattr__(name):
-    # The classes of results, so that they can be told about.
+    # The classes of results, so that they can be pickled and documented.
     values = _guest.part("values")
     for _, kind in values.KINDS:
         if kind.__name__ == name:
@@ -52,37 +52,37 @@ def __getattr__(name):
 
 
 def capability_summary():
-    """What this sandbox can do, and the helpers of this module."""
+    """Returns what this sandbox can do, and the helpers of this module."""
     return _SUMMARY
 
 
 _SUMMARY = """\
 This is a Python session in a sandbox without network. Variables, imports, functions and files in /tmp and /workspace \
-stay from call to call; `await` works at top level; the value of a last expression is shown; child processes are \
-captured like print. There is no input(). Nothing needs to be imported: `runtime`, `mcp`, `mcp_servers`, \
-`LOADED_MCP_SERVERS`, `save_tool` and `mcp_<alias>` of each server are there (or: from mcp import runtime). \
+stay from call to call; `await` works at top level; the value of a last expression is shown; the output of child \
+processes is captured like that of print. There is no input(). Available without import: `runtime`, `mcp`, \
+`mcp_servers`, `LOADED_MCP_SERVERS`, `save_tool` and `mcp_<alias>` of each server (also: from mcp import runtime). \
 Tools of the user's MCP servers are called as `await mcp_<alias>.<tool>(argument=value)`; the call of run_python has to \
-name the servers that it uses: servers=["github"], or ["*"] for any. Looking up documentation needs no such leave. \
+name the servers that it uses: servers=["github"], or ["*"] for any. Documentation can be read without naming them. \
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
-result (True, False and None have none). A tool that fails raises MCPError (also runtime.MCPError).
+result (not on True, False and None). A tool that fails raises MCPError (also runtime.MCPError).
 
 - await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
-- runtime.discovered_servers(detailed=False): names of all servers; with detail also what each is for
+- runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
-- runtime.describe_server(name), await runtime.list_tools(server): all that is known of a server, of its tools
+- runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
 - await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
-- await runtime.call_tool(server, tool, arguments): a call by name
-- The functions that are awaited have twins without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
+- await runtime.call_tool(server, tool, arguments): a tool by name
+- The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
-- runtime.output(run_id, stream="stdout", start=0, length=None): text that an earlier run printed, or its "traceback", in full or a part
-- runtime.save_tool(function), also @save_tool: keeps a function; it is defined again in every later session
+- runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
+- runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.capability_summary(): this text
 """
 
 
 def output(run_id, stream="stdout", start=0, length=None):
-    """What run `run_id` printed to "stdout" or "stderr", or its "traceback": `length` bytes from byte `start` on, or the rest."""
+    """Returns the output of run `run_id` on "stdout" or "stderr", or its "traceback": `length` bytes from byte `start` on, or the rest."""
     if stream not in ("stdout", "stderr", "traceback"):
         raise ValueError("stream must be 'stdout', 'stderr' or 'traceback', not %r" % (stream,))
     for name, number in (("run_id", run_id), ("start", start), ("length", length)):
@@ -94,17 +94,17 @@ def output(run_id, stream="stdout", start=0, length=None):
         pieces.append(piece["text"])
         if piece["last"]:
             return "".join(pieces)
-        # The host does not send all at once.
+        # The host sends long output in pieces.
         if length is not None:
             length -= piece["end"] - start
         start = piece["end"]
 
 
 def save_tool(function):
-    """Keeps a function: it is defined again in every later session, also after a restart.
+    """Saves a function: it is defined again in every later session, also after a restart.
 
-    Returns a confirmation; as a decorator, the function. It must be able to stand alone: what it imports, it imports
-    itself.
+    Returns a confirmation; as a decorator, the function. The function must not depend on the session: it imports what it
+    uses.
     """
     source, decorated = _tool_source(function)
     name = function.__name__
@@ -116,12 +116,12 @@ def save_tool(function):
     missing = _session_names(function, source)
     text = "Saved: %s() is defined in every later session." % name
     if missing:
-        text += " It uses %s of this session, which will not be there: import or define it inside." % ", ".join(missing)
+        text += " It uses %s of this session, which later sessions do not have: import or define that inside the function." % ", ".join(missing)
     return text
 
 
 def list_saved_tools():
-    """Names of all saved functions. Those that another session saved meanwhile are defined in the next one."""
+    """Returns the names of all saved functions. Those that another session saved meanwhile are defined in the next session."""
     return _ask("list_saved_tools", {})
 
 
@@ -129,7 +129,7 @@ def list_saved_tools():
 
 
 class _Ready:
-    """A value that may be awaited as well: it is there already."""
+    """A value that can also be awaited."""
 
     def __await__(self):
         return self
@@ -145,23 +145,23 @@ class _ReadyDict(_Ready, dict):
 
 
 class _Docs(list):
-    """Documentation of tools: a list that also answers to docs["tools"]."""
+    """Documentation of tools: a list that can also be read as docs["tools"]."""
 
     def __getitem__(self, key):
         return list(self) if key == "tools" else list.__getitem__(self, key)
 
 
 class _Tool(dict):
-    """One tool among others; what it says twice is printed once, because who reads it pays for each word."""
+    """One tool of a list. Values that occur twice are printed once, because the reader pays for each word."""
 
     def __repr__(self):
-        said = self.get("server"), self.get("tool")
-        twice = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in said]
-        return repr({key: value for key, value in self.items() if key not in twice})
+        shown = self.get("server"), self.get("tool")
+        repeated = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in shown]
+        return repr({key: value for key, value in self.items() if key not in repeated})
 
 
 class _Doc(dict):
-    """Documentation of one tool, which also answers to doc["tools"]."""
+    """Documentation of one tool, which can also be read as doc["tools"]."""
 
     def __missing__(self, key):
         if key == "tools":
@@ -170,7 +170,7 @@ class _Doc(dict):
 
 
 def discovered_servers(detailed=False):
-    """Names of all servers of the user; with detail, name and description of each. Works with and without await."""
+    """Returns the names of all servers; with detail, name and description of each. Works with and without await."""
     found = _ask("servers", {})
     if detailed:
         return _ReadyList({"name": one["name"], "description": one["description"]} for one in found)
@@ -178,68 +178,68 @@ def discovered_servers(detailed=False):
 
 
 async def list_servers():
-    """Names of the servers that this call may use."""
+    """Returns the names of the servers that this call may use."""
     return list_servers_sync()
 
 
 def list_servers_sync():
-    """Names of the servers that this call may use."""
+    """Returns the names of the servers that this call may use."""
     return _guest.part("servers").allowed() if _guest.context[2:] else []
 
 
 def describe_server(name):
-    """Name, alias, description, folder and tools of a server, by its name or alias."""
+    """Returns name, alias, description, folder and tools of a server, by its name or alias."""
     return _ReadyDict(_ask("describe", {"server": _name(name)}))
 
 
 def list_loaded_server_metadata():
-    """What describe_server says, of each server that this call may use."""
+    """Returns what describe_server returns, for each server that this call may use."""
     return _ReadyList(describe_server(name) for name in list_servers_sync())
 
 
 async def list_tools(server):
-    """The tools of a server: name, alias, description and input_schema of each."""
+    """Returns the tools of a server: name, alias, description and input_schema of each."""
     return (await _ask_async("describe", {"server": _name(server)}))["tools"]
 
 
 def list_tools_sync(server):
-    """The tools of a server: name, alias, description and input_schema of each."""
+    """Returns the tools of a server: name, alias, description and input_schema of each."""
     return describe_server(server)["tools"]
 
 
 async def query_tool_docs(server, tool=None, detail="summary"):
-    """Documentation of the tools of a server, or of one of them: a signature and a line, with "full" also the schemas."""
+    """Returns the documentation of the tools of a server, or of one: signature and one sentence, with "full" also the schemas."""
     return _docs(await _ask_async("tools", _docs_wanted(server, tool, detail)), tool)
 
 
 def query_tool_docs_sync(server, tool=None, detail="summary"):
-    """Documentation of the tools of a server, or of one of them: a signature and a line, with "full" also the schemas."""
+    """Returns the documentation of the tools of a server, or of one: signature and one sentence, with "full" also the schemas."""
     return _docs(_ask("tools", _docs_wanted(server, tool, detail)), tool)
 
 
 async def search_tool_docs(query, limit=5, detail="summary"):
-    """The tools of all servers that fit a question best, best first; at most 20."""
+    """Returns the tools of all servers that fit a query best, best first; at most 20."""
     return _found(await _ask_async("search", {"query": query, "limit": limit, "detail": detail}))
 
 
 def search_tool_docs_sync(query, limit=5, detail="summary"):
-    """The tools of all servers that fit a question best, best first; at most 20."""
+    """Returns the tools of all servers that fit a query best, best first; at most 20."""
     return _found(_ask("search", {"query": query, "limit": limit, "detail": detail}))
 
 
 async def call_tool(server, tool, arguments=None):
-    """Calls a tool by name or alias, with a dict of arguments; its result as a value."""
+    """Calls a tool by name or alias, with a dict of arguments; returns its result as a value."""
     return await _guest.part("servers").call(_name(server), tool, arguments or {})
 
 
 def call_tool_sync(server, tool, arguments=None):
-    """Calls a tool by name or alias, with a dict of arguments; its result as a value."""
+    """Calls a tool by name or alias, with a dict of arguments; returns its result as a value."""
     return _guest.part("servers").call_sync(_name(server), tool, arguments or {})
 
 
-def _name(known):
-    """The name of a server or a tool that is given as such."""
-    return getattr(known, "_codebridge_name", known)
+def _name(named):
+    """Returns the name of a server or a tool, also of one that is given as an object."""
+    return getattr(named, "_codebridge_name", named)
 
 
 def _docs_wanted(server, tool, detail):
@@ -253,36 +253,36 @@ def _docs(items, tool):
 def _found(answer):
     if answer["pending"]:
         _guest.notices.append(
-            "search_tool_docs: what these servers offer is not known yet, search again in a moment: %s"
+            "search_tool_docs: the tools of these servers are not known yet, search again in a moment: %s"
             % ", ".join(answer["pending"])
         )
     return _Docs(map(_Tool, answer["items"]))
 
 
 def _ask(method, params, *how):
-    queries = _guest.part("queries")
+    questions = _guest.part("questions")
     try:
-        return queries.ask(method, params, *how)
-    except (queries.Refused, ValueError, TypeError) as error:
-        raise _error_of(error, queries.Refused) from None
+        return questions.ask(method, params, *how)
+    except (questions.Refused, ValueError, TypeError) as error:
+        raise _error_of(error, questions.Refused) from None
 
 
 async def _ask_async(method, params, parse=None, default=None):
     how = {} if parse is None else {"parse": parse, "default": default}
     try:
         return await _guest.part("event_loop").ask(method, params, **how)
-    except (_guest.part("queries").Refused, ValueError, TypeError) as error:
-        raise _error_of(error, _guest.part("queries").Refused) from None
+    except (_guest.part("questions").Refused, ValueError, TypeError) as error:
+        raise _error_of(error, _guest.part("questions").Refused) from None
 
 
 def _error_of(error, refused):
     if not isinstance(error, refused):
-        # What cannot be written as JSON.
+        # The arguments cannot be written as JSON.
         return MCPArgumentError(str(error))
     kind = error.kind
-    told = MCPArgumentError(str(error)) if kind == "arguments" else MCPError(str(error))
-    told.kind = kind
-    return told
+    raised = MCPArgumentError(str(error)) if kind == "arguments" else MCPError(str(error))
+    raised.kind = kind
+    return raised
 
 
 def _loaded_servers():
@@ -293,7 +293,7 @@ def _loaded_servers():
 
 
 def _tool_source(function):
-    """The text of a function without `@save_tool`, and whether that was there."""
+    """Returns the source of a function without `@save_tool`, and whether it had that."""
     import ast
     import inspect
     import textwrap
@@ -324,14 +324,14 @@ def _last_name(node):
 
 
 def _session_names(function, source):
-    """Names that the function takes from this session, and will not find in another one."""
-    known = _guest.always_there | _guest.tool_names | {function.__name__}
+    """Returns the names that the function takes from this session, and that another session does not have."""
+    known = _guest.initial_names | _guest.tool_names | {function.__name__}
     used = _global_names(compile(source, "<saved tool>", "exec", 0, True))
-    return sorted(name for name in used - known if name in _guest.namespace and not _is_lent(_guest.namespace[name]))
+    return sorted(name for name in used - known if name in _guest.namespace and not _is_defined_everywhere(_guest.namespace[name]))
 
 
-def _is_lent(value):
-    """Whether every session finds it in code that mentions it."""
+def _is_defined_everywhere(value):
+    """Whether every session defines the value in code that mentions it."""
     return value is MCPError or isinstance(value, _guest.part("servers").Server)
 
 
@@ -346,7 +346,7 @@ def _global_names(code):
 
 
 def _write_to_projects(name, source):
-    """A copy for the user to look at. The folder is there only when the host shares it."""
+    """Writes a copy for the user to read. The folder exists only when the host shares it."""
     import os
 
     path = os.path.join(_guest.settings.get("projects", "/projects"), name + ".py")

@@ -1,14 +1,14 @@
 # The user's MCP servers as code sees them: mcp_github.create_issue, mcp.servers.github, mcp_servers["github"].
-# All that is known of them, and whether a call may use them, is the host's affair. `guest` is the interpreter.
+# The host knows them, and decides which of them a call may use. `guest` is the interpreter.
 
 import sys
 
 runtime = guest.runtime
 # Alias -> server.
 by_alias = {}
-# The context of the last run, and the servers that it lends, by variable.
-entered, lent = None, {}
-# Tool functions that have no signature yet, because nobody has imported inspect.
+# The context of the last run, and the servers that it may use, by variable.
+entered, granted = None, {}
+# Tool functions that have no signature yet, because inspect is not imported.
 unsigned = []
 
 
@@ -16,18 +16,18 @@ class Server:
     """A server of the user. Its tools are its attributes."""
 
     def __init__(self, name, alias):
-        # The tools by their names, so that by name and by alias it is the same function.
+        # By the names of the tools, so that name and alias lead to the same function.
         self.__dict__.update(_codebridge_name=name, _codebridge_alias=alias, _codebridge_tools={})
 
     def __getattr__(self, name):
-        """An attribute is an alias first: one that is documented for a tool may be the name of another."""
+        """An attribute is an alias first: a documented alias of one tool may be the name of another."""
         if is_special(name):
             raise AttributeError(name)
         try:
             function = tool_function(self, name, alias_first=True)
         except runtime.MCPError as error:
             if name.startswith(("_repr_", "_ipython_")):
-                # Whoever shows objects looks for these; a server that cannot be asked is no reason to fail.
+                # Code that displays objects looks for these; it must not fail because the server does.
                 raise AttributeError(str(error)) from None
             raise
         self.__dict__[name] = function
@@ -51,7 +51,7 @@ def server(name, alias):
 
 
 def find(name, alias_first=False):
-    """The server of a name or an alias."""
+    """Returns the server of a name or an alias."""
     found = runtime._ask("server", {"server": name, "alias_first": alias_first})
     return server(found["name"], found["alias"])
 
@@ -61,10 +61,10 @@ def tool_aliases(server):
 
 
 def importable(server):
-    """What `import *` takes: nothing that would hide a builtin or a name of the bridge, nor what is not to be had."""
+    """Returns what `import *` takes: only available tools, and none that would hide a builtin or a name of the bridge."""
     names = []
     for alias in tool_aliases(server):
-        if alias in __builtins__ or alias in guest.always_there or is_special(alias) or alias.startswith("_codebridge_"):
+        if alias in __builtins__ or alias in guest.initial_names or is_special(alias) or alias.startswith("_codebridge_"):
             continue
         try:
             getattr(server, alias)
@@ -75,30 +75,30 @@ def importable(server):
 
 
 def is_special(name):
-    """Whether Python itself asks for attributes of such names. Aliases such as `__2` are none."""
+    """Whether Python itself looks for attributes of such names. Aliases such as `__2` are not among them."""
     return name[:2] == name[-2:] == "__" and name[2:3].isalpha()
 
 
-# What cells find under mcp_….
+# The variables mcp_… of cells.
 
 
 def enter(context):
-    """The servers that a call may use are there from its start, also for code that puts their names together."""
-    global entered, lent
+    """Defines the servers that a call may use at its start, also for code that computes their names."""
+    global entered, granted
     namespace = guest.namespace
     if context != entered:
-        # There may be thousands, of which hardly any is used.
-        lent = {"mcp_" + known["alias"]: server(known["name"], known["alias"]) for known in of_context(context)}
-        for variable in lent.keys() & namespace.keys():
-            define(variable, lent[variable])
+        # There may be thousands, of which few are used.
+        granted = {"mcp_" + known["alias"]: server(known["name"], known["alias"]) for known in of_context(context)}
+        for variable in granted.keys() & namespace.keys():
+            define(variable, granted[variable])
         entered = context
-    if not lent.keys() <= namespace.keys():
-        for variable in lent:
-            namespace.setdefault(variable, lent[variable])
+    if not granted.keys() <= namespace.keys():
+        for variable in granted:
+            namespace.setdefault(variable, granted[variable])
 
 
 def define_mentioned(codes):
-    """Every other server is there in code that mentions it; what calls may use is decided when they are made."""
+    """Defines other servers in code that mentions them; the host decides which of them may be called."""
     wanted = sorted(name for code in codes for name in mentioned(code) if name not in guest.namespace)
     if wanted:
         for known in runtime._ask("servers", {"aliases": [name[4:] for name in wanted]}):
@@ -114,7 +114,7 @@ def mentioned(code):
 
 
 def define(variable, server):
-    """A variable of the user's keeps its value."""
+    """Defines a server, unless the user has a variable of that name."""
     if isinstance(guest.namespace.get(variable, server), Server):
         guest.namespace[variable] = server
 
@@ -126,7 +126,7 @@ def of_context(context):
 
 
 def allowed():
-    """Names of the servers that this call may use."""
+    """Returns the names of the servers that this call may use."""
     return [known["name"] for known in of_context(guest.context)]
 
 
@@ -162,7 +162,7 @@ def tool_function(server, name, alias_first=False):
 
 
 def bound(doc, positional, arguments):
-    """Positional arguments get the names of the signature. All else is checked by the host."""
+    """Gives positional arguments the names of the signature. The host checks everything else."""
     names = [parameter["name"] for parameter in doc["parameters"]]
     if len(positional) > len(names):
         raise runtime.MCPArgumentError(
@@ -181,9 +181,9 @@ def docstring(doc):
     properties = doc["inputSchema"].get("properties") if isinstance(doc["inputSchema"], dict) else None
     for parameter in doc["parameters"]:
         schema = properties.get(parameter["name"]) if isinstance(properties, dict) else None
-        said = schema.get("description") if isinstance(schema, dict) else None
+        description = schema.get("description") if isinstance(schema, dict) else None
         kind = parameter["type"] if parameter["required"] else parameter["type"] + ", optional"
-        lines.append(("%s (%s): %s" % (parameter["name"], kind, said or "")).rstrip(": "))
+        lines.append(("%s (%s): %s" % (parameter["name"], kind, description or "")).rstrip(": "))
     return "\n".join(lines).rstrip()
 
 
@@ -204,7 +204,7 @@ def sign(function, parameters):
             )
         )
     if odd:
-        # They are given by **{}.
+        # They are given as **{…}.
         kinds.append(inspect.Parameter("more", inspect.Parameter.VAR_KEYWORD))
     function.__signature__ = inspect.Signature(kinds)
 
@@ -228,13 +228,13 @@ def call_sync(server, tool, arguments):
 
 
 def finished(values, server, tool, result):
-    value, trouble = result, values.not_a_result(result)
-    if trouble is None:
+    value, problem = result, values.not_a_result(result)
+    if problem is None:
         value = values.value_of(result)
         if result.get("isError") in (True, "true"):
-            trouble = values.error_text(result)
-    if trouble is not None:
-        error = runtime.MCPError("%s.%s: %s" % (server, tool, trouble))
+            problem = values.error_text(result)
+    if problem is not None:
+        error = runtime.MCPError("%s.%s: %s" % (server, tool, problem))
         error.result = value
         raise error
     return value

@@ -1,6 +1,6 @@
-# Process 1 of the sandbox: moves bytes between the host, the interpreter and its output pipes, delivers interrupts, reaps.
-# It alone holds the descriptors that lead to the host. Frames from the interpreter are hostile input: anything that
-# FRAMES.md does not allow ends the session. Nothing here may wait for the interpreter; waiting for the host is fine.
+# Process 1 of the sandbox: moves bytes between the host, the interpreter and its output pipes, delivers interrupts, reaps
+# processes. It alone holds the descriptors of the host. Frames from the interpreter are hostile input: anything that
+# FRAMES.md does not allow ends the session. Nothing here may wait for the interpreter; waiting for the host is allowed.
 
 import os
 import select
@@ -11,8 +11,8 @@ import _signal
 
 HEADER = 9
 CHUNK = 256 * 1024
-# No pipe holds more than this (the kernel's default for pipe-max-size), so that reading as much empties it of everything
-# that was in it at the start, however fast somebody goes on writing.
+# No pipe holds more than this (the kernel's default for pipe-max-size): reading as much takes everything that was in it at
+# the start, however fast more is written.
 PIPE_CAPACITY = 1024 * 1024
 LARGEST_TEXT = 4 * 1024 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
@@ -20,7 +20,7 @@ LARGEST_ANSWER = 136 * 1024 * 1024
 FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME, b"W": 0}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S"), LARGEST_FRAME)
 ANSWER = ord("A")
-# Between the end of the control channel and the end of the process that held it.
+# Seconds between the end of the control channel and the end of the process that held it.
 EXIT_GRACE = 2
 OOM_COUNTERS = "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"
 SOFTWARE_FAILURE = 70
@@ -66,11 +66,11 @@ class Supervisor:
         self.down, self.up = down, up
         self.outputs = {out: b"O", err: b"E"}
         self.from_host, self.to_child, self.from_child = bytearray(), bytearray(), bytearray()
-        # Bytes of an answer that are still to come from the host; it is handed on piece by piece.
+        # Bytes of an answer that are still to come from the host; it is passed on in pieces.
         self.passing = 0
         self.chunk = memoryview(bytearray(CHUNK))
-        self.said_hello = False
-        # The run that was handed on and is not done; whether its code may have begun; an interrupt that came before.
+        self.greeted = False
+        # The current run; whether its code may have begun; whether an interrupt came before that.
         self.run, self.begun, self.interrupt_wanted = 0, False, False
         self.child_is_full = False
         # When the end of the interpreter is overdue.
@@ -83,12 +83,12 @@ class Supervisor:
             while True:
                 self.turn()
         except (BrokenPipeError, EOFError):
-            # The host is gone, and nobody is left to tell.
+            # The host is gone.
             self.leave(0)
         except Violation as violation:
             self.give_up("the sandbox was ended: its protocol was broken by %s" % violation)
         except BaseException:
-            # Our own mistake; the traceback goes to the sandbox's stderr, which is the log of the container.
+            # A bug of ours; the traceback goes to the sandbox's stderr, which is the log of the container.
             sys.excepthook(*sys.exc_info())
             self.leave(SOFTWARE_FAILURE)
 
@@ -106,7 +106,7 @@ class Supervisor:
         for descriptor in self.host_in, self.up, self.woken, *self.outputs:
             self.poll.register(descriptor, select.POLLIN)
         self.oom_before = oom_kills()
-        # It may have ended before anybody listened.
+        # It may have ended before the signal handler was there.
         self.reap()
 
     def turn(self):
@@ -120,7 +120,7 @@ class Supervisor:
                 raise Violation("a closed control channel")
         for descriptor, _ in events:
             if descriptor in self.outputs:
-                self.pump(descriptor, CHUNK)
+                self.send_output(descriptor, CHUNK)
             elif descriptor == self.up:
                 self.read_child()
             elif descriptor == self.host_in:
@@ -143,8 +143,8 @@ class Supervisor:
         while data:
             data = data[os.write(self.host_out, data) :]
 
-    def pump(self, descriptor, budget):
-        """Hands on up to `budget` bytes of output, or as much as there is."""
+    def send_output(self, descriptor, budget):
+        """Sends up to `budget` bytes of output, or as much as there is."""
         kind = self.outputs[descriptor]
         while budget > 0:
             try:
@@ -152,7 +152,7 @@ class Supervisor:
             except BlockingIOError:
                 return
             if not size:
-                # Every writer closed it; that is user code's affair and no reason to end.
+                # User code closed it everywhere, which is allowed.
                 self.forget(descriptor)
                 return
             self.send_host(kind, self.run, self.chunk[:size])
@@ -160,7 +160,7 @@ class Supervisor:
 
     def drain(self):
         for descriptor in self.outputs:
-            self.pump(descriptor, PIPE_CAPACITY)
+            self.send_output(descriptor, PIPE_CAPACITY)
 
     # From the interpreter.
 
@@ -180,10 +180,10 @@ class Supervisor:
             self.handle_child(*frame)
 
     def handle_child(self, kind, number, raw):
-        if self.said_hello == (kind == b"H"):
-            raise Violation("a frame of type %r before or after its time" % kind)
+        if self.greeted == (kind == b"H"):
+            raise Violation("a frame of type %r at the wrong time" % kind)
         if kind == b"H":
-            self.said_hello = True
+            self.greeted = True
         elif kind == b"B":
             self.expect_run(kind, number)
             self.begun = True
@@ -192,7 +192,7 @@ class Supervisor:
             return
         elif kind == b"D":
             self.expect_run(kind, number)
-            # What the run wrote is in the pipes already: send all of it first, under the number of the run.
+            # The output of the run is in the pipes already: send all of it first, under the number of the run.
             self.drain()
             self.run, self.begun = 0, False
         elif kind not in (b"Q", b"W"):
@@ -223,7 +223,7 @@ class Supervisor:
         self.write_child()
 
     def pass_answers(self):
-        """Hands on what there is of answers at once: one may be too large to be held twice."""
+        """Passes on the available part of an answer at once: a large one is not held twice."""
         buffer = self.from_host
         while buffer:
             if not self.passing:
@@ -244,14 +244,14 @@ class Supervisor:
             return
         if kind == b"R":
             if self.run or not number:
-                raise ValueError("run %d came while run %d is not done" % (number, self.run))
-            # Output from before belongs to no run.
+                raise ValueError("run %d came before the end of run %d" % (number, self.run))
+            # Earlier output belongs to no run.
             self.drain()
             self.run, self.begun, self.interrupt_wanted = number, False, False
         self.to_child += raw
 
     def write_child(self):
-        """Writes what fits; the poll loop calls again when there is room."""
+        """Writes what fits; the poll loop calls it again when there is space."""
         try:
             while self.to_child:
                 with memoryview(self.to_child) as pending, pending[:CHUNK] as front:
@@ -262,7 +262,7 @@ class Supervisor:
             self.child_is_full = True
             return
         except BrokenPipeError:
-            # The other direction, or the end of the process, tells more.
+            # The other direction, or the end of the process, says more.
             self.to_child.clear()
             self.expect_end()
         if self.child_is_full:
@@ -270,7 +270,7 @@ class Supervisor:
             self.forget(self.down)
 
     def interrupt(self):
-        """Ctrl-C, once the interpreter has said that from now on one belongs to this run."""
+        """Sends Ctrl-C, once the interpreter has said that it belongs to this run."""
         self.interrupt_wanted = not self.begun
         if self.begun:
             self.signal_group(_signal.SIGINT)
@@ -301,7 +301,7 @@ class Supervisor:
             if info is None:
                 break
             if info.si_pid == self.child:
-                # While its number cannot be anybody else's yet.
+                # While its id cannot belong to another process yet.
                 self.signal_group(_signal.SIGKILL)
             pid, status = os.waitpid(info.si_pid, 0)
             if pid == self.child:
@@ -310,7 +310,7 @@ class Supervisor:
             self.report_end(ended)
 
     def report_end(self, status):
-        """Everything that the interpreter still said, then how it ended."""
+        """Sends the remaining frames and output of the interpreter, then how it ended."""
         self.deadline = None
         try:
             self.read_child()
@@ -332,7 +332,7 @@ class Supervisor:
             self.signal_group(_signal.SIGKILL)
             os.kill(self.child, _signal.SIGKILL)
             os.waitpid(self.child, 0)
-            # Our SIGKILL would be taken for one of the kernel's, for want of memory.
+            # Our SIGKILL would look like one of the kernel, which means that memory ran out.
             self.report_end(SOFTWARE_FAILURE << 8)
         finally:
             self.leave(SOFTWARE_FAILURE)

@@ -1,15 +1,15 @@
 # Results of tools as Python values that can also be read as the raw MCP result; and arguments as JSON.
-# Their classes are names of mcp.runtime, so that they can be pickled and told about.
+# Their classes are names of mcp.runtime, so that they can be pickled and documented.
 
 import json
 
-# Fields of a raw result, where a value has none of that name itself.
+# Fields of a raw result, which a value has unless it has its own field of that name.
 RAW_FIELDS = "content", "structuredContent", "isError", "_meta"
 NOTHING = object()
 
 
 class Raw:
-    """What every value has beside its own: the raw result, and its fields."""
+    """What every value also has: the raw result and its fields."""
 
     __slots__ = ()
 
@@ -18,7 +18,7 @@ class Raw:
         """The MCP result as the server sent it."""
         result = raw_of(self)
         if result is None:
-            # A part of a result; it may have a field of that name.
+            # A part of a result, which may have a field of that name.
             raise AttributeError("raw")
         return result
 
@@ -64,8 +64,8 @@ class Record(Raw, dict):
         try:
             return self[name]
         except KeyError:
-            # Known names help more than the one that is not there.
-            raise AttributeError("no field %r; there are: %s" % (name, ", ".join(map(str, self)))) from None
+            # The names of the fields help more than the missing one.
+            raise AttributeError("no field %r; the fields are: %s" % (name, ", ".join(map(str, self)))) from None
 
     def __setattr__(self, name, value):
         self[name] = value
@@ -89,11 +89,11 @@ class Record(Raw, dict):
         return type(self), (dict(self),)
 
 
-# A field may have the name of a method of dictionaries, such as `items`. As an attribute the field counts more; but Python
-# calls these methods itself on what is a mapping, so the field's value can be called as the method as well.
+# A field may have the name of a method of dictionaries, such as `items`. As an attribute the field comes first; but Python
+# itself calls these methods on mappings, so the value of the field can be called like the method.
 
 
-class Called:
+class Callable:
     """A value that is also a method of the record that it is in."""
 
     _codebridge_of = None, None
@@ -106,8 +106,8 @@ class Called:
         return plain, (plain(self),)
 
 
-# One for every type that can have more than its value.
-CALLED = tuple((plain, type(plain.__name__, (Called, plain), {})) for plain in (str, list, float, int, Record))
+# One for every type that can have attributes.
+CALLABLE = tuple((plain, type(plain.__name__, (Callable, plain), {})) for plain in (str, list, float, int, Record))
 
 
 class FieldOrMethod:
@@ -119,18 +119,18 @@ class FieldOrMethod:
         value = NOTHING if record is None else dict.get(record, self.name, NOTHING)
         if value is NOTHING:
             return method
-        if isinstance(value, Called) and value._codebridge_of[0] is record:
+        if isinstance(value, Callable) and value._codebridge_of[0] is record:
             return value
         if type(value) is dict:
             value = Record(value)
-        for plain, kind in CALLED:
+        for plain, kind in CALLABLE:
             if isinstance(value, plain) and not isinstance(value, bool):
                 value = kind(value)
                 object.__setattr__(value, "_codebridge_of", (record, method))
-                # In its place, so that both are the same to whoever changes one.
+                # Stored in its place, so that a change of one is a change of both.
                 dict.__setitem__(record, self.name, value)
                 return value
-        # True, False and None cannot carry anything; they are there as items.
+        # True, False and None cannot have attributes; they are available as items.
         return method
 
 
@@ -156,7 +156,7 @@ class Items(Raw, list):
 
 
 class Number(Raw):
-    """A number that came as text can be used as that text: whoever reads a file that holds one expects a string."""
+    """A number that came as text can be used as that text: code that reads a file with a number expects a string."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ class Number(Raw):
 
 
 def text_behind(number):
-    """The text that a number came as, None for one that came as a number."""
+    """Returns the text that a number came as, None for one that came as a number."""
     blocks = (raw_of(number) or {}).get("content")
     if isinstance(blocks, list) and len(blocks) == 1 and is_text(blocks[0]) and isinstance(blocks[0].get("text"), str):
         return blocks[0]["text"]
@@ -183,7 +183,7 @@ def text_behind(number):
 def text_of(number):
     text = text_behind(number)
     if text is None:
-        raise TypeError("%r object is a number, and came as one" % type(number).__name__)
+        raise TypeError("%r object is a number, not a text" % type(number).__name__)
     return text
 
 
@@ -204,7 +204,7 @@ class Real(Number, float):
 
 
 class Blob(Raw, bytes):
-    """An image or a sound: its bytes, and what they are."""
+    """The bytes of an image or a sound, with their MIME type."""
 
     mime_type = None
 
@@ -239,17 +239,17 @@ def parse(payload):
 
 
 def not_a_result(result):
-    """What is wrong with the answer of a server that is no MCP result; None for one that is."""
+    """Returns what is wrong with an answer that is not an MCP result; None for one that is."""
     if not isinstance(result, dict):
-        return "the server answered with something that is no MCP result: %.200s" % json.dumps(result, ensure_ascii=False)
+        return "the answer of the server is not an MCP result: %.200s" % json.dumps(result, ensure_ascii=False)
     blocks = result.get("content")
     if isinstance(blocks, (list, type(None))) or result.get("structuredContent") is not None:
         return None
-    return "the content of what the server answered is no list of blocks: %.200s" % json.dumps(blocks, ensure_ascii=False)
+    return "the content in the answer of the server is not a list of blocks: %.200s" % json.dumps(blocks, ensure_ascii=False)
 
 
 def value_of(result):
-    """The value that a raw result stands for."""
+    """Returns the value of a raw result."""
     blocks = result.get("content")
     blocks = blocks if isinstance(blocks, list) else []
     structured = result.get("structuredContent")
@@ -263,7 +263,7 @@ def value_of(result):
 
 
 def unwrapped(structured, blocks):
-    """Structured content has to be an object, so servers put what is none into a field: that field's value is meant."""
+    """Returns the value of structured content. It has to be an object, so servers put other values into a field of one."""
     if isinstance(structured, dict) and len(structured) == 1:
         (name, value), = structured.items()
         if name == "result" and not isinstance(value, dict):
@@ -282,7 +282,7 @@ def value_of_block(block):
         text = block.get("text")
         text = text if isinstance(text, str) else ""
         try:
-            # Most texts are none, which their first character tells.
+            # Most texts are not JSON, which their first character tells.
             return parse(text) if text.lstrip()[:1] in set('{["-0123456789tfn') else text
         except (ValueError, RecursionError):
             return text
@@ -299,7 +299,7 @@ def value_of_block(block):
 
 
 def with_raw(value, result):
-    """True, False and None cannot carry anything; they are what they are."""
+    """Attaches the raw result to a value; True, False and None stay as they are."""
     if isinstance(value, Blob):
         value._raw = result
         return value
@@ -312,14 +312,14 @@ def with_raw(value, result):
 
 
 def error_text(result):
-    """What a result says that is an error."""
+    """Returns the message of an error result."""
     blocks = result.get("content")
     texts = [block.get("text") for block in (blocks if isinstance(blocks, list) else []) if is_text(block)]
-    return "\n".join(text for text in texts if isinstance(text, str) and text) or "the tool failed and did not say why"
+    return "\n".join(text for text in texts if isinstance(text, str) and text) or "the tool failed without a message"
 
 
 def jsonable(value):
-    """For what JSON has no form of its own for."""
+    """Converts values that JSON cannot write."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         import binascii
 

@@ -286,9 +286,9 @@ fn values_arrive_undamaged(env: &TestEnv) {
     let code = python!("server_access", "values");
     let out = run(&bridge, &["fake"], code).ok();
     let expected = "True True [] {'b': None, 'a': True} ['n', 'z', 'a', 'e', 'not a name']\n0.1 90\n\
-                    fake.raw: the server answered with something that is no MCP result: [{\"a\": 1}] True\n\
-                    fake.raw: the server answered with something that is no MCP result: 7 True\n\
-                    fake.raw: the content of what the server answered is no list of blocks: \"text\" True";
+                    fake.raw: the answer of the server is not an MCP result: [{\"a\": 1}] True\n\
+                    fake.raw: the answer of the server is not an MCP result: 7 True\n\
+                    fake.raw: the content in the answer of the server is not a list of blocks: \"text\" True";
     assert_eq!(out, expected);
     bridge.close();
 }

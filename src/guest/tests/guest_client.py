@@ -21,7 +21,7 @@ PARTS = (
     "channel",
     "namespace",
     "interpreter",
-    "queries",
+    "questions",
     "event_loop",
     "report",
     "imports",
@@ -104,7 +104,7 @@ class Guest:
         self.results = collections.defaultdict(Result)
         self.done = set()
         self.frames = []
-        self.queries, self.withdrawn = [], []
+        self.questions, self.withdrawn = [], []
         self.answers = {}
         self.hello = self.end = self.offered = None
         self.run_number = 0
@@ -222,7 +222,7 @@ class Guest:
             raise AssertionError("a frame of type %r" % kind)
 
     def answer(self, number, query):
-        self.queries.append((number, query["method"], query["params"]))
+        self.questions.append((number, query["method"], query["params"]))
         answer = self.answers.get(query["method"])
         if answer is None:
             self.send(b"A", number, json.dumps({"error": "no such method: %s" % query["method"]}))

@@ -1,4 +1,4 @@
-"""What the bridge lends to user code: the modules, queries to the host, saved tools, the context of a run."""
+"""What the bridge gives to user code: the modules, questions to the host, saved tools, the context of a run."""
 
 import json
 import os
@@ -87,12 +87,12 @@ class Output(CellTest):
         self.assertEqual(self.ok("runtime.output(1), runtime.output(1, start=1, length=6)").out, "('0123456789', '123456')\n")
 
 
-class Queries(CellTest):
+class Questions(CellTest):
     """Any question, by the way that all helpers take."""
 
     def setUp(self):
         self.guest.answers.clear()
-        self.guest.queries.clear()
+        self.guest.questions.clear()
 
     def test_values_of_any_size_and_kind(self):
         self.guest.answers["echo"] = lambda params: params
@@ -108,8 +108,8 @@ class Queries(CellTest):
 
     def test_too_much_is_refused_before_it_is_sent(self):
         result = self.fails("runtime._ask('echo', 'x' * (65 << 20))")
-        self.assertIn("too much for one request", result.error)
-        self.assertEqual(self.guest.queries, [])
+        self.assertIn("the host takes at most", result.error)
+        self.assertEqual(self.guest.questions, [])
 
     def test_many_threads_at_once_with_answers_out_of_order(self):
         self.guest.answers["echo"] = LATER
@@ -124,8 +124,8 @@ for t in threads: t.join()
 sorted(got.items()) == [(i, i * i) for i in range(20)]
 """
         )
-        self.guest.until(lambda: len(self.guest.queries) == 20)
-        for query, _, params in reversed(self.guest.queries):
+        self.guest.until(lambda: len(self.guest.questions) == 20)
+        for query, _, params in reversed(self.guest.questions):
             self.guest.send(b"A", query, json.dumps({"ok": params**2}))
         self.assertEqual(self.guest.finish(number).out, "True\n")
 
@@ -138,8 +138,8 @@ sorted(got.items()) == [(i, i * i) for i in range(20)]
             thread = threading.Thread(target=ask); thread.start()
             """
         )
-        self.guest.until(lambda: len(self.guest.queries) == 1)
-        waiting = self.guest.queries[0][0]
+        self.guest.until(lambda: len(self.guest.questions) == 1)
+        waiting = self.guest.questions[0][0]
         self.guest.answers["echo"] = "quick"
         for code in (
             "runtime._ask('echo', 1)",
@@ -164,10 +164,10 @@ sorted(got.items()) == [(i, i * i) for i in range(20)]
         with Guest() as guest:
             guest.answers["echo"] = LATER
             guest.run("import threading\ndef ask():\n    go.wait(); print('got', runtime._ask('echo', 1))\ngo = threading.Event()\nthreading.Thread(target=ask).start()\nthreading.Timer(0.05, go.set).start()")
-            guest.until(lambda: guest.queries)
+            guest.until(lambda: guest.questions)
             number = guest.start("import time\nprint('running')\nwhile True: time.sleep(0.01)")
             guest.until(lambda: guest.results[number].stdout == b"running\n")
-            guest.send(b"A", guest.queries[0][0], '{"ok": "it"}')
+            guest.send(b"A", guest.questions[0][0], '{"ok": "it"}')
             guest.until(lambda: b"got it" in guest.results[number].stdout)
             guest.interrupt(number)
             guest.finish(number)
@@ -184,20 +184,20 @@ for t in threads: t.start()
 for t in threads: t.join()
 """
         )
-        self.guest.until(lambda: len(self.guest.queries) == 5)
-        for count, (query, _, _) in enumerate(self.guest.queries, 1):
+        self.guest.until(lambda: len(self.guest.questions) == 5)
+        for count, (query, _, _) in enumerate(self.guest.questions, 1):
             self.guest.send(b"A", query, json.dumps({"ok": count}))
             self.guest.until(lambda: len(self.guest.results[number].stdout) == count)
         self.assertEqual(self.guest.finish(number).out, "12345")
 
-    def test_awaited_queries_overlap(self):
+    def test_awaited_questions_overlap(self):
         self.guest.answers["echo"] = LATER
         for wrap in "print(%s)", "async def main(): print(%s)\nasyncio.run(main())":
-            self.guest.queries.clear()
+            self.guest.questions.clear()
             asking = "await asyncio.gather(*[runtime._ask_async('echo', i) for i in range(10)])"
             number = self.guest.start("import asyncio\n" + wrap % asking)
-            self.guest.until(lambda: len(self.guest.queries) == 10)
-            for query, _, params in reversed(self.guest.queries):
+            self.guest.until(lambda: len(self.guest.questions) == 10)
+            for query, _, params in reversed(self.guest.questions):
                 self.guest.send(b"A", query, json.dumps({"ok": params}))
             self.assertEqual(self.guest.finish(number).out, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")
 
@@ -236,8 +236,8 @@ for t in threads: t.join()
             os.waitpid(pid, 0)[1]
             """
         )
-        self.assertEqual(result.out, "a forked child process cannot ask the host; do it in the parent\n0\n")
-        self.assertEqual(self.guest.queries, [])
+        self.assertEqual(result.out, "a forked child process cannot use the bridge; do it in the parent process\n0\n")
+        self.assertEqual(self.guest.questions, [])
 
 
 class SavedTools(unittest.TestCase):
@@ -331,8 +331,8 @@ class SavedTools(unittest.TestCase):
             self.assertEqual(len(result.notices), 5, result.notices)
             self.assertTrue(result.notices[0].startswith("The saved tool 'broken' is broken and was skipped: SyntaxError"))
             self.assertIn("NameError: name 'not_there' is not defined", result.notices[1])
-            self.assertIn("it is not one function definition of that name", result.notices[3])
-            self.assertIn("it is not one function definition of that name", result.notices[4])
+            self.assertIn("it is not a single function definition of that name", result.notices[3])
+            self.assertIn("it is not a single function definition of that name", result.notices[4])
             self.assertEqual(guest.run("1").notices, [])
 
     def test_one_that_hangs_is_interrupted_and_skipped(self):

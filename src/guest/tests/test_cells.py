@@ -269,7 +269,7 @@ class Source(CellTest):
 class Input(CellTest):
     def test_input_says_that_there_is_none(self):
         result = self.fails("input('name? ')")
-        self.assertTrue(result.error.startswith("EOFError: input is not available here"), result.error)
+        self.assertTrue(result.error.startswith("EOFError: input is not available in the sandbox"), result.error)
         self.assertEqual(result.out, "name? ")
 
     def test_reading_stdin_says_the_same(self):
@@ -393,8 +393,8 @@ class Streams(CellTest):
         self.guest.answers["echo"] = LATER
         code = "import threading\ndef speak():\n    runtime._ask('echo', 1)\n    print(%r)\nthreading.Thread(target=speak).start()"
         self.assertEqual(self.ok(code % text).out, "")
-        self.guest.until(lambda: self.guest.queries)
-        self.guest.send(b"A", self.guest.queries[-1][0], b'{"ok": ""}')
+        self.guest.until(lambda: self.guest.questions)
+        self.guest.send(b"A", self.guest.questions[-1][0], b'{"ok": ""}')
 
     def test_output_of_threads_between_runs_belongs_to_no_run(self):
         self.guest.results[0] = type(self.guest.results[0])()

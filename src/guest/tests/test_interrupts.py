@@ -247,7 +247,7 @@ class Bookkeeping(InterruptTest):
                 self.assertEqual(guest.finish(number).status, "interrupted")
                 guest.run("for task in asyncio.all_tasks() - {asyncio.current_task()}: task.cancel()\nawait asyncio.sleep(0)")
 
-    def test_in_a_query_to_the_host(self):
+    def test_in_a_question_to_the_host(self):
         for code in (
             "runtime._ask('echo', 1)",
             "import asyncio\nawait asyncio.sleep(0)\nruntime._ask('echo', 1)",
@@ -255,14 +255,14 @@ class Bookkeeping(InterruptTest):
             "import asyncio\nasync def main(): await runtime._ask_async('echo', 1)\nasyncio.run(main())",
         ):
             self.guest.answers["echo"] = LATER
-            before = len(self.guest.queries)
+            before = len(self.guest.questions)
             number = self.guest.start(code)
-            self.guest.until(lambda: len(self.guest.queries) > before)
+            self.guest.until(lambda: len(self.guest.questions) > before)
             self.guest.interrupt(number)
             self.assertEqual(self.guest.finish(number).status, "interrupted")
             self.assertEqual(self.ok("runtime._guest.channel.asked").out, "{}\n")
             # The answer that nobody waits for any more does not come to somebody else.
-            self.guest.send(b"A", self.guest.queries[-1][0], '{"ok": "stale"}')
+            self.guest.send(b"A", self.guest.questions[-1][0], '{"ok": "stale"}')
             self.guest.answers["echo"] = "fresh"
             self.assertEqual(self.ok("runtime._ask('echo', 1)").out, "'fresh'\n")
 
@@ -278,7 +278,7 @@ class Bookkeeping(InterruptTest):
             guest.interrupt(number)
             self.assertEqual(guest.finish(number).status, "interrupted")
 
-    def test_at_every_line_of_a_query(self):
+    def test_at_every_line_of_a_question(self):
         """The signal is raised by a trace function, before the first line of our code, the second, and so on."""
         tracing = """
 import asyncio, signal, sys
@@ -301,14 +301,14 @@ async def ask(): return await runtime._ask_async("echo", 1)
                     result = guest.run("target, lines = %d, 0\nsys.settrace(trace)\n%s\n" % (target, ask))
                     guest.run("sys.settrace(None)")
                     # Nobody is left waiting, nothing is locked, and the next question gets its answer.
-                    after = guest.run("print(state.asked, state.sleepers, state.reader.locked(), runtime._ask('echo', 'next'))")
+                    after = guest.run("print(state.asked, state.waiters, state.reader.locked(), runtime._ask('echo', 'next'))")
                     self.assertEqual(after.out, "{} {} False next\n", (target, result))
                     if result.status == "ok":
                         break
                     self.assertEqual(result.status, "interrupted", result)
                 self.assertGreater(target, 20)
 
-    def test_queries_under_fire(self):
+    def test_questions_under_many_interrupts(self):
         chance = random.Random(3)
         with Guest() as guest:
             guest.answers["echo"] = lambda params: params

@@ -150,7 +150,7 @@ class Names(ServerTest):
             self.assertEqual(guest.run(code, context).out, expected)
             context["servers"] = [{"name": "Server 1", "alias": "server_1"}]
             self.assertEqual(guest.run("eval('mcp_' + 'server_1')", context).out, "<MCP server 'Server 1': mcp_server_1>\n")
-            self.assertEqual(guest.queries, [])
+            self.assertEqual(guest.questions, [])
 
     def test_what_is_always_there_comes_back_and_a_variable_stays(self):
         with Guest() as guest:
@@ -282,7 +282,7 @@ for name in ("__init__", "__class__", "__custom__", "_codebridge_name"): await m
             guest.answers["save_tool"] = lambda params: None
             saved = "'Saved: issues() is defined in every later session.%s'\n"
             self.assertEqual(guest.run(source + "save_tool(issues)").out, saved % "")
-            told = " It uses mcp_forge of this session, which will not be there: import or define it inside."
+            told = " It uses mcp_forge of this session, which later sessions do not have: import or define that inside the function."
             self.assertEqual(guest.run("mcp_forge = 5\n" + source + "save_tool(issues)").out, saved % told)
 
 
@@ -350,7 +350,7 @@ class Calls(ServerTest):
         waiting = []
 
         def hold(params):
-            waiting.append(self.guest.queries[-1][0])
+            waiting.append(self.guest.questions[-1][0])
             if len(waiting) == 3:
                 for number in waiting:
                     self.guest.send(b"A", number, json.dumps({"ok": text("late")}))
@@ -380,14 +380,14 @@ class Calls(ServerTest):
             except asyncio.TimeoutError: pass
             """
         )
-        self.assertEqual(self.guest.withdrawn, [self.guest.queries[-1][0]])
+        self.assertEqual(self.guest.withdrawn, [self.guest.questions[-1][0]])
         for code in ("await mcp_forge.search()", "runtime.call_tool_sync('forge', 'search')"):
-            before = len(self.guest.queries)
+            before = len(self.guest.questions)
             number = self.guest.start(code)
-            self.guest.until(lambda: len(self.guest.queries) > before)
+            self.guest.until(lambda: len(self.guest.questions) > before)
             self.guest.interrupt(number)
             self.assertEqual(self.guest.finish(number).status, "interrupted")
-            self.assertEqual(self.guest.withdrawn[-1], self.guest.queries[-1][0])
+            self.assertEqual(self.guest.withdrawn[-1], self.guest.questions[-1][0])
 
 
 class Results(ServerTest):
@@ -514,7 +514,7 @@ assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<imag
         )
 
     def test_an_answer_that_is_no_result_raises_as_well(self):
-        whole, content = "the server answered with something that is no MCP result", "the content of what the server answered is no list of blocks"
+        whole, content = "the answer of the server is not an MCP result", "the content in the answer of the server is not a list of blocks"
         for answer, error in (
             ([], whole + ": []"),
             ([{"type": "text", "text": "ä"}], whole + ': [{"type": "text", "text": "ä"}]'),
@@ -534,7 +534,7 @@ assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<imag
     def test_fields_that_are_not_there(self):
         self.returns("search", text({"title": 1, "id": 2}))
         error = self.run_cell("(await mcp_forge.search()).titel").error
-        self.assertEqual(error, "AttributeError: no field 'titel'; there are: title, id")
+        self.assertEqual(error, "AttributeError: no field 'titel'; the fields are: title, id")
         self.assertIn("KeyError: 'titel'", self.run_cell("(await mcp_forge.search())['titel']").error)
         self.assertIn("AttributeError", self.run_cell("(await mcp_forge.search()).__array__").error)
 

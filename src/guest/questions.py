@@ -1,4 +1,4 @@
-# Questions to the host, from any thread. One of those who wait reads the control channel, the others sleep until it
+# Questions to the host, from any thread. One of the waiting threads reads the control channel; the others sleep until it
 # hands them their answer or stops reading. `guest` is the interpreter.
 
 import _thread
@@ -16,8 +16,8 @@ class Refused(Exception):
     kind = None
 
 
-class Sleeper:
-    """Somebody who waits; `answer` is false until there is one."""
+class Waiter:
+    """A thread that waits; `answer` is false until there is one."""
 
     def __init__(self, answer=None):
         self.answer = answer
@@ -28,7 +28,7 @@ class Sleeper:
         try:
             self.lock.release()
         except RuntimeError:
-            # Woken twice before it looked.
+            # It was woken twice before it ran.
             pass
 
     def sleep(self):
@@ -39,23 +39,23 @@ def ask(method, params, parse=json.loads, default=None):
     """Blocks this thread until the host has answered. An interrupt ends the wait in the main thread."""
     payload = encode(method, params, default)
     with interrupts:
-        sleeper = Sleeper()
-        number = put(payload, sleeper)
+        waiter = Waiter()
+        number = put(payload, waiter)
         try:
-            wait(sleeper)
+            wait(waiter)
         finally:
             forget(number)
-    return decode(sleeper.answer, parse)
+    return decode(waiter.answer, parse)
 
 
 def encode(method, params, default=None):
     if channel.down < 0:
-        raise Refused("a forked child process cannot ask the host; do it in the parent")
+        raise Refused("a forked child process cannot use the bridge; do it in the parent process")
     text = json.dumps({"method": method, "params": params}, default=default, allow_nan=False, ensure_ascii=False)
-    # Half a surrogate pair is no text to anybody else.
+    # Half a surrogate pair is not valid UTF-8.
     payload = text.encode("utf-8", "replace")
     if len(payload) > LARGEST:
-        raise Refused("%d bytes are too much for one request to the host" % len(payload))
+        raise Refused("the request has %d bytes, the host takes at most %d" % (len(payload), LARGEST))
     return payload
 
 
@@ -68,7 +68,7 @@ def put(payload, waiter):
 
 
 def forget(number):
-    """Nobody waits for this answer any more. When it has not come, the host need not go on looking for it."""
+    """Stops waiting for an answer. If it has not come, the host is told that it is not needed."""
     if channel.asked.pop(number, None) is not None and channel.down >= 0:
         channel.send((b"W", number, b""))
 
@@ -83,38 +83,38 @@ def decode(payload, parse=json.loads):
 
 
 def wait_for_frame():
-    """For the main loop, while another thread reads."""
-    wait(Sleeper(channel.inbox))
+    """Waits for a frame while another thread reads; for the main loop."""
+    wait(Waiter(channel.inbox))
 
 
-def wait(sleeper):
+def wait(waiter):
     in_main = _thread.get_ident() == interrupts.main
-    channel.sleepers[id(sleeper)] = sleeper
+    channel.waiters[id(waiter)] = waiter
     try:
-        while not sleeper.answer and not (in_main and interrupts.due()):
-            # In this order: whoever stops reading looks for sleepers after it has let go of `reader`.
+        while not waiter.answer and not (in_main and interrupts.due()):
+            # In this order: a thread that stops reading looks for waiters after it has released `reader`.
             if not channel.reader.acquire(False):
-                pause(sleeper.sleep, in_main)
+                pause(waiter.sleep, in_main)
                 continue
             try:
-                while not sleeper.answer and (not in_main or pause(readable, in_main)):
+                while not waiter.answer and (not in_main or pause(readable, in_main)):
                     channel.read()
             finally:
                 channel.reader.release()
     finally:
-        del channel.sleepers[id(sleeper)]
+        del channel.waiters[id(waiter)]
         channel.pass_on()
 
 
 def pause(waiting, in_main):
     if in_main and interrupts.armed:
-        return interrupts.nap(waiting)
+        return interrupts.wait(waiting)
     waiting()
     return True
 
 
 def readable(timeout=None):
-    """Waits for the channel without taking anything from it, so that an interrupt can break in and nothing is lost."""
+    """Waits until the channel can be read, and reads nothing, so that an interrupt can end the wait and nothing is lost."""
     import select
 
     poll = select.poll()
