@@ -1,4 +1,4 @@
-//! Reading the arguments of `run_python`. What is wrong is said in the words that callers know.
+//! Reads the arguments of `run_python`. The error messages are part of the contract.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::session::RunRequest;
 
-/// Longer names are a mistake, and they end up in labels.
+/// Names become labels; longer ones are a mistake.
 const LONGEST_SESSION_NAME: usize = 64;
 
 /// How long a call may run.
@@ -16,7 +16,7 @@ pub(super) struct Timeouts {
     pub(super) max: Duration,
 }
 
-/// The request that the arguments ask for, or what is wrong with them.
+/// Returns the request, or what is wrong with the arguments.
 pub(super) fn parse_arguments(
     mut arguments: Map<String, Value>,
     timeouts: Timeouts,
@@ -71,7 +71,7 @@ fn timeout(value: Option<&Value>, timeouts: Timeouts) -> Result<Duration, String
 fn whole_seconds(number: &Number) -> Option<u64> {
     match number.as_i64() {
         Some(seconds) => Some(u64::try_from(seconds).unwrap_or(0)),
-        // The cast stops at the ends of its range, and so does the timeout.
+        // The cast saturates, as the timeout is clamped.
         None => number.as_f64().filter(|seconds| seconds.fract() == 0.0).map(|seconds| seconds as u64),
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_code_is_needed() {
+    fn only_code_is_required() {
         let expected = RunRequest {
             code: "1".into(),
             servers: Vec::new(),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_given_is_taken() {
+    fn all_arguments_are_read() {
         let request =
             parse(json!({"code": "1", "servers": ["a", "b", "a"], "timeout": 5, "session": "täst"}));
         let request = request.unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_known_words() {
+    fn wrong_arguments_get_the_messages_of_the_contract() {
         let cases = [
             (json!({}), "Missing 'code' argument"),
             (json!({"code": null}), "Missing 'code' argument"),

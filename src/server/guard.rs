@@ -1,4 +1,4 @@
-//! A panic in a handler must not leave its caller waiting.
+//! Answers requests whose handler panics: the caller must not wait for ever.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -23,7 +23,10 @@ impl<S: Service<RoleServer>> Service<RoleServer> for Guarded<S> {
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
         unless_it_panics(self.0.handle_request(request, context)).await.unwrap_or_else(|| {
-            Err(ErrorData::internal_error("the server made a mistake (see its log); this is a bug", None))
+            Err(ErrorData::internal_error(
+                "the request failed because of a bug in codebridge; see its log",
+                None,
+            ))
         })
     }
 
@@ -44,7 +47,7 @@ impl<S: Service<RoleServer>> Service<RoleServer> for Guarded<S> {
     }
 }
 
-/// None when the future panicked; it is dropped then, and never polled again.
+/// Returns None when the future panics; it is not polled again.
 async fn unless_it_panics<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

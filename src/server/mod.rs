@@ -1,7 +1,7 @@
 //! The MCP server: one tool, two kinds of resources, on a stream of lines.
 //!
-//! The room owns standard input and output while it serves: frames of the protocol and nothing else. It knows the
-//! sessions by their trait only, and neither names a runtime nor spawns a process.
+//! While it serves, this module owns standard input and output, which carry protocol messages only. It knows the sessions
+//! by their trait, names no runtime and spawns no process.
 
 mod arguments;
 mod guard;

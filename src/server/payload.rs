@@ -1,4 +1,4 @@
-//! What a call came to, in the fields that users see.
+//! The outcome of a call, in the fields that users see.
 
 use serde::Serialize;
 
@@ -10,12 +10,11 @@ use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
 pub struct Payload {
     /// `success`, `error`, `timeout`, `cancelled` or `validation_error`.
     pub status: &'static str,
-    /// One line that says how it went.
+    /// The outcome in one line.
     pub summary: String,
-    /// As a process would have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The MCP servers that the call could use.
+    /// The MCP servers that the call may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
     /// Standard output, line by line.
@@ -24,16 +23,16 @@ pub struct Payload {
     /// Standard error, line by line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
-    /// The exception, or what went wrong and what to do.
+    /// The exception, or what failed and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long the code was allowed to run, when that was too short.
+    /// The timeout, when the code ran longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
-    /// Things the caller must know, such as that the session is a new one.
+    /// Notices for the caller, such as that the session is new.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
-    /// Number of the run, when output was cut and the rest can be read by it.
+    /// The number of the run, when output was cut and the rest can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u32>,
 }
@@ -41,7 +40,7 @@ pub struct Payload {
 impl Payload {
     pub(super) const SUCCESS: &str = "success";
 
-    /// The payload of a call that ran, or could not.
+    /// Returns the payload of a call that ran or failed to start.
     pub fn new(request: &RunRequest, outcome: RunOutcome) -> Self {
         let cut = outcome.stdout.truncated || outcome.stderr.truncated;
         let silent = outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty();
@@ -72,7 +71,7 @@ impl Payload {
         }
     }
 
-    /// The payload of a call whose arguments cannot be used; nothing was started.
+    /// Returns the payload of a call with wrong arguments; nothing was started.
     pub fn validation_error(message: String) -> Self {
         Self {
             status: "validation_error",
@@ -88,7 +87,7 @@ impl Payload {
         }
     }
 
-    /// Whether a client should treat the result as an error.
+    /// Whether the result is an error for the client.
     pub fn is_error(&self) -> bool {
         self.status != Self::SUCCESS
     }
@@ -104,7 +103,7 @@ fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {
     }
 }
 
-/// Every line as it was written, blank ones included. The newline at the end starts no further line.
+/// Returns the lines as they were written, blank ones included. A newline at the end starts no further line.
 fn lines(stream: Stream) -> Vec<String> {
     let text = stream.text.strip_suffix('\n').unwrap_or(&stream.text);
     if stream.text.is_empty() { Vec::new() } else { text.split('\n').map(str::to_owned).collect() }

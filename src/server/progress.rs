@@ -14,19 +14,18 @@ use crate::session::Progress;
 
 /// At most one notification in this time.
 const PACE: Duration = Duration::from_millis(100);
-/// A call that says nothing for this long is reported all the same: clients that give up after a while count
-/// from the last notification.
+/// A call without output is reported after this time as well: clients count their timeouts from the last
+/// notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Characters of a line that are shown.
 const LONGEST_MESSAGE: usize = 200;
 
-/// Room for progress that was not looked at yet; more makes the code wait.
+/// Progress that waits for the client; more makes the code wait.
 pub(super) const QUEUE: usize = 64;
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
 
-/// Waits for the run and reports what happens meanwhile. Nothing is reported after it has returned, as the
-/// protocol demands.
+/// Waits for the run and sends its progress to the client, nothing after its end, as the protocol demands.
 pub(super) async fn forward_progress<T>(
     run: impl Future<Output = T>,
     events: &mut mpsc::Receiver<Progress>,
@@ -62,8 +61,8 @@ pub(super) async fn forward_progress<T>(
     while let Ok(event) = events.try_recv() {
         latest.take_in(event);
     }
-    // What the code printed last is in its result; how far a server came is nowhere else.
-    let last = latest.of_a_server.take().map(|message| {
+    // The last output is in the result; the last progress of a server is not.
+    let last = latest.of_server.take().map(|message| {
         let elapsed = started.elapsed().as_millis() as f64 / 1000.0;
         peer.notify_progress(ProgressNotificationParam::new(token, elapsed).with_message(message))
     });
@@ -82,15 +81,15 @@ pub(super) async fn forward_progress<T>(
     outcome
 }
 
-/// The latest thing worth telling.
+/// The latest line to show.
 #[derive(Debug, Default)]
 struct Latest {
     line: String,
-    /// The beginning of a line that has not ended yet, as far as it is shown.
+    /// The beginning of an unfinished line, as far as it is shown.
     unfinished: Vec<u8>,
     changed: bool,
-    /// What a server said last, until it was told.
-    of_a_server: Option<String>,
+    /// The last progress of a server, until it is sent.
+    of_server: Option<String>,
 }
 
 impl Latest {
@@ -98,7 +97,7 @@ impl Latest {
         match event {
             Progress::Preparing(what) => self.set(what),
             Progress::Calling(what) => {
-                self.of_a_server = Some(what.clone());
+                self.of_server = Some(what.clone());
                 self.set(what);
             }
             Progress::Running => self.set("running".to_owned()),
@@ -111,7 +110,7 @@ impl Latest {
         self.line = line;
     }
 
-    /// A carriage return ends a line too: that is how progress bars draw.
+    /// A carriage return also ends a line: progress bars use it.
     fn take_in_output(&mut self, bytes: &[u8]) {
         let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         let Some(end) = bytes.iter().rposition(is_end) else { return self.extend_unfinished(bytes) };
@@ -147,7 +146,7 @@ impl Latest {
 
     fn message(&mut self) -> String {
         self.changed = false;
-        self.of_a_server = None;
+        self.of_server = None;
         if self.line.is_empty() { "waiting".to_owned() } else { self.line.clone() }
     }
 }
@@ -188,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn bytes_that_are_not_utf_8_are_replaced() {
         let mut latest = Latest::default();
         latest.take_in_output(b"a\xffb\n");
         assert_eq!(latest.message(), "a\u{fffd}b");
     }
 
     #[test]
-    fn what_is_prepared_is_told_until_the_code_runs() {
+    fn preparations_are_shown_until_the_code_runs() {
         let mut latest = Latest::default();
         latest.take_in(Progress::Preparing("pulling".into()));
         assert_eq!(latest.message(), "pulling");

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Payload;
 use crate::settings::OutputMode;
 
-/// Writes the payload as a tool result.
+/// Returns the payload as a tool result.
 pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
     let (text, structured) = match mode {
         OutputMode::Compact => (compact_text(payload), compact_fields(payload)),
@@ -31,7 +31,7 @@ pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
     result
 }
 
-/// Writes the payload for a terminal or a pipe: the text of a result without its fence.
+/// Returns the payload for a terminal or a pipe: the text of a result without its fence.
 pub fn render_plain(payload: &Payload, mode: OutputMode) -> String {
     match mode {
         OutputMode::Compact => compact_text(payload),
@@ -43,7 +43,7 @@ pub fn render_plain(payload: &Payload, mode: OutputMode) -> String {
     }
 }
 
-/// The body cannot end the fence: both formats write a line of the output as a quoted string in a longer line.
+/// Puts a fence around the body, which cannot end it: both formats write a line of output as a quoted string in a longer line.
 fn fenced(language: &str, body: &str) -> String {
     format!("```{language}\n{body}\n```")
 }
@@ -76,7 +76,7 @@ fn compact_text(payload: &Payload) -> String {
     parts.join("\n")
 }
 
-/// Only what is not obvious from a success.
+/// Returns the fields that are not obvious from a success.
 fn compact_fields(payload: &Payload) -> Value {
     let mut fields = match full_fields(payload) {
         Value::Object(fields) => fields,

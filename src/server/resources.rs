@@ -1,4 +1,4 @@
-//! What can be read besides calling the tool: the helper reference, and the output that a result had no room for.
+//! The resources: the helper reference, and output that was cut in a result.
 
 use rmcp::model::{MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
@@ -10,10 +10,10 @@ const CAPABILITIES_URI: &str = "resource://mcp-server-code-execution-mode/capabi
 const CAPABILITIES: &str = include_str!("capabilities.md");
 
 const RUNS: &str = "codebridge://runs/";
-/// Bytes of output in one answer; the next part can be asked for.
+/// Bytes of output in one answer; the next part is another request.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
-/// Everything that can be read now.
+/// Returns all resources that can be read now.
 pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
     let capabilities = Resource::new(CAPABILITIES_URI, "capabilities")
         .with_title("Helper reference")
@@ -34,7 +34,7 @@ pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
     resources
 }
 
-/// The form of the addresses of kept output.
+/// Returns the form of the URIs of kept output.
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     let output = ResourceTemplate::new(format!("{RUNS}{{run}}/{{stream}}{{?start}}"), "output of a run")
         .with_description("Output that was cut: stream is stdout or stderr, start the byte to begin with")
@@ -42,13 +42,13 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![output]
 }
 
-/// The contents behind an address; None when there is nothing.
+/// Returns the contents of a resource; None when there is none.
 pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<ResourceContents> {
     if uri == CAPABILITIES_URI {
         return Some(ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown"));
     }
-    let Address { run, stream, start } = parse(uri)?;
-    // One byte more tells whether anything follows.
+    let OutputUri { run, stream, start } = parse(uri)?;
+    // One byte more says whether anything follows.
     let mut bytes = sessions.output(run, stream, start, MOST_AT_ONCE + 1)?;
     let more = bytes.len() as u64 > MOST_AT_ONCE;
     if more {
@@ -75,13 +75,13 @@ const STREAMS: [(OutputStream, &str); 3] = [
 ];
 
 #[derive(Debug, PartialEq)]
-struct Address {
+struct OutputUri {
     run: u32,
     stream: OutputStream,
     start: u64,
 }
 
-fn parse(uri: &str) -> Option<Address> {
+fn parse(uri: &str) -> Option<OutputUri> {
     let (path, query) = match uri.strip_prefix(RUNS)?.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (uri.strip_prefix(RUNS)?, None),
@@ -92,10 +92,10 @@ fn parse(uri: &str) -> Option<Address> {
         Some(query) => query.strip_prefix("start=")?.parse().ok()?,
         None => 0,
     };
-    Some(Address { run: run.parse().ok()?, stream, start })
+    Some(OutputUri { run: run.parse().ok()?, stream, start })
 }
 
-/// The length of the bytes without a character that is cut off at their end.
+/// Returns the length of the bytes without an incomplete character at their end.
 fn whole_characters(bytes: &[u8]) -> usize {
     match bytes.utf8_chunks().last() {
         Some(chunk) if is_cut_off(chunk.invalid()) => bytes.len() - chunk.invalid().len(),
@@ -103,7 +103,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether more bytes could make a character of these.
+/// Whether the bytes are the beginning of a character.
 fn is_cut_off(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
@@ -113,10 +113,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_outputs_are_read() {
-        let address = |run, stream, start| Some(Address { run, stream, start });
-        assert_eq!(parse("codebridge://runs/3/stdout"), address(3, OutputStream::Stdout, 0));
-        assert_eq!(parse("codebridge://runs/3/stderr?start=17"), address(3, OutputStream::Stderr, 17));
+    fn uris_of_outputs_are_read() {
+        let output = |run, stream, start| Some(OutputUri { run, stream, start });
+        assert_eq!(parse("codebridge://runs/3/stdout"), output(3, OutputStream::Stdout, 0));
+        assert_eq!(parse("codebridge://runs/3/stderr?start=17"), output(3, OutputStream::Stderr, 17));
         for uri in [
             "",
             "codebridge://runs/",

@@ -1,4 +1,4 @@
-//! Serving one client from the first line to the last.
+//! Serves one client from its first message to its last.
 
 use std::sync::Arc;
 
@@ -20,21 +20,18 @@ use crate::upstream::Event;
 /// The two streams of a client, and what says that it no longer reads.
 #[derive(Debug)]
 pub struct Connection<R, W, H> {
-    /// Where requests come from.
     pub input: R,
-    /// Where answers go.
     pub output: W,
-    /// Ends when nobody can read the answers any more.
+    /// Ends when the client can read no more answers.
     pub hung_up: H,
 }
 
-/// The service could not go on.
+/// Why the service stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The client could not be told the result of `initialize`.
+    /// The result of `initialize` could not be sent.
     #[error("failed to open the session: {0}")]
     Open(#[source] Box<ServerInitializeError>),
-    /// The service itself broke down.
     #[error("failed to serve: {0}")]
     Loop(#[from] tokio::task::JoinError),
 }

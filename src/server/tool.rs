@@ -1,11 +1,10 @@
-//! The one tool. Its definition is paid for by every conversation, so every word of it has to earn its place.
+//! The tool. Its definition is part of every conversation, so each word costs every user.
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
 use super::arguments::Timeouts;
 
-/// The name of the tool.
 pub(super) const RUN_PYTHON: &str = "run_python";
 
 const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
@@ -13,9 +12,9 @@ const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
     MCP servers: runtime.discovered_servers() names them, await runtime.search_tool_docs('words') finds tools; \
     with servers=['x'] code may await mcp_x.tool(arg=1). \
     Variables, imports and files in /workspace and /tmp stay for later calls. \
-    The result is what the code prints and its last expression.";
+    The result is what the code prints and the value of its last expression.";
 
-/// The definition as clients list it.
+/// Returns the definition of the tool.
 pub(super) fn run_python(timeouts: Timeouts) -> Tool {
     let seconds = format!("Seconds, 1 to {}; default {}", timeouts.max.as_secs(), timeouts.default.as_secs());
     let schema = json!({
@@ -30,7 +29,7 @@ pub(super) fn run_python(timeouts: Timeouts) -> Tool {
             "timeout": { "type": "integer", "description": seconds },
             "session": {
                 "type": "string",
-                "description": "Interpreter, default main; new = a throw-away one",
+                "description": "Interpreter, default main; new = only for this call",
             },
         },
         "required": ["code"],

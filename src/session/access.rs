@@ -47,7 +47,7 @@ struct Current {
     /// Servers by the names under which they were called: to look one up takes longer than a call.
     called: HashMap<String, Arc<Server>>,
     /// What code waits for.
-    under_way: Vec<ServerUse>,
+    under_way: Vec<Awaited>,
     /// How long a search waits for servers whose tools are not known yet.
     patience: Duration,
 }
@@ -97,7 +97,7 @@ impl ServerAccess {
     /// standard error.
     pub(super) fn under_way(&self) -> Vec<String> {
         let under_way = self.lock().under_way.clone();
-        let describe = |(server, tool): ServerUse| match (self.upstream.words_of_start(&server), tool) {
+        let describe = |(server, tool): Awaited| match (self.upstream.words_of_start(&server), tool) {
             (Some(words), _) => {
                 let lines: Vec<&str> = words.lines().rev().take(START_LINES).collect();
                 let stderr: String = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
@@ -283,24 +283,24 @@ impl ServerAccess {
 /// Something that code waits for, as long as it lives.
 struct UnderWay<'a> {
     access: &'a ServerAccess,
-    server_use: ServerUse,
+    awaited: Awaited,
 }
 
 /// A server and, for a call, the tool.
-type ServerUse = (Arc<str>, Option<String>);
+type Awaited = (Arc<str>, Option<String>);
 
 impl<'a> UnderWay<'a> {
     fn new(access: &'a ServerAccess, server: &Server, tool: Option<&str>) -> Self {
-        let server_use = (Arc::clone(&server.name), tool.map(str::to_owned));
-        access.lock().under_way.push(server_use.clone());
-        Self { access, server_use }
+        let awaited = (Arc::clone(&server.name), tool.map(str::to_owned));
+        access.lock().under_way.push(awaited.clone());
+        Self { access, awaited }
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let mut current = self.access.lock();
-        if let Some(at) = current.under_way.iter().position(|other| *other == self.server_use) {
+        if let Some(at) = current.under_way.iter().position(|other| *other == self.awaited) {
             current.under_way.swap_remove(at);
         }
     }

@@ -10,26 +10,26 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Type, id and length.
 const HEADER: usize = 9;
 
-/// Characters of a notice or of the line that says how a run ended; the guest keeps them shorter.
-const LONGEST_SAYING: usize = 4_000;
+/// Characters of a notice, or of the line that says how a run ended; the guest sends shorter ones.
+const LONGEST_MESSAGE: usize = 4_000;
 
 /// One frame from the bridge to the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ToGuest {
-    /// What is true of the coming run, as JSON.
+    /// What the coming run may use, as JSON.
     Context(Vec<u8>),
     /// Run this source.
     Run(u32, String),
     /// Interrupt that run.
     Interrupt(u32),
-    /// The answer to a query, as JSON.
+    /// The answer to a question, as JSON.
     Answer(u32, Vec<u8>),
     /// A function to define before the first run: name and source.
     SavedTool(String, String),
 }
 
 impl ToGuest {
-    /// The frame's bytes: header, payload.
+    /// Returns type, id and payload.
     fn parts(self) -> (u8, u32, Vec<u8>) {
         match self {
             Self::Context(json) => (b'C', 0, json),
@@ -40,7 +40,6 @@ impl ToGuest {
         }
     }
 
-    /// Writes the frame.
     pub(super) async fn write(self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let (kind, id, payload) = self.parts();
         let length = u32::try_from(payload.len())
@@ -50,7 +49,7 @@ impl ToGuest {
         frame.extend(id.to_be_bytes());
         frame.extend(length.to_be_bytes());
         if payload.len() <= 64 << 10 {
-            // One write for header and payload: half the wake-ups on the way through an engine.
+            // One write for header and payload: each write wakes the processes of the engine.
             frame.extend(payload);
             writer.write_all(&frame).await?;
         } else {
@@ -61,7 +60,7 @@ impl ToGuest {
     }
 }
 
-/// How a run ended, by the interpreter's word.
+/// How the interpreter says that a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoneStatus {
     Ok,
@@ -73,23 +72,20 @@ pub(super) enum DoneStatus {
 /// One frame from the guest to the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FromGuest {
-    /// All parts of the guest in compiled form; to be believed only before the hello.
+    /// All parts of the guest in compiled form; user code may have forged them after the hello.
     Parts(Vec<u8>),
     /// The interpreter is ready; protocol version.
     Hello(u32),
-    /// Bytes of standard output.
     Stdout(Vec<u8>),
-    /// Bytes of standard error.
     Stderr(Vec<u8>),
-    /// A traceback.
     Traceback(String),
-    /// Something the caller must know.
+    /// Text for the result.
     Notice(String),
     /// A run has ended: run, status, exit code, one line of error.
     Done(u32, DoneStatus, i32, String),
-    /// A question of the guest, as JSON.
-    Query(u32, Vec<u8>),
-    /// Nobody waits for the answer to that query any more.
+    /// A question as JSON.
+    Question(u32, Vec<u8>),
+    /// The answer to that question is no longer needed.
     Withdraw(u32),
     /// The interpreter is gone.
     End(InterpreterEnd),
@@ -98,34 +94,23 @@ pub(super) enum FromGuest {
 /// How an interpreter ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InterpreterEnd {
-    /// Its exit status, when it left by itself.
+    /// Its exit status, when it exited.
     pub(super) exit: Option<i32>,
     /// The signal that ended it.
     pub(super) signal: Option<i32>,
-    /// Whether the kernel ended it for want of memory.
+    /// Whether the kernel killed it because memory ran out.
     pub(super) out_of_memory: bool,
 }
 
-/// Bytes that are no frame.
+/// Bytes that are not a frame.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
-    /// Reading failed.
     #[error("the connection to the sandbox broke: {0}")]
     Io(#[from] io::Error),
-    /// A type that is not in the table.
     #[error("the sandbox sent a frame of unknown type {0:#04x}")]
     Type(u8),
-    /// A length above the type's bound.
     #[error("the sandbox sent a frame of type '{kind}' with {length} bytes, more than {limit}")]
-    Length {
-        /// Which type.
-        kind: char,
-        /// What it claims.
-        length: u32,
-        /// What is allowed.
-        limit: u32,
-    },
-    /// A payload that does not have its type's form.
+    Length { kind: char, length: u32, limit: u32 },
     #[error("the sandbox sent a malformed frame of type '{0}'")]
     Malformed(char),
 }
@@ -174,19 +159,19 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
         b'E' => FromGuest::Stderr(payload),
         b'T' => FromGuest::Traceback(text(payload)),
         b'P' => FromGuest::Parts(payload),
-        b'N' => FromGuest::Notice(in_our_name(&text(payload))),
-        b'Q' => FromGuest::Query(id, payload),
+        b'N' => FromGuest::Notice(message(&text(payload))),
+        b'Q' => FromGuest::Question(id, payload),
         b'W' => FromGuest::Withdraw(id),
         b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
-        b'D' => parse_done(id, &in_our_name(&text(payload)))?,
+        b'D' => parse_done(id, &message(&text(payload)))?,
         b'X' => FromGuest::End(parse_end(&text(payload))?),
         _ => return None,
     })
 }
 
-/// What is said in our own name, beside the output and its budget.
-fn in_our_name(text: &str) -> String {
-    let end = text.char_indices().nth(LONGEST_SAYING).map_or(text.len(), |(end, _)| end);
+/// Returns text that is shown beside the output and its budget: printable, and bounded.
+fn message(text: &str) -> String {
+    let end = text.char_indices().nth(LONGEST_MESSAGE).map_or(text.len(), |(end, _)| end);
     printable(&text[..end])
 }
 

@@ -17,13 +17,13 @@ use super::pipes::{read_frames, widen, write_frames};
 use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress};
 use super::{Caller, Progress};
 
-/// The protocol version that this bridge speaks.
+/// The version of the protocol with the guest.
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
 /// Answers that wait for the guest to read them; each may hold megabytes.
 const WAITING_ANSWERS: usize = 1;
-/// Interrupted code is interrupted once more after this, for a first one that a child process swallowed.
+/// Interrupted code is interrupted again after this, in case a child process took the first interrupt.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 /// Interrupted code that has not ended after this loses its session.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
@@ -31,15 +31,14 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 /// Why a sandbox did not become an interpreter.
 #[derive(Debug)]
 pub(super) enum StartError {
-    /// The runtime's process ended before the guest said hello.
+    /// The process of the runtime ended before the guest's hello.
     Ended(End, String),
-    /// What came is not the guest.
+    /// The bytes are not those of the guest.
     Frame(FrameError),
     /// The guest speaks another version.
     Protocol(u32),
-    /// Nothing came in time.
+    /// The guest did not answer in time.
     TimedOut(String),
-    /// The call was cancelled meanwhile.
     Cancelled,
 }
 
@@ -62,23 +61,23 @@ pub(super) struct Interpreter {
     frames: mpsc::UnboundedSender<ToGuest>,
     writer: AbortHandle,
     incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
-    /// What came between runs, for the next one.
+    /// The frames that came between runs, for the next one.
     early: Early,
     limits: HeldLimits,
     /// In bytes, for messages.
     memory_limit: u64,
-    /// What the code may use of the world outside.
     access: Arc<ServerAccess>,
     /// What the guest offered before any user code ran.
     offered: Option<Vec<u8>>,
-    /// How many processes were known to have been killed for want of memory.
+    /// How many processes were killed because memory ran out, as far as the last run knows.
     killed: u32,
 }
 
 impl Interpreter {
     /// Sends the guest into a launched sandbox and waits for its hello.
     ///
-    /// On an error the sandbox is handed back, to be ended.
+    /// # Errors
+    /// The sandbox is returned, to be ended.
     pub(super) async fn start(
         mut sandbox: Sandbox,
         startup: Startup,
@@ -122,7 +121,7 @@ impl Interpreter {
             Ok(Err(error)) => Err((starting.sandbox, error)),
             Err(_) => {
                 let messages = starting.sandbox.messages();
-                let text = format!("no sign of life from the sandbox within {limit:?}. {messages}");
+                let text = format!("the sandbox did not answer within {limit:?}. {messages}");
                 Err((starting.sandbox, StartError::TimedOut(text)))
             }
         }
@@ -144,7 +143,7 @@ impl Interpreter {
         }
     }
 
-    /// The parts of the guest in compiled form, if it offered them when it started.
+    /// Returns the parts of the guest in compiled form, if it offered them when it started.
     pub(super) fn take_offered(&mut self) -> Option<Vec<u8>> {
         self.offered.take()
     }
@@ -152,7 +151,7 @@ impl Interpreter {
     /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
     pub(super) fn lost_while_idle(&mut self) -> Option<String> {
         let loss = self.loss_in_frames()?;
-        let loss = if self.was_short_of_memory() { loss.out_of_memory() } else { loss };
+        let loss = if self.ran_out_of_memory() { loss.out_of_memory() } else { loss };
         Some(self.describe(&loss))
     }
 
@@ -166,7 +165,7 @@ impl Interpreter {
                 Ok(Ok(FromGuest::End(end))) => return Some(Loss::Ended(end)),
                 Ok(Ok(FromGuest::Done(id, ..))) => {
                     return Some(Loss::Forged(format!(
-                        "it reported the end of run {id}, which is not running"
+                        "it reported the end of run {id}, which was not running"
                     )));
                 }
                 Ok(Ok(frame)) => self.early.take(frame),
@@ -180,9 +179,9 @@ impl Interpreter {
         }
     }
 
-    /// Ends the sandbox and verifies that nothing is left of it.
+    /// Ends the sandbox and verifies that it is removed.
     pub(super) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
-        // The end of its input tells the guest to leave; a writer that waits for it to read would keep that open.
+        // The guest exits at the end of its input, which a writer that waits for the guest would keep open.
         self.writer.abort();
         drop(self.incoming);
         self.sandbox.end().await
@@ -205,15 +204,15 @@ impl Interpreter {
         let end = loop {
             tokio::select! {
                 biased;
-                room = progress.reserve(), if waiting.is_some() => {
-                    // A closed receiver means that nobody looks; the output is captured all the same.
-                    if let (Ok(room), Some(output)) = (room, waiting.take()) {
-                        room.send(output);
+                slot = progress.reserve(), if waiting.is_some() => {
+                    // The receiver may be closed; the output is captured either way.
+                    if let (Ok(slot), Some(output)) = (slot, waiting.take()) {
+                        slot.send(output);
                     }
                 }
                 event = self.incoming.recv(), if waiting.is_none() => {
                     match run.take(id, event, &mut waiting) {
-                        Some(RunEnd::Lost(Loss::Vanished(text))) => break self.lost_under_us(text).await,
+                        Some(RunEnd::Lost(Loss::Vanished(text))) => break self.vanished(text).await,
                         Some(end) => break end,
                         None => {}
                     }
@@ -240,7 +239,7 @@ impl Interpreter {
         self.access.end();
         self.sandbox.set_busy(false);
         let end = match end {
-            end if !self.was_short_of_memory() => end,
+            end if !self.ran_out_of_memory() => end,
             RunEnd::Lost(loss) => RunEnd::Lost(loss.out_of_memory()),
             end => {
                 run.notices.push("out of memory: the largest process of the sandbox was killed".into());
@@ -253,14 +252,14 @@ impl Interpreter {
         run.finish(id, end, interrupt, started.elapsed(), |loss| self.describe(loss))
     }
 
-    /// Whether processes were killed for want of memory since this was asked last, where the bridge does that itself.
-    fn was_short_of_memory(&mut self) -> bool {
+    /// Whether processes were killed because memory ran out since the last call of this, where the bridge itself kills them.
+    fn ran_out_of_memory(&mut self) -> bool {
         let killed = self.sandbox.killed_for_memory();
         std::mem::replace(&mut self.killed, killed) != killed
     }
 
-    /// The stream ended without a word from the supervisor: how the runtime's process ended is all there is to know.
-    async fn lost_under_us(&mut self, text: String) -> RunEnd {
+    /// Returns how the process of the runtime ended, after the stream ended without a message from the supervisor.
+    async fn vanished(&mut self, text: String) -> RunEnd {
         let ended = tokio::time::timeout(Duration::from_secs(2), self.sandbox.wait()).await;
         let how = match ended {
             Ok(Ok(End::Exited(code))) => format!("{text}; the runtime ended with status {code}"),

@@ -1,6 +1,6 @@
 //! Interpreters: start, queue, frames, interrupt, limits of one run.
 //!
-//! The room owns every running sandbox of this bridge. It knows nothing of MCP; what it returns is plain data.
+//! This module owns every running sandbox of a workspace. It knows nothing of MCP; it returns plain data.
 //!
 //! ```text
 //! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ run (output, outcome)

@@ -1,11 +1,11 @@
-//! What a call is and how it ends: plain data between the session and those who render it.
+//! What a call is and how it ends: plain data for the server and the command line.
 
 use std::time::Duration;
 
 /// One call of `run_python`, already validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRequest {
-    /// Python source; top-level `await` is allowed.
+    /// Python source, with top-level `await`.
     pub code: String,
     /// Names of the MCP servers that this call may use.
     pub servers: Vec<String>,
@@ -16,12 +16,12 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
-    /// The session that is used when none is named.
+    /// The session of a call that names none.
     pub const DEFAULT_SESSION: &str = "main";
-    /// The session name that asks for an interpreter of its own, ended after the call.
+    /// The name that stands for a new interpreter, which ends with the call.
     pub const THROW_AWAY: &str = "new";
 
-    /// The code without a byte order mark, which a file may begin with and Python takes in files only.
+    /// Returns the code without a byte order mark, which Python accepts in files only.
     pub fn without_mark(code: String) -> String {
         match code.strip_prefix('\u{feff}') {
             Some(rest) => rest.to_owned(),
@@ -33,28 +33,26 @@ impl RunRequest {
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// The code ran to its end, or left with `sys.exit(0)`.
+    /// The code ran to its end, or called `sys.exit(0)`.
     Success,
-    /// The code raised or left with another exit code, or the sandbox failed.
+    /// The code raised or exited with another code, or the sandbox failed.
     Error,
     /// The code ran longer than its timeout and was interrupted.
     Timeout,
-    /// The client cancelled the call.
     Cancelled,
-    /// The call asks for what there is not; nothing was started.
+    /// The call names a server that it cannot have; nothing was started.
     Refused,
 }
 
-/// Why a call did not succeed, as far as exit codes need to tell.
+/// Why a call did not succeed, as far as exit codes distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The call asks for a server that cannot be lent.
+    /// The call names a server that it cannot have.
     Request,
     /// The user's code raised, exited non-zero or ended its interpreter.
     Code,
-    /// No container runtime works on this host.
     NoRuntime,
-    /// A runtime works, but the image is not to be had.
+    /// A runtime works, but the image is unavailable.
     NoImage,
     /// The sandbox or its runtime failed.
     Sandbox,
@@ -67,31 +65,29 @@ pub struct Stream {
     pub text: String,
     /// Bytes that the code wrote to this stream.
     pub total_bytes: u64,
-    /// Whether `text` lacks a part of what was written.
+    /// Whether `text` is only part of the output.
     pub truncated: bool,
 }
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOutcome {
     /// Number of the run, for reading the rest of a cut output; 0 when nothing ran.
     pub run_id: u32,
-    /// How it ended.
     pub status: Status,
     /// Set when the status is not a success.
     pub failure: Option<Failure>,
     /// The exit code as a process would have: 0, 1 after an exception, what `sys.exit` said, 128+N after a signal.
     /// None when the code never ran or was stopped from outside.
     pub exit_code: Option<i32>,
-    /// What the code and its children wrote to standard output, and the value of the last expression.
+    /// Standard output of the code and its child processes, and the value of the last expression.
     pub stdout: Stream,
-    /// What they wrote to standard error, and the traceback.
+    /// Their standard error, and the traceback.
     pub stderr: Stream,
-    /// One line: the exception, or what went wrong with the sandbox and what to do.
+    /// One line: the exception, or how the sandbox failed and what to do.
     pub error: Option<String>,
-    /// Things the caller must know: a new session, a forgotten await, a fallback image.
+    /// Notices for the caller: a new session, a missing await, a fallback image.
     pub notices: Vec<String>,
-    /// From the start of the code to its end.
     pub elapsed: Duration,
 }
 
@@ -122,26 +118,25 @@ impl RunOutcome {
     }
 }
 
-/// What happens while a call runs.
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Something slow is under way before the code starts ("starting podman", "pulling …").
+    /// Something slow happens before the code starts ("starting podman", "pulling …").
     Preparing(String),
-    /// The code has started.
     Running,
-    /// What a server says of a call that the code makes.
+    /// The progress that a server reports of a call that the code makes.
     Calling(String),
     /// A piece of standard output or standard error, as it arrives.
     Output(OutputStream, Vec<u8>),
 }
 
-/// Which stream of the code.
+/// A stream of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     /// Standard output, and the value of the last expression.
     Stdout,
     /// Standard error; as it arrives, also the traceback.
     Stderr,
-    /// The traceback, which is shown behind standard error.
+    /// The traceback, which is shown after standard error.
     Traceback,
 }

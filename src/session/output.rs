@@ -1,4 +1,4 @@
-//! The output of a run: what is shown, within a budget, and the whole of it on disk when it is more.
+//! The output of a run: the part that is shown, within a budget, and all of it on disk when it is longer.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,19 +8,17 @@ use std::sync::Arc;
 
 use super::{OutputStream, Stream};
 
-/// Bytes of one stream of one run that are kept on disk; what comes after is counted and dropped.
+/// Bytes of one stream of one run that are kept on disk; the rest is counted and dropped.
 const KEPT_PER_STREAM: u64 = 128 << 20;
 /// Runs whose output is kept.
 const KEPT_RUNS: usize = 32;
-/// Bytes of all of them together: the folder of temporary files may be memory.
+/// Bytes of all of them: the folder of temporary files may be in memory.
 const KEPT_IN_ALL: u64 = 512 << 20;
 
-/// Collects one stream. Memory stays within twice the budget whatever arrives.
+/// Collects one stream, in at most twice its budget of memory.
 #[derive(Debug)]
 pub(super) struct Capture {
-    /// Bytes shown at most.
     budget: usize,
-    /// Bytes kept at most.
     kept: u64,
     head: Vec<u8>,
     tail: VecDeque<u8>,
@@ -28,7 +26,7 @@ pub(super) struct Capture {
     spill: Option<Spill>,
 }
 
-/// The file behind a stream that is longer than its budget. It has no name: it goes with its last user.
+/// The file of a stream that is longer than its budget. It has no name, so it is deleted with its last descriptor.
 #[derive(Debug)]
 struct Spill {
     file: File,
@@ -36,16 +34,14 @@ struct Spill {
 }
 
 impl Capture {
-    /// A stream of which the rest can be read later.
     pub(super) fn new(budget: usize) -> Self {
         Self { budget, kept: KEPT_PER_STREAM, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
     }
 
-    /// Takes in what arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        let room = self.budget.saturating_sub(self.head.len());
-        let (first, rest) = bytes.split_at(bytes.len().min(room));
+        let space = self.budget.saturating_sub(self.head.len());
+        let (first, rest) = bytes.split_at(bytes.len().min(space));
         self.head.extend_from_slice(first);
         if rest.is_empty() {
             return;
@@ -62,7 +58,7 @@ impl Capture {
         self.tail.drain(..surplus);
     }
 
-    /// Ends the capture: what to show, and the whole of it where that is more. `rest` says how to get it.
+    /// Ends the capture. Returns the part to show, and all of it where that is more; `rest` says how to read the rest.
     pub(super) fn finish(mut self, rest: impl FnOnce() -> String) -> (Stream, Option<KeptStream>) {
         if self.total <= self.budget as u64 {
             let text = String::from_utf8_lossy(&self.head).into_owned();
@@ -70,7 +66,7 @@ impl Capture {
         }
         let half = self.budget / 2;
         let tail = self.tail.make_contiguous();
-        // The beginning of the tail may still be in what was kept as the head.
+        // The beginning of the tail may still be in the head.
         let behind_head = self.total - self.head.len() as u64;
         let wanted = (self.budget - half).min(usize::try_from(self.total).unwrap_or(usize::MAX));
         let mut last = Vec::with_capacity(wanted);
@@ -85,17 +81,17 @@ impl Capture {
         let notice = match &kept {
             Some(kept) if kept.length < self.total => {
                 format!(
-                    "[output cut: {} bytes in all, {omitted} not shown; the first {} are kept: {}]",
+                    "[output cut: {} bytes in total, {omitted} not shown; the first {} are kept: {}]",
                     self.total,
                     kept.length,
                     rest()
                 )
             }
             None if self.kept > 0 => format!(
-                "[output cut: {} bytes in all, {omitted} not shown and lost: no temporary file could be written]",
+                "[output cut: {} bytes in total, {omitted} not shown and lost: failed to write a temporary file]",
                 self.total
             ),
-            _ => format!("[output cut: {} bytes in all, {omitted} not shown; {}]", self.total, rest()),
+            _ => format!("[output cut: {} bytes in total, {omitted} not shown; {}]", self.total, rest()),
         };
         let text = format!(
             "{notice}\n{}\n[… {omitted} bytes …]\n{}",
@@ -119,18 +115,18 @@ impl Spill {
     }
 
     fn append(&mut self, bytes: &[u8], limit: u64) {
-        let room = usize::try_from(limit.saturating_sub(self.length)).unwrap_or(usize::MAX);
-        let bytes = &bytes[..bytes.len().min(room)];
+        let space = usize::try_from(limit.saturating_sub(self.length)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(space)];
         if self.file.write_all(bytes).is_ok() {
             self.length += bytes.len() as u64;
         } else {
-            // A full disk: what was written so far stays readable.
+            // The disk may be full: what was written so far stays readable.
             let _ = self.file.seek(SeekFrom::Start(self.length));
         }
     }
 }
 
-/// Without a last line that was cut in two, unless it is all there is.
+/// Drops a last line that was cut in two, unless it is the only one.
 fn whole_lines_at_the_end(bytes: &[u8]) -> &[u8] {
     match bytes.iter().rposition(|&b| b == b'\n') {
         Some(end) if end > 0 => &bytes[..=end],
@@ -138,7 +134,7 @@ fn whole_lines_at_the_end(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Without a first line that was cut in two, unless it is all there is.
+/// Drops a first line that was cut in two, unless it is the only one.
 fn whole_lines_at_the_start(bytes: &[u8]) -> &[u8] {
     match bytes.iter().position(|&b| b == b'\n') {
         Some(end) if end + 1 < bytes.len() => &bytes[end + 1..],
@@ -146,7 +142,7 @@ fn whole_lines_at_the_start(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// How many bytes at the end belong to a UTF-8 character that is not complete.
+/// Returns how many bytes at the end belong to an incomplete UTF-8 character.
 pub(super) fn partial_character(bytes: &[u8]) -> usize {
     match str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
@@ -162,12 +158,11 @@ pub(super) struct KeptStream {
 }
 
 impl KeptStream {
-    /// Bytes in all.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Bytes from `start`, at most `length` and never more than one read may return.
+    /// Returns bytes from `start`, at most `length` and 64 MiB.
     pub(super) fn read(&self, start: u64, length: u64) -> Vec<u8> {
         let length = length.min(self.length.saturating_sub(start)).min(64 << 20);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -230,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_shown_as_it_is() {
+    fn output_within_the_budget_is_shown_as_it_is() {
         let (stream, kept) = captured(10, &[b"a\n\n", b"b\xff\n"]);
         assert_eq!(stream, Stream { text: "a\n\nb\u{fffd}\n".into(), total_bytes: 6, truncated: false });
         assert!(kept.is_none());
     }
 
     #[test]
-    fn more_is_cut_in_the_middle_at_lines_and_kept_whole() {
+    fn longer_output_is_cut_in_the_middle_at_lines_and_kept_whole() {
         let lines: Vec<u8> = (0..1000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
         for size in [1, 7, 64, 10_000] {
             let chunks: Vec<&[u8]> = lines.chunks(size).collect();
@@ -245,7 +240,7 @@ mod tests {
             assert!(stream.truncated && stream.total_bytes == lines.len() as u64);
             let shown: Vec<&str> = stream.text.lines().collect();
             assert!(
-                shown[0].starts_with("[output cut: 8890 bytes in all, ") && shown[0].ends_with("ask]"),
+                shown[0].starts_with("[output cut: 8890 bytes in total, ") && shown[0].ends_with("ask]"),
                 "{shown:?}"
             );
             assert_eq!((shown[1], *shown.last().unwrap()), ("line 0", "line 999"));
@@ -268,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_outputs_make_room_when_all_are_too_many() {
+    fn the_oldest_outputs_are_dropped_when_there_are_too_many() {
         let stream = |length| {
             let file = tempfile::tempfile().unwrap();
             file.set_len(length).unwrap();

@@ -1,4 +1,4 @@
-//! The two pipes of a sandbox: frames go in, and what comes out is sorted into what a run waits for and what asks.
+//! The two pipes of a sandbox: frames go in, frames of the run and questions come out.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::frames::{self, FrameError, FromGuest, ToGuest};
 
 /// Bytes of questions that wait for an answer: as many as the longest one has, and some.
 const WAITING_QUESTIONS: usize = 128 << 20;
-/// What a question costs beside its bytes: a call under way needs memory in many places.
-const QUESTION: usize = 64 << 10;
+/// The cost of a question beside its bytes: a call under way needs memory in many places.
+const COST_OF_QUESTION: usize = 64 << 10;
 
-/// Makes room for the guest in the pipe into the sandbox, so that nobody has to be woken for the rest of it; it is as good
-/// without, and on Linux only.
+/// Enlarges the pipe into the sandbox, so that the guest fits into it at once and no process has to be woken for the rest.
+/// This is an optimisation of Linux only.
 pub(super) fn widen(input: &ChildStdin) {
     #[cfg(target_os = "linux")]
     let _ = rustix::pipe::fcntl_setpipe_size(input, 512 << 10);
@@ -23,8 +23,8 @@ pub(super) fn widen(input: &ChildStdin) {
     let _ = input;
 }
 
-/// Writes the guest, then frames as they come, until there are no more of ours. A sandbox that does not read shows at its
-/// other end.
+/// Writes the guest, then frames as they come, until the channel of frames is closed. A failure to write is noticed at the
+/// other end of the sandbox.
 pub(super) async fn write_frames(
     mut stdin: ChildStdin,
     guest: Vec<u8>,
@@ -54,15 +54,15 @@ pub(super) async fn read_frames(
     frames: mpsc::Sender<Result<FromGuest, FrameError>>,
     questions: mpsc::UnboundedSender<QuestionFromGuest>,
 ) {
-    let room = Arc::new(Semaphore::new(WAITING_QUESTIONS));
+    let capacity = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = BufReader::with_capacity(64 << 10, stdout);
     loop {
         let frame = match frames::read(&mut reader).await {
-            Ok(Some(FromGuest::Query(id, json))) => {
-                // A guest that asks and does not take its answers is not read either, once this much waits. Below that it
-                // is: it takes no answer as long as it cannot get rid of its next question.
-                let cost = u32::try_from(json.len() + QUESTION).unwrap_or(u32::MAX);
-                let Ok(share) = Arc::clone(&room).acquire_many_owned(cost).await else { return };
+            Ok(Some(FromGuest::Question(id, json))) => {
+                // A guest that asks and does not read its answers is not read either, once this much waits. Below that it
+                // is read: it reads no answer while it waits to write its next question.
+                let cost = u32::try_from(json.len() + COST_OF_QUESTION).unwrap_or(u32::MAX);
+                let Ok(share) = Arc::clone(&capacity).acquire_many_owned(cost).await else { return };
                 let _ = questions.send(QuestionFromGuest::Asked { id, json, share });
                 continue;
             }

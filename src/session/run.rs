@@ -61,7 +61,7 @@ pub(super) struct FinishedRun {
     pub(super) kept: Kept,
 }
 
-/// What came between runs; within bounds, the rest is dropped.
+/// Output and notices that came between runs; the rest is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     stdout: Vec<u8>,
@@ -72,8 +72,8 @@ pub(super) struct Early {
 impl Early {
     pub(super) fn take(&mut self, frame: FromGuest) {
         let append = |kept: &mut Vec<u8>, bytes: &[u8]| {
-            let room = EARLY_OUTPUT.saturating_sub(kept.len());
-            kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            let space = EARLY_OUTPUT.saturating_sub(kept.len());
+            kept.extend_from_slice(&bytes[..bytes.len().min(space)]);
         };
         match frame {
             FromGuest::Stdout(bytes) => append(&mut self.stdout, &bytes),
@@ -134,13 +134,13 @@ impl RunInProgress {
                 }
                 FromGuest::Done(id, ..) => {
                     return lost(Loss::Forged(format!(
-                        "it reported the end of run {id}, which is not running"
+                        "it reported the end of run {id}, which was not running"
                     )));
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
                 FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
                 // Those go to whoever answers questions.
-                FromGuest::Query(..) | FromGuest::Withdraw(_) => {}
+                FromGuest::Question(..) | FromGuest::Withdraw(_) => {}
             },
             Some(Err(FrameError::Io(error))) => {
                 return lost(Loss::Vanished(format!("the sandbox went away: {error}")));

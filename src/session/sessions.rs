@@ -1,4 +1,4 @@
-//! All sessions of a bridge: by name, each with its queue, within a number, ended when idle.
+//! All sessions of a workspace: by name, each with its queue, limited in number, ended when idle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,9 +38,9 @@ struct Inner {
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
-    /// One permit for each interpreter alive.
-    room: Arc<Semaphore>,
-    /// Told whenever a session becomes idle.
+    /// One permit for each live interpreter.
+    capacity: Arc<Semaphore>,
+    /// Notified whenever a session becomes idle.
     became_idle: Notify,
     persist: bool,
     idle_limit: Option<Duration>,
@@ -51,7 +51,7 @@ struct Inner {
     tasks: TaskTracker,
 }
 
-/// One named session. Holding its lock is holding the interpreter: calls queue here, in order.
+/// One named session. Calls queue at its lock, in order.
 #[derive(Debug, Default)]
 struct Slot {
     state: Arc<Mutex<SlotState>>,
@@ -60,7 +60,7 @@ struct Slot {
 #[derive(Debug, Default)]
 struct SlotState {
     live: Option<Live>,
-    /// Why the interpreter before is gone, until somebody was told.
+    /// Why the previous interpreter is gone, until a result has said so.
     lost: Option<String>,
     last_used: Option<Instant>,
     idle_timer: Option<AbortHandle>,
@@ -69,12 +69,11 @@ struct SlotState {
 #[derive(Debug)]
 struct Live {
     interpreter: Interpreter,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Sessions {
-    /// Returns no session yet; nothing is looked for before the first call. Code gets access to the servers of
-    /// `upstream`.
+    /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let tasks = TaskTracker::new();
@@ -84,7 +83,7 @@ impl Sessions {
             answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
             outputs,
             slots: StdMutex::default(),
-            room: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
+            capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
             became_idle: Notify::new(),
             persist: settings.session_persist.value,
             idle_limit: settings.runtime_idle_timeout.value,
@@ -230,36 +229,37 @@ impl Inner {
         outcome
     }
 
-    /// Starts an interpreter. A caller that does not wait for it any more leaves nothing behind: the start goes on in a
-    /// task of its own, is told to stop, and ends what it has begun.
+    /// Starts an interpreter in a task of its own: when the caller stops waiting, the task is told to stop and removes what
+    /// it has started.
     async fn start(
         self: &Arc<Self>,
         progress: &mpsc::Sender<Progress>,
     ) -> Result<(Live, Vec<String>), StartFailure> {
-        let room = self.make_room().await;
+        let permit = self.reserve().await;
         let (inner, progress) = (Arc::clone(self), progress.clone());
         let stop = self.closing.child_token();
-        let stop_unless_waited_for = stop.clone().drop_guard();
+        let stop_guard = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
             let access = Arc::new(ServerAccess::new(inner.upstream.clone()));
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
-            let started = started.map(|(interpreter, notices)| (Live { interpreter, _room: room }, notices));
+            let started =
+                started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));
             if let Err(Ok((live, _))) = sender.send(started) {
                 inner.end(live);
             }
         });
         let started = receiver.await;
-        stop_unless_waited_for.disarm();
+        stop_guard.disarm();
         started.unwrap_or_else(|_| Err(StartFailure::stopped()))
     }
 
-    /// Room for one more interpreter: a free place, else that of the idle session which was not used for longest, else
-    /// the next that becomes idle.
-    async fn make_room(self: &Arc<Self>) -> OwnedSemaphorePermit {
+    /// Returns a permit for one more interpreter: a free one, or that of the idle session that was not used for longest, or
+    /// of the next that becomes idle.
+    async fn reserve(self: &Arc<Self>) -> OwnedSemaphorePermit {
         loop {
             let idle = self.became_idle.notified();
-            if let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() {
+            if let Ok(permit) = Arc::clone(&self.capacity).try_acquire_owned() {
                 return permit;
             }
             if self.end_least_recently_used() {
@@ -267,7 +267,7 @@ impl Inner {
             }
             tokio::select! {
                 () = idle => {}
-                permit = Arc::clone(&self.room).acquire_owned() => {
+                permit = Arc::clone(&self.capacity).acquire_owned() => {
                     if let Ok(permit) = permit {
                         return permit;
                     }
@@ -276,7 +276,7 @@ impl Inner {
         }
     }
 
-    /// Ends an idle session for another one's sake; false when none is idle.
+    /// Ends an idle session to start another one; false when none is idle.
     fn end_least_recently_used(self: &Arc<Self>) -> bool {
         let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
         let idle = slots.iter().filter_map(|slot| Arc::clone(&slot.state).try_lock_owned().ok());
@@ -288,9 +288,9 @@ impl Inner {
         true
     }
 
-    /// Removes an interpreter's sandbox; its place is free at once.
+    /// Removes the sandbox of an interpreter; its permit is free at once.
     fn end(self: &Arc<Self>, live: Live) {
-        let Live { interpreter, _room } = live;
+        let Live { interpreter, _permit } = live;
         self.tasks.spawn(async move {
             if let Err(error) = interpreter.end().await {
                 tracing::error!(%error, "a sandbox was left behind");
@@ -301,7 +301,7 @@ impl Inner {
     fn start_idle_timer(self: &Arc<Self>, slot: &Arc<Slot>) -> Option<AbortHandle> {
         let limit = self.idle_limit?;
         let (inner, slot) = (Arc::clone(self), Arc::clone(slot));
-        // Not one of the tracked tasks: nobody waits for a timer.
+        // Not tracked: nothing waits for a timer.
         let timer = tokio::spawn(async move {
             tokio::time::sleep(limit).await;
             let mut state = slot.state.lock().await;

@@ -1,39 +1,31 @@
-//! Saved tools: `<state dir>/tools/<name>.py`, one function each. Written by `save_tool`, read at the start of a session;
+//! Saved tools: `<state dir>/tools/<name>.py`, one function each. `save_tool` writes them, the start of a session reads them,
 //! the user may read, edit and delete them.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// A function's source.
+/// Bytes of one source.
 const LONGEST_SOURCE: usize = 256 << 10;
-/// Functions that a session starts with.
+/// Saved tools.
 const MOST_TOOLS: usize = 500;
-/// Bytes of all their sources: every session holds them, and each of its starts reads them.
+/// Bytes of all sources: every session holds them, and every start reads them.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// Why a tool was not saved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ToolError {
-    /// The name becomes a file name.
-    #[error("'{0}' is no name of a function")]
+    #[error("'{0}' is not the name of a function")]
     Name(String),
-    /// Code that fills the disk is not kept.
-    #[error("the function's source is longer than {LONGEST_SOURCE} bytes")]
+    #[error("the source of the function is longer than {} KiB", LONGEST_SOURCE >> 10)]
     TooLong,
-    /// Likewise.
     #[error(
-        "there are {MOST_TOOLS} saved tools already, or {MOST_BYTES} bytes of them; delete some of '{0}'"
+        "the saved tools have reached their limit of {MOST_TOOLS} or {} MiB: delete some in '{dir}'",
+        MOST_BYTES >> 20
     )]
-    TooMany(PathBuf),
-    /// The file cannot be written.
+    TooMany { dir: PathBuf },
     #[error("failed to write '{path}': {source}")]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// The folder of saved tools.
@@ -47,7 +39,7 @@ impl SavedTools {
         Self { dir: state_dir.join("tools") }
     }
 
-    /// Keeps a function's source, in place of an earlier one of the same name.
+    /// Saves the source of a function, in place of an earlier one of that name.
     pub(super) fn save(&self, name: &str, source: &str) -> Result<PathBuf, ToolError> {
         if !is_identifier(name) {
             return Err(ToolError::Name(name.to_string()));
@@ -61,16 +53,16 @@ impl SavedTools {
         let others: Vec<String> = self.names().into_iter().filter(|other| other != name).collect();
         let bytes: u64 = others.iter().map(|other| self.size(other)).sum();
         if others.len() >= MOST_TOOLS || bytes + source.len() as u64 > MOST_BYTES {
-            return Err(ToolError::TooMany(self.dir.clone()));
+            return Err(ToolError::TooMany { dir: self.dir.clone() });
         }
-        // Written beside and renamed, so that no session ever starts with half a function.
+        // Written to a temporary file and renamed, so that no session starts with half a function.
         let mut staging = tempfile::NamedTempFile::new_in(&self.dir).map_err(error)?;
         io::Write::write_all(&mut staging, source.as_bytes()).map_err(error)?;
         staging.persist(&path).map_err(|failed| error(failed.error))?;
         Ok(path)
     }
 
-    /// Name and source of every saved tool, in the order of their names; a file that cannot be read is passed over.
+    /// Returns name and source of every saved tool, in the order of names; files that cannot be read are skipped.
     pub(super) fn load(&self) -> Vec<(String, String)> {
         let read = |name: String| {
             let path = self.dir.join(format!("{name}.py"));
@@ -82,21 +74,24 @@ impl SavedTools {
                 }
             }
         };
-        // The user may have put more there than can be saved.
+        // The user may have added more files than can be saved.
         let mut bytes = 0;
         let mut fits = |name: &String| {
             let size = self.size(name);
             let fits = size <= LONGEST_SOURCE as u64 && bytes + size <= MOST_BYTES;
             bytes += if fits { size } else { 0 };
             if !fits {
-                tracing::warn!(name, size, "a saved tool is too long, alone or with the others");
+                tracing::warn!(
+                    name,
+                    size,
+                    "a saved tool is skipped: it is too long, alone or with the others"
+                );
             }
             fits
         };
         self.names().into_iter().filter(|name| fits(name)).take(MOST_TOOLS).filter_map(read).collect()
     }
 
-    /// Bytes of a tool's source.
     fn size(&self, name: &str) -> u64 {
         fs::metadata(self.dir.join(format!("{name}.py"))).map_or(0, |meta| meta.len())
     }
@@ -113,7 +108,7 @@ impl SavedTools {
     }
 }
 
-/// An ASCII identifier of a length that every file system takes.
+/// Whether the name is an ASCII identifier that every file system accepts.
 fn is_identifier(name: &str) -> bool {
     name.len() <= 200
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -153,7 +148,7 @@ mod tests {
         for number in 0..most {
             tools.save(&format!("t{number}"), &longest).unwrap();
         }
-        assert!(matches!(tools.save("one_more", "x"), Err(ToolError::TooMany(_))));
+        assert!(matches!(tools.save("one_more", "x"), Err(ToolError::TooMany { .. })));
         tools.save("t0", &longest).unwrap();
         fs::write(dir.path().join("tools/by_hand.py"), &longest).unwrap();
         assert_eq!(tools.load().len(), most);

@@ -24,7 +24,7 @@ fn long_output_is_cut_in_the_middle_and_nothing_is_lost(env: &TestEnv) {
     let shown = outcome.stdout();
     let lines: Vec<&str> = shown.lines().collect();
     let notice = lines[0];
-    assert!(notice.contains(&format!("{} bytes in all", whole.len())), "{notice}");
+    assert!(notice.contains(&format!("{} bytes in total", whole.len())), "{notice}");
     assert!(shown.len() < 21_000, "{}", shown.len());
     assert_eq!((lines[1], *lines.last().unwrap()), ("line 0 ä", "line 19999 ä"));
     let id = outcome.structured["runId"].as_i64().unwrap();
@@ -61,7 +61,7 @@ fn standard_error_and_tracebacks_have_budgets_of_their_own(env: &TestEnv) {
     let outcome = bridge.run(code).expect("error");
     assert_eq!(outcome.stdout(), "result");
     let stderr = outcome.stderr();
-    assert!(stderr.contains("bytes in all") && stderr.contains("noise 0\n"), "{outcome}");
+    assert!(stderr.contains("bytes in total") && stderr.contains("noise 0\n"), "{outcome}");
     assert!(stderr.contains("Traceback (most recent call last):"), "{outcome}");
     assert!(stderr.trim_end().ends_with("ZeroDivisionError: division by zero"), "{outcome}");
     assert!(stderr.len() < 20_000, "{}", stderr.len());
@@ -88,7 +88,11 @@ fn a_hundred_megabytes_cost_bounded_memory(env: &TestEnv) {
     let before = bridge.peak_memory();
     let code = "import sys\nfor _ in range(100): sys.stdout.write(line * 1024)";
     let outcome = bridge.call(json!({ "code": code, "timeout": 100 })).expect("success");
-    assert!(outcome.stdout().contains("104857600 bytes in all"), "{}", outcome.text.lines().next().unwrap());
+    assert!(
+        outcome.stdout().contains("104857600 bytes in total"),
+        "{}",
+        outcome.text.lines().next().unwrap()
+    );
     let grown = bridge.peak_memory() - before;
     assert!(grown < 24 << 20, "the bridge has grown by {} MiB", grown >> 20);
     // The end of it can be read without reading all.

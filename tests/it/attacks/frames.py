@@ -81,7 +81,7 @@ print(ask(question))
 print(ask(b'{"method":"output","params":' + b"[" * (1 << 20) + b"]" * (1 << 20) + b"}"))
 
 ## a tool outside of the folder
-# allowed: success: 5 refused: '../escape' is no name of a function
+# allowed: success: 5 refused: '../escape' is not the name of a function
 import json
 
 names = "../escape", "/tmp/escape", "a/b", "nul\0", "x" * 100000
