@@ -8,6 +8,7 @@ pub mod error;
 #[cfg(test)]
 mod fake_sessions;
 pub mod guest;
+pub mod help;
 pub mod housekeeping;
 pub mod image_sources;
 pub mod machine_supervisor;

@@ -10,7 +10,12 @@ use crate::upstream::catalog::Detail;
 
 /// Runs Python in a locked-down OCI sandbox, as an MCP server or once
 #[derive(Debug, Parser)]
-#[command(name = "codebridge", version)]
+#[command(
+    name = "codebridge",
+    version,
+    disable_help_subcommand = true,
+    after_help = "`codebridge help` lists the topics of the documentation."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -41,6 +46,12 @@ pub enum Command {
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Show a topic of the documentation, or the flags of a command
+    Help {
+        /// A topic or a command; nothing = list the topics
+        #[arg(value_name = "TOPIC")]
+        words: Vec<String>,
+    },
     /// Wait for the end of a bridge and remove what it leaves behind; bridges start it themselves
     #[command(hide = true)]
     Reaper {

@@ -25,6 +25,8 @@ pub(super) enum CommandError {
     Arguments(#[source] serde_json::Error),
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
+    #[error("unknown help topic or command '{name}'")]
+    HelpTopic { name: String, nearest: Option<String> },
     #[error("invalid output '{0}': expected oci-archive:FILE[:TAG]")]
     BuildOutput(String),
     #[error(transparent)]
@@ -72,6 +74,10 @@ impl CommandError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Setting(error) => error.hint(),
+            Self::HelpTopic { nearest: Some(name), .. } => {
+                Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
+            }
+            Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
             Self::Image(error) => error.hint(),
             Self::Build(error) => error.hint(),
@@ -89,6 +95,7 @@ impl CommandError {
             | Self::Code(_)
             | Self::Arguments(_)
             | Self::ToolName(_)
+            | Self::HelpTopic { .. }
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Recipe(_) => Exit::Usage,

@@ -6,6 +6,9 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use crate::settings::variables::NO_DEFAULT;
 use crate::settings::{ALL, Variable};
 
+/// The heading of the settings in the flags of a command.
+pub(super) const SETTINGS_HEADING: &str = "Settings";
+
 /// A flag for each setting, which wins over its variable. Flags can stand before and after the command.
 #[derive(Debug, Default)]
 pub struct SettingFlags(pub Vec<(&'static Variable, String)>);
@@ -22,7 +25,7 @@ impl Args for SettingFlags {
                     .long(variable.flag)
                     .value_name(variable.placeholder)
                     .help(format!("{} [{}{default}]", variable.meaning, variable.name))
-                    .help_heading("Settings")
+                    .help_heading(SETTINGS_HEADING)
                     .global(true),
             )
         })

@@ -7,6 +7,7 @@ mod doctor;
 mod errors;
 mod exec;
 mod flags;
+mod help;
 mod image;
 mod logging;
 mod output;
@@ -51,6 +52,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     let mut command = cli.command.unwrap_or(Command::Serve);
     // Processes that bridges start beside themselves must be small: nothing else is set up for them.
     match command {
+        Command::Help { words } => return help::help(&words),
         Command::Reaper { owner } => {
             reaper::run(owner)?;
             return Ok(Exit::Success.into());
@@ -90,7 +92,9 @@ async fn dispatch(
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => tools::call(&open(), args).await,
         Command::Image(command) => image::image(command).await,
-        Command::Reaper { .. } | Command::MachineSupervisor(_) => Ok(Exit::Success.into()),
+        Command::Help { .. } | Command::Reaper { .. } | Command::MachineSupervisor(_) => {
+            Ok(Exit::Success.into())
+        }
     }
 }
 

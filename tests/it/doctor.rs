@@ -57,7 +57,8 @@ fn the_json_has_the_documented_fields(env: &TestEnv) {
     let said = diagnosis(env.bridge().var("MCP_BRIDGE_RUNTIME", "crun,docker:nobody"), env, 0);
     let mut found = BTreeSet::new();
     paths(&said, "", &mut found);
-    let documented: BTreeSet<String> = first_cells("README.md", "| field | meaning |").into_iter().collect();
+    let documented: BTreeSet<String> =
+        first_cells("src/help/doctor.md", "| field | meaning |").into_iter().collect();
     assert!(documented.len() > 20, "{documented:?}");
     let missing: Vec<_> = documented.difference(&found).collect();
     // What a healthy host has nothing to say of.

@@ -1,9 +1,11 @@
 //! The documentation says what the code does: its tables, commands and links are compared with the program.
+//! README.md stays short; everything else is a topic in src/help.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use codebridge::help::{self, TOPICS};
 use serde_json::json;
 
 use crate::harness::{Suite, TestEnv};
@@ -15,7 +17,10 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             the_tables_are_those_of_the_code,
             the_table_of_arguments_is_that_of_the_tool,
-            every_documented_command_exists,
+            the_table_of_commands_has_every_command,
+            the_readme_is_short,
+            the_readme_lists_every_topic,
+            links_lead_to_files,
             the_repository_layout_names_every_folder,
         ],
     );
@@ -49,10 +54,17 @@ pub(crate) fn first_cells(path: &str, header: &str) -> Vec<String> {
     .collect()
 }
 
+/// Lines of README.md, and characters of each that is no table and no link.
+const README_LINES: usize = 160;
+const README_WIDTH: usize = 110;
+
 fn the_tables_are_those_of_the_code(_: &TestEnv) {
-    for expected in [codebridge::settings::variables::markdown_table(), codebridge::error::markdown_table()] {
+    for (path, expected) in [
+        ("src/help/settings.md", codebridge::settings::variables::markdown_table()),
+        ("src/help/exit-codes.md", codebridge::error::markdown_table()),
+    ] {
         let expected: Vec<&str> = expected.trim().lines().collect();
-        assert_eq!(table("README.md", expected[0]), expected);
+        assert_eq!(table(path, expected[0]), expected, "in {path}");
     }
 }
 
@@ -61,17 +73,59 @@ fn the_table_of_arguments_is_that_of_the_tool(env: &TestEnv) {
     let listed = bridge.ask("tools/list", json!({}));
     let properties = listed["tools"][0]["inputSchema"]["properties"].as_object().unwrap();
     let known: BTreeSet<String> = properties.keys().cloned().collect();
-    let documented = first_cells("README.md", "| argument | type | meaning |");
+    let documented = first_cells("src/help/clients.md", "| argument | type | meaning |");
     assert_eq!(documented.into_iter().collect::<BTreeSet<_>>(), known);
     bridge.close();
 }
 
-fn every_documented_command_exists(env: &TestEnv) {
+fn the_table_of_commands_has_every_command(env: &TestEnv) {
     let help = env.bridge().args(&["--help"]).command().run(env.guard()).ok();
-    let commands = first_cells("README.md", "| command | does |");
-    for command in commands.iter().filter(|text| text.starts_with("codebridge ")) {
-        let name = command.split(' ').nth(1).unwrap();
-        assert!(help.contains(&format!("\n  {name} ")), "{name} is not in\n{help}");
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty());
+    let commands: BTreeSet<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() > 5, "{help}");
+    let documented = first_cells("src/help/quickstart.md", "| command | does |");
+    let documented: BTreeSet<&str> =
+        documented.iter().filter_map(|command| command.strip_prefix("codebridge ")).collect();
+    assert_eq!(documented, commands);
+}
+
+fn the_readme_is_short(_: &TestEnv) {
+    let readme = read("README.md");
+    let lines = readme.lines().count();
+    assert!(lines <= README_LINES, "README.md has {lines} lines: move something to src/help");
+    for line in readme.lines() {
+        let may_be_long = line.starts_with('|') || line.contains("](");
+        assert!(may_be_long || line.chars().count() <= README_WIDTH, "too long for README.md: {line}");
+    }
+}
+
+fn the_readme_lists_every_topic(_: &TestEnv) {
+    let expected: Vec<String> = TOPICS
+        .iter()
+        .map(|topic| format!("| [{0}](src/help/{0}.md) | {1} |", topic.name, topic.summary()))
+        .collect();
+    assert_eq!(table("README.md", "| topic | what it is about |")[2..], expected);
+    let files = fs::read_dir(root().join("src/help")).unwrap().flatten();
+    let files = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "md"));
+    assert_eq!(files.count(), TOPICS.len(), "a file in src/help is no topic");
+}
+
+/// Every link to a file of the repository, and every `codebridge help TOPIC`.
+fn links_lead_to_files(_: &TestEnv) {
+    let topics = TOPICS.iter().map(|topic| format!("src/help/{}.md", topic.name));
+    let pages = ["README.md", "tests/README.md", "bench/README.md"].map(String::from);
+    for page in topics.chain(pages) {
+        let text = read(&page);
+        let folder = root().join(&page).parent().unwrap().to_path_buf();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let is_file = !link.starts_with("https://");
+            assert!(!is_file || folder.join(link).exists(), "{page}: {link} does not exist");
+        }
+        for rest in text.split("`codebridge help ").skip(1) {
+            let name = rest.split('`').next().unwrap();
+            assert!(name.starts_with("TOPIC") || help::find(name).is_some(), "{page}: no topic {name}");
+        }
     }
 }
 

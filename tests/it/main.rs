@@ -18,6 +18,7 @@ mod doctor;
 mod documentation;
 mod execution;
 mod fakes;
+mod help;
 mod image_store;
 mod images;
 mod in_container;
@@ -71,6 +72,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     documentation::register,
     execution::register,
     fakes::register,
+    help::register,
     images::register,
     in_container::register,
     interrupts::register,

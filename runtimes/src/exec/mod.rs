@@ -247,6 +247,23 @@ pub fn spawn_detached(command: &CommandLine) -> Result<(), ExecError> {
     started.map(drop).map_err(|source| ExecError::Start { command: command.clone(), source })
 }
 
+/// Shows text in a pager on this process's terminal, and waits until the pager exits.
+///
+/// The pager stays in this process group, which owns the terminal, and sees the whole environment. A pager that exits
+/// before it has read everything is no error.
+pub async fn run_pager(command: &CommandLine, text: &[u8]) -> Result<(), ExecError> {
+    let mut prepared = command.bare();
+    prepared.envs(std::env::vars_os());
+    prepared.stdin(Stdio::piped()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    let started = prepared.spawn();
+    let mut child = started.map_err(|source| ExecError::Start { command: command.clone(), source })?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut stdin, text).await;
+    }
+    let waited = child.wait().await;
+    waited.map(drop).map_err(|source| ExecError::Read { command: command.clone(), source })
+}
+
 /// Reads a stream to its end, keeps the first [`CAPTURE_LIMIT`] bytes.
 async fn capture(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) -> io::Result<()> {
     let Some(mut stream) = stream else { return Ok(()) };
