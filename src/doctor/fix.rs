@@ -9,7 +9,7 @@ use codebridge_images::ImageName;
 use crate::housekeeping;
 use crate::image_sources::{Watch, image_resolver};
 use crate::session::cache_dir;
-use crate::settings::{ImageChoice, Settings};
+use crate::settings::Settings;
 
 /// The files in the cache folder that remember how engines answered.
 const CACHES: [&str; 2] = ["runtime.json", "shares.json"];
@@ -42,11 +42,7 @@ pub async fn fix(settings: &Settings) -> Vec<String> {
 
 /// Pulls the image for runtimes that have no store of their own.
 async fn fetch(settings: &Settings) -> Option<String> {
-    let (ImageChoice::Unset(ImageName::Registry(name)) | ImageChoice::Image(ImageName::Registry(name))) =
-        &settings.image.value
-    else {
-        return None;
-    };
+    let ImageName::Registry(name) = &settings.image.value else { return None };
     let reference = name.as_typed();
     let images = image_resolver(false);
     let watch: Arc<dyn codebridge_images::Progress> =

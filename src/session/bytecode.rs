@@ -1,7 +1,7 @@
-//! The guest in compiled form, kept between runs of the bridge: compiling it takes some milliseconds of every first call.
+//! The compiled guest, kept between runs of the bridge: compiling it takes some milliseconds of every first call.
 //!
-//! A guest offers it before any user code has run, and it only ever goes back into sandboxes of the same root. The guest
-//! passes over what another Python compiled, so a stale file costs time and nothing else.
+//! A guest offers it before user code runs, and it only goes back into sandboxes of the same root. A guest ignores what
+//! another Python compiled, so that a stale file only costs time.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,9 +13,8 @@ use codebridge_runtimes::RootFs;
 
 use crate::guest;
 
-/// Files of roots that are not used any more go first.
+/// The maximum number of files. The oldest are removed first.
 const MOST_FILES: usize = 16;
-/// What a file's name ends in.
 const EXTENSION: &str = "code";
 
 /// The folder of compiled guests, one file for each root.
@@ -25,7 +24,7 @@ pub(super) struct Bytecode {
 }
 
 impl Bytecode {
-    /// Without a folder nothing is kept.
+    /// Returns the store in this folder. Without a folder nothing is kept.
     pub(super) fn at(folder: Option<PathBuf>) -> Self {
         Self { folder }
     }
@@ -38,7 +37,7 @@ impl Bytecode {
         fs::read(self.path(root)?).ok().filter(|code| !code.is_empty())
     }
 
-    /// A folder that cannot be written costs time, nothing else.
+    /// Keeps the compiled guest of a root. A folder that is not writable only costs time.
     pub(super) fn keep(&self, root: &RootFs, code: &[u8]) {
         if let Some(path) = self.path(root)
             && let Err(error) = write(&path, code)
@@ -64,7 +63,7 @@ fn write(path: &Path, code: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes room for one more file; also removes what a bridge that was killed did not finish.
+/// Removes the oldest files, until one more fits. They include unfinished files of a bridge that was killed.
 fn prune(folder: &Path) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)?
         .filter_map(|entry| {
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_root_has_its_own_code_and_the_oldest_make_room() {
+    fn each_root_has_its_own_code_and_the_oldest_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let bytecode = Bytecode::at(Some(folder.path().join("guest")));
         let root = |number: usize| RootFs::Image(format!("python:{number}"));
@@ -96,7 +95,7 @@ mod tests {
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64))
                 .unwrap();
         }
-        assert_eq!(bytecode.load(&root(0)), None, "the oldest made room");
+        assert_eq!(bytecode.load(&root(0)), None, "the oldest was removed");
         assert_eq!(bytecode.load(&root(1)).unwrap(), b"code 1");
         assert_eq!(bytecode.load(&root(MOST_FILES)).unwrap(), format!("code {MOST_FILES}").as_bytes());
     }

@@ -1,4 +1,4 @@
-//! From "there is no interpreter" to a live one: the state folder, the choice of a runtime, the sandbox.
+//! Starts interpreters: the state folder, the choice of a runtime, the sandbox.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use codebridge_images::ImageResolver;
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, Limits, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RootFs, RuntimeId, Sandbox, SandboxSpec, StateDir, StateError, Tmpfs, User,
-    WantedRoot, reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, NothingWorks, Owner, Probe,
+    ProbeReport, Refusal, RuntimeId, Sandbox, StateDir, StateError, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -20,22 +19,21 @@ use super::answers::Answerer;
 use super::bytecode::Bytecode;
 use super::interpreter::{Interpreter, StartError, Startup};
 use super::library;
-use super::roots::{Image, Provider, Telling, to_compile};
+use super::roots::{Image, Provider, to_compile, wanted_roots};
+use super::start_progress::StartProgress;
+use super::template::Template;
 use super::{Failure, Progress};
 use crate::guest;
 use crate::image_sources::image_resolver;
 use crate::reaper::Reaper;
-use crate::settings::{ImageChoice, Settings};
+use crate::settings::Settings;
 
-/// Writable places of every sandbox and their sizes.
-const TMPFS: [(&str, u64); 3] = [("/tmp", 64 << 20), ("/workspace", 128 << 20), ("/projects", 16 << 20)];
-/// Descriptors per process.
-const DESCRIPTORS: u64 = 1024;
-/// A sandbox on a loaded host may take long to come up; a hanging one is not waited for longer than this.
+/// How long a sandbox may take to start, on a loaded host.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// What dead bridges left may be on an engine that hangs, which is no reason to stay. The next bridge looks again.
-const SWEEP_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a start takes before its progress is worth a word.
+/// How long the end of the bridge waits for a sweep. The sweep may be on an engine that hangs, and the next bridge sweeps
+/// again.
+const SWEEP_LIMIT: Duration = Duration::from_secs(1);
+/// How long a start takes before its progress is reported.
 const SLOW_START: Duration = Duration::from_millis(500);
 
 /// Why there is no interpreter.
@@ -47,7 +45,7 @@ pub(super) struct StartFailure {
 
 impl StartFailure {
     pub(super) fn stopped() -> Self {
-        Self::sandbox("stopped before it had started")
+        Self::sandbox("the sandbox was stopped before it had started")
     }
 
     fn sandbox(text: impl ToString) -> Self {
@@ -74,59 +72,42 @@ pub struct Launcher {
     template: Template,
     detector: Detector<Image>,
     state: StateDir,
+    /// The wanted image, for messages.
+    image: String,
     images: Arc<ImageResolver>,
     bytecode: Bytecode,
     /// Made at the first execution.
     instance: OnceCell<Arc<Instance>>,
     reaper: Reaper,
     watched: OnceCell<()>,
-    /// Things to say once, with the first result.
-    warned_of_fallback: Mutex<bool>,
-    /// The engines that were asked for what dead bridges left in them.
+    /// Whether the notices were given to a call.
+    has_noticed: Mutex<bool>,
+    /// The engines whose leftovers of dead bridges were removed.
     swept_engines: Mutex<HashSet<RuntimeId>>,
     sweeps: TaskTracker,
-}
-
-/// The parts of a sandbox's specification that never change.
-#[derive(Debug, Clone)]
-struct Template {
-    user: User,
-    limits: Limits,
-    security_options: Vec<String>,
 }
 
 impl Launcher {
     /// Returns a launcher for these settings. Nothing is looked for before the first start.
     pub fn new(settings: &Settings, reaper: Reaper) -> Self {
-        let roots = match &settings.image.value {
-            ImageChoice::Unset(name) => vec![WantedRoot::Image(Image::named(name)), WantedRoot::Host],
-            ImageChoice::Image(name) => vec![WantedRoot::Image(Image::named(name))],
-            ImageChoice::Dir(path) => vec![WantedRoot::Directory(path.clone())],
-            ImageChoice::Host => vec![WantedRoot::Host],
-        };
-        let user = User { uid: settings.container_user.value.uid, gid: settings.container_user.value.gid };
-        let limits = Limits {
-            memory: settings.memory.value,
-            pids: settings.pids.value,
-            cpus: settings.cpus.value,
-            descriptors: DESCRIPTORS,
-        };
+        let (runtime, roots) = (settings.runtime.value.clone(), wanted_roots(&settings.image));
         Self {
-            template: Template { user, limits, security_options: settings.security_opt.value.clone() },
-            detector: Detector::new(settings.runtime.value.clone(), roots, machines(settings), cache_dir()),
+            image: roots.first().map(ToString::to_string).unwrap_or_default(),
+            template: Template::of(settings),
+            detector: Detector::new(runtime, roots, machines(settings), cache_dir()),
             state: StateDir::usual(),
             images: Arc::new(image_resolver(false)),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             instance: OnceCell::new(),
             reaper,
             watched: OnceCell::new(),
-            warned_of_fallback: Mutex::new(false),
+            has_noticed: Mutex::new(false),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
     }
 
-    /// The state folder of this bridge, which the reaper watches from then on.
+    /// Returns the state folder of this bridge. The reaper watches it from then on.
     async fn instance(&self) -> Result<&Arc<Instance>, StateError> {
         self.instance
             .get_or_try_init(|| async {
@@ -145,13 +126,13 @@ impl Launcher {
         self.sweeps.spawn(async move {
             let swept = sweep(&state, engine.as_slice()).await;
             if !swept.removed.is_empty() {
-                tracing::info!(count = swept.removed.len(), "removed what a dead bridge had left");
+                tracing::info!(count = swept.removed.len(), "removed sandboxes of dead bridges");
             }
             for error in swept.failed {
-                tracing::warn!(%error, "what a dead bridge left stays");
+                tracing::warn!(%error, "could not remove a sandbox of a dead bridge");
             }
             for error in swept.absent {
-                tracing::debug!(%error, "what a dead bridge left is on an engine that does not answer");
+                tracing::debug!(%error, "a sandbox of a dead bridge is on an engine that does not answer");
             }
         });
     }
@@ -164,41 +145,41 @@ impl Launcher {
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
-        let telling = Telling::new(progress.clone());
-        let start = self.start_quietly(answerer, access, &telling, cancel);
+        let progress = StartProgress::new(progress.clone());
+        let start = self.start_on_any(answerer, access, &progress, cancel);
         tokio::pin!(start);
         let started = match tokio::time::timeout(SLOW_START, &mut start).await {
             Ok(started) => started,
             Err(_) => {
-                // Unless something more exact was said by now, such as how much of the image is here.
-                telling.say_first("starting a sandbox".into());
+                // Unless something more exact was reported, such as the progress of a pull.
+                progress.report_first("starting a sandbox".into());
                 start.await
             }
         };
         if started.is_err() {
-            // What dead bridges left may be what is in the way.
+            // Sandboxes of dead bridges may be in the way.
             self.sweep_in_the_background(None);
         }
         started
     }
 
-    async fn start_quietly(
+    async fn start_on_any(
         &self,
         answerer: &Arc<Answerer>,
         access: &Arc<ServerAccess>,
-        telling: &Arc<Telling>,
+        progress: &Arc<StartProgress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartFailure> {
         let instance = self.instance().await?;
         loop {
             let probe = self.probe(instance);
-            let roots = Provider::new(&self.images, instance, telling);
+            let roots = Provider::new(&self.images, instance, progress);
             let choice = self.detector.choose(&probe, &roots, instance, cancel).await;
             if cancel.is_cancelled() {
                 return Err(StartFailure::stopped());
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, instance, answerer, access, telling, cancel).await {
+            let refusal = match self.start_with(&choice, instance, answerer, access, progress, cancel).await {
                 Ok(interpreter) => {
                     self.watched.get_or_init(|| self.reaper.watch_instance(instance.path())).await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,7 +206,7 @@ impl Launcher {
         instance: &Arc<Instance>,
         answerer: &Arc<Answerer>,
         access: &Arc<ServerAccess>,
-        telling: &Telling,
+        progress: &StartProgress,
         cancel: &CancellationToken,
     ) -> Result<Interpreter, Attempt> {
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
@@ -234,7 +215,7 @@ impl Launcher {
         spec.env.splice(0..0, choice.env.iter().cloned());
         spec.volumes.clone_from(&choice.volumes);
         if let Some(compiling) = to_compile(&choice.root) {
-            telling.say("compiling the standard library of the image, once".into());
+            progress.report("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
         let plan = driver.plan(&spec, instance).map_err(|error| Attempt::of(error.into()))?;
@@ -282,7 +263,7 @@ impl Launcher {
             StartError::TimedOut(message) => Attempt::Refused(Refusal::TimedOut { message }),
             StartError::Frame(error) => Attempt::Refused(Refusal::Other { message: error.to_string() }),
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
-                "the sandbox speaks version {version} of the protocol, this bridge another one"
+                "the sandbox speaks another version of the protocol, {version}"
             ))),
             StartError::Cancelled => Attempt::Failed(StartFailure::stopped()),
         };
@@ -292,16 +273,18 @@ impl Launcher {
         Err(attempt)
     }
 
-    /// Said with the first result only: the wanted image was not to be had, or limits are weaker than they look.
+    /// Returns what the first result says once.
     fn notices(&self, choice: &Choice) -> Vec<String> {
-        let mut said = self.warned_of_fallback.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.has_noticed.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut said, true) || !choice.fallback {
             return Vec::new();
         }
-        let text = "the image python:3.14-slim is not to be had here: this machine's own Python runs in its place \
-                    (set MCP_BRIDGE_IMAGE to choose an image, or to 'host:' for this without the notice)";
+        let text = format!(
+            "the image {} is unavailable: the Python of this machine is used instead (set MCP_BRIDGE_IMAGE to an image, or to 'host:' to hide this notice)",
+            self.image
+        );
         tracing::warn!("{text}");
-        vec![text.into()]
+        vec![text]
     }
 
     fn probe(&self, instance: &Instance) -> Probe {
@@ -319,14 +302,14 @@ impl Launcher {
     /// The state folder cannot be used.
     pub async fn examine(&self) -> Result<Vec<ProbeReport>, StateError> {
         let instance = self.instance().await?;
-        // Nobody listens to a diagnosis.
+        // A diagnosis shows no progress.
         let (progress, _) = mpsc::channel(1);
-        let roots = Provider::new(&self.images, instance, &Telling::new(progress));
+        let roots = Provider::new(&self.images, instance, &StartProgress::new(progress));
         let stop = CancellationToken::new();
         Ok(self.detector.examine(&self.probe(instance), &roots, instance, &stop).await)
     }
 
-    /// The last launch that failed although its probe had run.
+    /// Returns the last launch that failed although its probe had run.
     pub fn setback(&self) -> Option<codebridge_runtimes::Setback> {
         self.detector.setback()
     }
@@ -336,8 +319,8 @@ impl Launcher {
         let Some(instance) = self.instance.get() else { return };
         self.detector.close().await;
         self.sweeps.close();
-        if tokio::time::timeout(SWEEP_PATIENCE, self.sweeps.wait()).await.is_err() {
-            tracing::debug!("what dead bridges left is not looked for to the end");
+        if tokio::time::timeout(SWEEP_LIMIT, self.sweeps.wait()).await.is_err() {
+            tracing::debug!("the search for sandboxes of dead bridges was given up");
         }
         let swept = reclaim_instance(instance).await;
         for error in swept.failed {
@@ -346,11 +329,11 @@ impl Launcher {
     }
 }
 
-/// What became of one attempt to start.
+/// Why one attempt to start failed.
 enum Attempt {
-    /// The runtime would not; another one may.
+    /// The runtime refused; another one may not.
     Refused(Refusal),
-    /// Nothing that another runtime would do better.
+    /// Another runtime would fail as well.
     Failed(StartFailure),
 }
 
@@ -363,28 +346,7 @@ impl Attempt {
     }
 }
 
-impl Template {
-    /// A specification whose root is still to be filled in.
-    fn spec(&self, instance: &Instance, argv: Vec<String>) -> SandboxSpec {
-        let env = [("HOME", "/workspace"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8")];
-        SandboxSpec {
-            name: instance.next_name(),
-            root: RootFs::Host,
-            argv,
-            env: env.map(|(key, value)| (key.to_string(), value.to_string())).to_vec(),
-            cwd: "/workspace".into(),
-            hostname: "sandbox".into(),
-            tmpfs: TMPFS.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
-            user: self.user,
-            limits: self.limits,
-            owner: instance.owner().clone(),
-            security_options: self.security_options.clone(),
-            volumes: Vec::new(),
-        }
-    }
-}
-
-/// What may be done with podman's machines.
+/// Returns what the bridge may do with podman machines.
 fn machines(settings: &Settings) -> MachinePolicy {
     MachinePolicy {
         init: settings.machine_init.value,
@@ -395,13 +357,13 @@ fn machines(settings: &Settings) -> MachinePolicy {
     }
 }
 
-/// `$XDG_CACHE_HOME/codebridge` or its usual place.
+/// Returns `$XDG_CACHE_HOME/codebridge`, or its usual place.
 pub fn cache_dir() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("codebridge"))
 }
 
-/// Ten random lower-case letters and digits.
+/// Returns ten random hexadecimal digits.
 fn random_id() -> String {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();

@@ -23,6 +23,8 @@ mod roots;
 mod run;
 mod run_python;
 mod sessions;
+mod start_progress;
+mod template;
 mod tools;
 
 pub use launch::{Launcher, cache_dir};

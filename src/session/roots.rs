@@ -1,30 +1,24 @@
-//! Unpacked images for runtimes that cannot fetch any: from this user's store, from a local engine's, from a registry.
+//! Unpacked images for runtimes that cannot pull any: from the store of this user, from a local engine, from a registry.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codebridge_images::{Compiling, EngineKind, ImageName, ImageResolver, Root};
 use codebridge_runtimes::{
     EngineImage, Instance, ProvidedRoot, Refusal, RootFs, RootLease, RootProvider, RuntimeKind, WantedImage,
+    WantedRoot,
 };
-use tokio::sync::mpsc;
 
-use super::Progress;
+use super::start_progress::StartProgress;
 use crate::image_sources::{SourceError, Watch, find_root};
+use crate::settings::Setting;
 
-/// An image as its user named it, for detection to pass on.
+/// An image as the user named it, for detection to pass on.
 #[derive(Debug, Clone)]
 pub(super) struct Image(ImageName);
-
-impl Image {
-    pub(super) fn named(name: &ImageName) -> Self {
-        Self(name.clone())
-    }
-}
 
 impl fmt::Display for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,7 +42,18 @@ impl WantedImage for Image {
     }
 }
 
-/// A root of the store in use.
+/// Returns the root filesystems to try, best first. The default image falls back to the Python of this machine.
+pub(super) fn wanted_roots(image: &Setting<ImageName>) -> Vec<WantedRoot<Image>> {
+    let wanted = match &image.value {
+        ImageName::Host => WantedRoot::Host,
+        ImageName::Folder(path) => WantedRoot::Directory(path.clone()),
+        name => WantedRoot::Image(Image(name.clone())),
+    };
+    let fallback = (!image.is_explicit()).then_some(WantedRoot::Host);
+    [wanted].into_iter().chain(fallback).collect()
+}
+
+/// A root of the store that is in use.
 #[derive(Debug)]
 struct StoreLease(Root);
 
@@ -72,40 +77,14 @@ pub(super) fn to_compile(root: &RootFs) -> Option<Compiling> {
     })
 }
 
-/// The images, for one instance whose name an exporting container carries, and one call that hears of progress.
+/// Provides images to one start of a sandbox. Containers that export an image carry the name of the instance.
 #[derive(Debug, Clone)]
 pub(super) struct Provider {
     images: Arc<ImageResolver>,
     instance: Arc<Instance>,
-    telling: Arc<Telling>,
-    /// What could not be had a moment ago, for another runtime.
+    progress: Arc<StartProgress>,
+    /// Images that were unavailable to another runtime a moment ago.
     missed: Arc<Mutex<HashMap<ImageName, Refusal>>>,
-}
-
-/// Tells a call what its start is at.
-#[derive(Debug)]
-pub(super) struct Telling {
-    progress: mpsc::Sender<Progress>,
-    told: AtomicBool,
-}
-
-impl Telling {
-    pub(super) fn new(progress: mpsc::Sender<Progress>) -> Arc<Self> {
-        Arc::new(Self { progress, told: AtomicBool::new(false) })
-    }
-
-    pub(super) fn say(&self, line: String) {
-        self.told.store(true, Ordering::Relaxed);
-        // Who does not read fast enough misses a line.
-        let _ = self.progress.try_send(Progress::Preparing(line));
-    }
-
-    /// Says something when nothing was said before.
-    pub(super) fn say_first(&self, line: String) {
-        if !self.told.load(Ordering::Relaxed) {
-            self.say(line);
-        }
-    }
 }
 
 impl RootProvider for Provider {
@@ -117,7 +96,7 @@ impl RootProvider for Provider {
         }
         let found = find_root(&self.images, name, &self.instance, &self.watch(name)).await;
         found.map(provided).map_err(|error| {
-            let image = Image::named(name).to_string();
+            let image = Image(name.clone()).to_string();
             let refusal = Refusal::ImageMissing { image, message: explain(&error) };
             let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
             missed.insert(name.clone(), refusal.clone());
@@ -126,7 +105,7 @@ impl RootProvider for Provider {
     }
 
     fn announce(&self, line: &str) {
-        self.telling.say(line.into());
+        self.progress.report(line.into());
     }
 
     async fn known_root(&self, image: &Image, remembered: &str) -> Option<ProvidedRoot> {
@@ -148,9 +127,13 @@ impl RootProvider for Provider {
 }
 
 impl Provider {
-    pub(super) fn new(images: &Arc<ImageResolver>, instance: &Arc<Instance>, telling: &Arc<Telling>) -> Self {
+    pub(super) fn new(
+        images: &Arc<ImageResolver>,
+        instance: &Arc<Instance>,
+        progress: &Arc<StartProgress>,
+    ) -> Self {
         let (images, instance) = (Arc::clone(images), Arc::clone(instance));
-        Self { images, instance, telling: Arc::clone(telling), missed: Arc::default() }
+        Self { images, instance, progress: Arc::clone(progress), missed: Arc::default() }
     }
 
     /// Returns the root of this id when it was exported from an engine: such an image has no name of its own in the store.
@@ -161,10 +144,10 @@ impl Provider {
     }
 
     fn watch(&self, name: &ImageName) -> Arc<dyn codebridge_images::Progress> {
-        let telling = Arc::clone(&self.telling);
-        Arc::new(Watch::new(Image::named(name).to_string(), move |line| {
+        let progress = Arc::clone(&self.progress);
+        Arc::new(Watch::new(Image(name.clone()).to_string(), move |line| {
             tracing::debug!("{line}");
-            telling.say(line);
+            progress.report(line);
         }))
     }
 }

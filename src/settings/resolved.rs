@@ -8,7 +8,7 @@ use codebridge_runtimes::{RuntimeChoice, TargetError};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
-use super::{ImageChoice, Origin, OutputMode, RawSettings, Setting, SettingError, UserIds, parse};
+use super::{Origin, OutputMode, RawSettings, Setting, SettingError, UserIds, parse};
 
 /// Less memory does not start an interpreter. It also catches `512`, which was meant to be MiB.
 const LEAST_MEMORY: u64 = 16 << 20;
@@ -22,8 +22,8 @@ const CPU_PERIOD: f64 = 100_000.0;
 pub struct Settings {
     /// Which runtime runs the sandboxes.
     pub runtime: Setting<RuntimeChoice>,
-    /// Which root filesystem the code sees.
-    pub image: Setting<ImageChoice>,
+    /// Which root filesystem the code sees. If it is the default, the Python of this machine may be used instead.
+    pub image: Setting<ImageName>,
     /// The time limit of a call that requests none. Never more than `max_timeout`.
     pub timeout: Setting<Duration>,
     /// The longest time limit that a call can request.
@@ -220,18 +220,12 @@ impl Resolver<'_> {
         })
     }
 
-    fn image(&self) -> Result<Setting<ImageChoice>, SettingError> {
+    fn image(&self) -> Result<Setting<ImageName>, SettingError> {
         self.value_or(&var::IMAGE, |text, origin| {
-            let text = text.trim();
             let name: ImageName = text.parse().map_err(|source| SettingError::Image { origin, source })?;
             let path = name.path().and_then(|path| path.to_str()).map(|path| self.path(path, origin));
             let path = path.transpose()?;
-            Ok(match name.map_path(|old| path.unwrap_or(old)) {
-                ImageName::Host => ImageChoice::Host,
-                ImageName::Folder(path) => ImageChoice::Dir(path),
-                name if origin == Origin::Default => ImageChoice::Unset(name),
-                name => ImageChoice::Image(name),
-            })
+            Ok(name.map_path(|old| path.unwrap_or(old)))
         })
     }
 

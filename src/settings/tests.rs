@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use codebridge_images::ImageName;
 use codebridge_runtimes::{RuntimeChoice, RuntimeKind, Target};
 
 use super::*;
@@ -18,6 +19,10 @@ fn resolve(pairs: &[(&str, &str)]) -> Result<Settings, SettingError> {
     Settings::resolve(&RawSettings::from_environment(&environment(pairs))?)
 }
 
+fn image(name: &str) -> ImageName {
+    name.parse().unwrap()
+}
+
 fn message(pairs: &[(&str, &str)]) -> String {
     resolve(pairs).unwrap_err().to_string()
 }
@@ -26,7 +31,7 @@ fn message(pairs: &[(&str, &str)]) -> String {
 fn without_anything_the_documented_defaults_hold() {
     let settings = resolve(&[]).unwrap();
     assert_eq!(*settings.runtime, RuntimeChoice::Auto);
-    assert_eq!(*settings.image, ImageChoice::Unset("python:3.14-slim".parse().unwrap()));
+    assert_eq!(*settings.image, image("python:3.14-slim"));
     assert_eq!(*settings.timeout, Duration::from_secs(30));
     assert_eq!(*settings.max_timeout, Duration::from_secs(120));
     assert_eq!(*settings.memory, 512 << 20);
@@ -103,7 +108,7 @@ fn values_are_read_in_the_documented_forms() {
     .unwrap();
     let podman = Target::from(RuntimeKind::Podman);
     assert_eq!(*settings.runtime, RuntimeChoice::Named(vec![podman]));
-    assert_eq!(*settings.image, ImageChoice::Dir("/home/someone/roots/python".into()));
+    assert_eq!(*settings.image, ImageName::Folder("/home/someone/roots/python".into()));
     assert_eq!(*settings.memory, 512 << 20);
     assert_eq!(*settings.cpus, Some(1.5));
     assert_eq!(settings.cpus.origin, Origin::Variable("MCP_BRIDGE_CPU_QUOTA"));
@@ -120,7 +125,7 @@ fn values_are_read_in_the_documented_forms() {
     assert_eq!(*path.runtime, RuntimeChoice::Program("/opt/crun".into()));
     for reference in ["python", "python:3.13", "ghcr.io/x/y"] {
         let settings = resolve(&[("MCP_BRIDGE_IMAGE", reference)]).unwrap();
-        assert_eq!(*settings.image, ImageChoice::Image(reference.parse().unwrap()));
+        assert_eq!(*settings.image, image(reference));
     }
     let forms = [
         ("oci:~/image:v1", "oci:/home/someone/image:v1"),
@@ -131,14 +136,15 @@ fn values_are_read_in_the_documented_forms() {
     ];
     for (text, expected) in forms {
         let settings = resolve(&[("MCP_BRIDGE_IMAGE", text), ("HOME", "/home/someone")]).unwrap();
-        assert_eq!(settings.image.to_string(), expected);
+        assert_eq!(*settings.image, image(expected));
     }
 }
 
 #[test]
-fn the_default_image_that_is_asked_for_has_no_fallback() {
+fn the_default_image_is_explicit_when_it_is_asked_for() {
     let settings = resolve(&[("MCP_BRIDGE_IMAGE", "python:3.14-slim")]).unwrap();
-    assert_eq!(*settings.image, ImageChoice::Image("python:3.14-slim".parse().unwrap()));
+    assert_eq!(*settings.image, image("python:3.14-slim"));
+    assert!(settings.image.is_explicit() && !resolve(&[]).unwrap().image.is_explicit());
 }
 
 #[test]

@@ -1,36 +1,6 @@
 //! Types of settings.
 
 use std::fmt;
-use std::path::PathBuf;
-
-use codebridge_images::ImageName;
-
-/// Which root filesystem the user asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ImageChoice {
-    /// The default: this image if it is available, else this machine's own Python.
-    Unset(ImageName),
-    /// An image, with an absolute path when it is in a file or a folder, and no fallback.
-    Image(ImageName),
-    /// A folder that holds a root filesystem.
-    Dir(PathBuf),
-    /// This machine's own Python.
-    Host,
-}
-
-impl fmt::Display for ImageChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // Engines resolve short names by rules of their own.
-            Self::Unset(ImageName::Registry(name)) | Self::Image(ImageName::Registry(name)) => {
-                f.write_str(name.as_typed())
-            }
-            Self::Unset(name) | Self::Image(name) => name.fmt(f),
-            Self::Dir(path) => write!(f, "dir:{}", path.display()),
-            Self::Host => f.write_str("host:"),
-        }
-    }
-}
 
 /// The ids of a user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
