@@ -30,6 +30,7 @@ mod losses;
 mod machine;
 mod machine_supervisor;
 mod mcp;
+mod messages;
 mod output;
 mod questions;
 mod real_servers;
@@ -80,6 +81,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     limits::register,
     losses::register,
     mcp::register,
+    messages::register,
     output::register,
     questions::register,
     real_servers::register,

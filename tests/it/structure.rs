@@ -6,7 +6,7 @@
 mod graph;
 mod layers;
 mod report;
-mod source;
+pub(crate) mod source;
 
 use std::collections::BTreeSet;
 use std::fs;
