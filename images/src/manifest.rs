@@ -260,7 +260,7 @@ pub(crate) fn parse_config(bytes: &[u8], machine: &Platform) -> Result<ImageConf
         return Err(ManifestError::Excess(format!("{size} bytes of environment")));
     }
     if env.iter().any(|pair| pair.contains('\0')) {
-        let why = "a variable holds a zero byte".into();
+        let why = "a variable contains a zero byte".into();
         return Err(ManifestError::Malformed { what: "configuration", why });
     }
     Ok(ImageConfig {

@@ -200,7 +200,7 @@ fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
             "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together"
         ));
     } else if memory == Mechanism::Rlimit || pids == Mechanism::Rlimit {
-        reduced.push(format!("{no_group}: rlimits do, and memory counts per process"));
+        reduced.push(format!("{no_group}: rlimits apply to each process"));
     }
     if cpus == Mechanism::Nothing {
         reduced.push("nothing enforces the CPU limit".into());

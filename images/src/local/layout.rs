@@ -32,7 +32,7 @@ pub(super) fn open(
 ) -> Result<(Image, Arc<dyn Layers>), ImageError> {
     let layout = Layout { files, form };
     let index = layout.files.read("index.json", MANIFEST_LIMIT)?;
-    let index = index.ok_or_else(|| layout.wrong("it has no index.json, or a too large one"))?;
+    let index = index.ok_or_else(|| layout.wrong("it has no index.json, or one that is too large"))?;
     let entry = match parse_document(&index).map_err(|source| layout.manifest_error(source))? {
         Document::Index(entries) => layout.select(entries, tag)?,
         Document::Image(_) => return Err(layout.wrong("its index.json is not an index")),
@@ -74,7 +74,7 @@ impl Layout {
     fn blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, ImageError> {
         match self.files.read(&Self::name_of(digest), limit)? {
             Some(content) if digest.verifies(&content) => Ok(content),
-            Some(_) => Err(self.wrong(format!("its {digest} does not match that digest"))),
+            Some(_) => Err(self.wrong(format!("content {digest} does not match its digest"))),
             None => Err(self.wrong(format!("{digest} is missing or too large"))),
         }
     }

@@ -236,7 +236,7 @@ async fn content_that_does_not_match_its_digest_is_refused() {
         layout.folder(&folder);
         let error = place.what("oci", &folder, "").await.unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("does not match that digest") || text.contains("instead of"), "{text}");
+        assert!(text.contains("does not match its digest") || text.contains("instead of"), "{text}");
     }
     assert_eq!(
         fs::read_dir(place.path("store/roots"))

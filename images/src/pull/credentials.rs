@@ -103,7 +103,7 @@ pub enum CredentialError {
     #[error(transparent)]
     Helper(#[from] HelperError),
     /// A helper printed something unexpected.
-    #[error("credential helper 'docker-credential-{0}' printed something else than credentials")]
+    #[error("credential helper 'docker-credential-{0}' printed something other than credentials")]
     HelperOutput(String),
     /// An identity token is stored, but the registry does not exchange such tokens.
     #[error("an identity token is stored for the registry, but the registry names no token service")]

@@ -78,7 +78,7 @@ impl Registries {
                 // Files read later are meant to win; the first of equal prefixes does.
                 Ok(conf) => drop(registries.known.splice(0..0, conf.registry)),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "a list of registries is left out")
+                    tracing::warn!(path = %path.display(), %error, "ignored a registries configuration file")
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Registries {
         }
         let daemon: Daemon = match serde_json::from_str(text) {
             Ok(daemon) => daemon,
-            Err(error) => return tracing::warn!(%error, "docker's daemon.json is left out"),
+            Err(error) => return tracing::warn!(%error, "ignored docker's daemon.json"),
         };
         self.docker_mirrors.extend(daemon.registry_mirrors.into_iter().filter_map(|url| {
             let insecure = url.starts_with("http://");
@@ -188,7 +188,7 @@ fn read(path: &Path) -> Option<String> {
         Ok(text) => Some(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a list of registries is left out");
+            tracing::warn!(path = %path.display(), %error, "ignored a registries configuration file");
             None
         }
     }

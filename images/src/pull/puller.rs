@@ -81,7 +81,7 @@ impl Puller {
                         answered = Some(&endpoint.host);
                         tried.retain(|tried| !tried.endpoint.ends_with(&format!("//{}", endpoint.host)));
                     }
-                    tracing::debug!(image = full, endpoint = endpoint.url(), %why, "no image from this address");
+                    tracing::debug!(image = full, endpoint = endpoint.url(), %why, "could not get the image from this endpoint");
                     tried.push(Tried { endpoint: endpoint.url(), why });
                 }
             }

@@ -374,7 +374,7 @@ impl SparseMap {
             end = next;
             sum += segment.length;
         }
-        if sum == stored { Ok(()) } else { Err(malformed("a sparse file has not the bytes of its map")) }
+        if sum == stored { Ok(()) } else { Err(malformed("a sparse file has another size than its map")) }
     }
 }
 

@@ -108,7 +108,7 @@ impl Catalog {
             Ok(stamp) => Some(stamp),
             Err(error) => {
                 let folder = self.folder().display();
-                tracing::warn!(%folder, %error, "the documentation of a server cannot be kept for the next time");
+                tracing::warn!(%folder, %error, "could not store the documentation of a server");
                 None
             }
         };

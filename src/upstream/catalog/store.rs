@@ -88,7 +88,7 @@ impl Store {
             }
             Err(error) => {
                 if error.kind() != ErrorKind::NotFound {
-                    tracing::warn!(path = %path.display(), %error, "the documentation kept here cannot be read");
+                    tracing::warn!(path = %path.display(), %error, "could not read cached tool documentation");
                 }
                 None
             }

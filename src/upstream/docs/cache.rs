@@ -117,7 +117,7 @@ impl DocsCache {
         let prune = move || {
             let pruned = cache.catalog.prune(&keyed.servers);
             if let Err(error) = pruned.and_then(|_| cache.failures.tidy()) {
-                tracing::debug!(folder = %cache.catalog.folder().display(), %error, "not tidied");
+                tracing::debug!(folder = %cache.catalog.folder().display(), %error, "could not remove old tool documentation");
             }
         };
         blocking(prune).await;

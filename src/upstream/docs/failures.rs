@@ -34,7 +34,7 @@ impl Failures {
         let end = (0..=why.len().min(LONGEST)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
         let why = &why[..end];
         if let Err(error) = self.write(key, why) {
-            tracing::debug!(folder = %self.folder.display(), %error, "a failure is only noted in memory");
+            tracing::debug!(folder = %self.folder.display(), %error, "could not store a failure; it is kept in memory");
             let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
             unwritten.insert(Arc::clone(key), (SystemTime::now(), why.to_owned()));
         }

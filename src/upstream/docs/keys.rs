@@ -37,7 +37,7 @@ impl Keys {
         let salt = self.salt.get_or_init(|| {
             salt(&self.folder).unwrap_or_else(|error| {
                 let folder = self.folder.display();
-                tracing::warn!(%folder, %error, "what servers offer cannot be kept for the next time");
+                tracing::warn!(%folder, %error, "could not read or create the salt for stored documentation");
                 // Whatever is kept is found again by this process alone.
                 random().unwrap_or_default()
             })
@@ -116,7 +116,7 @@ fn salt(folder: &Path) -> io::Result<Salt> {
         Err(refused) if refused.error.kind() == ErrorKind::AlreadyExists => {}
         Err(refused) => return Err(refused.error),
     }
-    read(&path)?.ok_or_else(|| io::Error::other("it went away at once"))
+    read(&path)?.ok_or_else(|| io::Error::other("it was removed by another process"))
 }
 
 /// None when there is none; one that is damaged is removed.

@@ -204,7 +204,7 @@ impl Connection {
             Err(_) => return Err(self.timed_out("tools/list", limits.listing)),
         };
         for warning in &list.warnings {
-            tracing::warn!(server = %self.made.server, warning = self.made.secrets.redact(warning), "odd tool");
+            tracing::warn!(server = %self.made.server, warning = self.made.secrets.redact(warning), "ignored a tool");
         }
         let listing = Arc::new(Listing {
             source: Arc::clone(&self.made.source),
@@ -237,7 +237,7 @@ impl Connection {
             pause = (2 * pause).min(LONGEST_PAUSE);
             changes.mark_unchanged();
             if let Err(error) = self.tools(context, Age::Current, &self.made.gone).await {
-                tracing::debug!(server = %self.made.server, %error, "the changed tools are not known");
+                tracing::debug!(server = %self.made.server, %error, "could not list the changed tools");
             }
         }
     }
@@ -426,6 +426,6 @@ impl SentRequest {
 
 impl Drop for SentRequest {
     fn drop(&mut self) {
-        self.cancel("the caller has gone");
+        self.cancel("the caller stopped waiting");
     }
 }

@@ -84,7 +84,7 @@ async fn a_cancelled_or_abandoned_call_is_taken_back() {
     assert_eq!(bench.say("cancelled", json!({ "least": 1 })).await, json!(["cancelled"]));
     assert!(tokio::time::timeout(Duration::from_millis(50), bench.call("never", json!({}))).await.is_err());
     let reasons = bench.say("cancelled", json!({ "least": 2 })).await;
-    assert_eq!(reasons, json!(["cancelled", "the caller has gone"]));
+    assert_eq!(reasons, json!(["cancelled", "the caller stopped waiting"]));
     bench.upstream.shutdown().await;
 }
 
