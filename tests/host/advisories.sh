@@ -10,8 +10,8 @@ cargo_deny_is_current() {
     [[ $(cargo-deny --version 2>/dev/null) == "cargo-deny $CARGO_DENY_VERSION" ]]
 }
 
-# Into the cache, so that a version somebody uses elsewhere stays as it is. In a folder of its own, so that no cargo
-# configuration of the checkout takes part. Without optimisation: it runs for a second.
+# Into the cache, so that a version that is used elsewhere stays as it is, and from a folder outside of the checkout, so
+# that its cargo configuration has no effect. Without optimisation: it runs for a second.
 build_cargo_deny() {
     mkdir -p "$CACHE/tools"
     cd "$CACHE/tools" || return

@@ -68,7 +68,7 @@ hybrid_cgroups() {
 # folder, in which crun then makes folders that are no groups.
 leave_hybrid_cgroups() {
     local new name
-    # One of its own: whoever removes the folder takes away what others have mounted there in the meantime.
+    # A folder of its own for each run: removing a shared one would remove what others have mounted there meanwhile.
     new=$(mktemp -d /run/codebridge-tests-cgroup.XXXXXX)
     mount -t tmpfs -o mode=755 tmpfs "$new"
     for name in /sys/fs/cgroup/*; do

@@ -32,7 +32,7 @@ ensure_packages() {
     say "installing packages: ${missing[*]}"
     # A run that was killed may have left dpkg halfway.
     dpkg --configure -a
-    # One third-party source out of reach must not matter: the install says what cannot be had.
+    # An unreachable third-party source does not matter: the install says what is missing.
     apt update || true
     if [[ " ${missing[*]} " == *" openssh-server "* ]]; then keep_sshd_off; fi
     # Never at the price of something the machine has: a conflict is for its owner to settle.

@@ -98,7 +98,7 @@ ensure_rootfs() {
     open_for_reading "$stage/tree"
     if [[ -d $folder ]]; then mv -- "$folder" "$stage/old"; fi
     mv -- "$stage/tree" "$folder"
-    # The second line tells one build from another, for whoever made something of it.
+    # The second line tells one build from another, for images made of it.
     printf '%s\n%s\n' "$RECIPE" "$(date +%s%N)" >"$stage/done"
     mv -- "$stage/done" "$marker"
     rm -rf -- "$stage"

@@ -1,9 +1,9 @@
 //! Attempts that must fail, with the exact refusal, on every runtime.
 //!
-//! The attacks are data: Python in `attacks/`, in sections that say how they end. Those of the first kind are tried in
-//! processes of their own, all of them in one sandbox for each runtime; where it does no harm they are tried outside of
-//! one as well, where they must end in another way, which shows that it is the sandbox that refuses. Those of the second
-//! kind use up their session: it ends with a reason, the bridge stays as it is, and the next call runs.
+//! The attacks are data: Python in `attacks/`, in sections that say how each one ends. Attacks of the first kind run
+//! in processes of their own, all of them in one sandbox for each runtime. Where it is harmless they also run outside
+//! of a sandbox, where they must end differently: this proves that it is the sandbox that refuses. Attacks of the
+//! second kind end their session: with a reason, while the bridge keeps working and the next call runs.
 
 mod catalogue;
 mod mounts;

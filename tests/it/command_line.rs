@@ -1,4 +1,4 @@
-//! `exec`, `doctor` and `ps`: what people type, and the exit status that their scripts see.
+//! `exec`, `doctor` and `ps` on the command line: output and exit status.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,10 +17,13 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             exec_passes_on_output_and_exit_status,
             exec_is_ended_by_a_signal_and_leaves_nothing,
-            doctor_and_ps_say_what_there_is,
+            doctor_and_ps_list_what_exists,
         ],
     );
-    suite.once("command_line", tests![usage_errors_are_told_apart, help_and_version_are_printed]);
+    suite.once(
+        "command_line",
+        tests![usage_errors_have_an_exit_code_of_their_own, help_and_version_are_printed],
+    );
 }
 
 fn exec(env: &TestEnv, args: &[&str]) -> Output {
@@ -79,7 +82,7 @@ fn exec_is_ended_by_a_signal_and_leaves_nothing(env: &TestEnv) {
     }
 }
 
-fn doctor_and_ps_say_what_there_is(env: &TestEnv) {
+fn doctor_and_ps_list_what_exists(env: &TestEnv) {
     let kind = env.runtime().kind.name();
     let output = env.bridge().args(&["doctor"]).command().run(env.guard());
     let code = output.code();
@@ -112,7 +115,7 @@ fn doctor_and_ps_say_what_there_is(env: &TestEnv) {
     assert!(!listed.contains(&id), "{listed}");
 }
 
-fn usage_errors_are_told_apart(env: &TestEnv) {
+fn usage_errors_have_an_exit_code_of_their_own(env: &TestEnv) {
     let run = |args: &[&str]| env.bridge().args(args).command().run(env.guard());
     for args in [
         &["exec", "--no-such-flag"][..],

@@ -1,5 +1,5 @@
-//! The packages that the product is built of: their licences, where they come from, and those that are banned. The lists
-//! are in `.cargo/deny.toml`, which cargo-deny reads as well.
+//! The packages that the product depends on: licences, sources and bans. The lists are in `.cargo/deny.toml`, which
+//! cargo-deny reads as well.
 
 use std::collections::BTreeSet;
 use std::fs;

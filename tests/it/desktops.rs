@@ -1,5 +1,5 @@
-//! Docker on laptops: Docker Desktop, colima, OrbStack and Rancher Desktop, each found by its context or its socket as the
-//! client finds it, described with its own words, and named with what starts it when it is stopped.
+//! Docker on laptops: Docker Desktop, colima, OrbStack and Rancher Desktop. Each one is found by its context or its
+//! socket, described, and when it is stopped, named with the command that starts it.
 
 use std::fs;
 use std::time::Duration;
@@ -20,12 +20,12 @@ pub(crate) fn register(suite: &mut Suite) {
         "desktops",
         tests![
             each_product_is_named_while_it_is_stopped_and_runs_sessions_when_it_is_started,
-            a_folder_that_a_product_does_not_share_is_told_with_its_own_hint,
+            a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product,
             a_product_that_is_stopped_is_diagnosed_in_the_words_of_every_client,
             the_engine_is_chosen_as_by_the_client,
             a_product_that_stops_in_the_middle_is_named_and_used_again_when_it_is_back,
             new_sessions_follow_the_current_context_and_others_stay,
-            what_a_dead_bridge_left_is_removed_where_the_context_of_its_time_leads,
+            sandboxes_of_a_dead_bridge_are_removed_by_the_context_of_their_time,
         ],
     );
 }
@@ -76,7 +76,7 @@ fn each_product_is_named_while_it_is_stopped_and_runs_sessions_when_it_is_starte
     }
 }
 
-fn a_folder_that_a_product_does_not_share_is_told_with_its_own_hint(env: &TestEnv) {
+fn a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product(env: &TestEnv) {
     need(Kind::Docker);
     let hidden = env.folder("home/not shared");
     let daemon = DockerDaemon::start_hiding(env, "in-a-machine", Some(hidden.clone()));
@@ -267,7 +267,7 @@ fn new_sessions_follow_the_current_context_and_others_stay(env: &TestEnv) {
     });
 }
 
-fn what_a_dead_bridge_left_is_removed_where_the_context_of_its_time_leads(env: &TestEnv) {
+fn sandboxes_of_a_dead_bridge_are_removed_by_the_context_of_their_time(env: &TestEnv) {
     need(Kind::Docker);
     let far = two_contexts(env);
     // With records of their own: whatever bridge of this user comes first would sweep.

@@ -1,5 +1,5 @@
-//! The choice of a runtime: in order, by trying, once, remembered, given up when it fails; and a typed reason for each
-//! that is not taken.
+//! How a runtime is chosen: candidates are tried in order and once, the result is cached and dropped when it fails,
+//! and each runtime that is not chosen has a typed reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) fn register(suite: &mut Suite) {
         &[Kind::Crun],
         "detection",
         tests![
-            the_first_that_works_is_taken_and_the_others_keep_their_reasons,
+            the_first_runtime_that_works_is_chosen_and_the_others_keep_their_reasons,
             concurrent_first_calls_probe_once,
             a_good_choice_is_remembered_and_dropped_when_it_fails,
             a_runtime_that_does_not_launch_gives_way_to_the_next,
@@ -92,7 +92,7 @@ fn auto<'a>(env: &'a TestEnv, programs: &Path) -> BridgeBuilder<'a> {
     env.bridge().without("MCP_BRIDGE_RUNTIME").var("MCP_BRIDGE_IMAGE", image).var("PATH", programs)
 }
 
-fn the_first_that_works_is_taken_and_the_others_keep_their_reasons(env: &TestEnv) {
+fn the_first_runtime_that_works_is_chosen_and_the_others_keep_their_reasons(env: &TestEnv) {
     let programs = helpers(env, &["crun", "runc"]);
     env.write_program("programs/podman", "#!/bin/sh\necho 'Error: the store is on fire' >&2\nexit 125\n");
     env.write("programs/docker", "not executable");

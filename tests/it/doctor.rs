@@ -1,4 +1,4 @@
-//! What `doctor` promises to programs and to people: its form, what it counts as less, what it mends.
+//! `doctor`: the format of its output, the guarantees that it reports as weaker, what it fixes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +17,14 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             servers_that_are_skipped_are_named,
             engines_and_their_shares_are_described,
-            a_machine_is_described_and_none_is_made_for_a_question,
+            doctor_describes_a_machine_and_creates_none,
         ],
     );
     let as_root = |kind| Runtime { kind, as_user: false };
     suite.on(
         &[as_root(Kind::Crun)],
         "doctor",
-        tests![the_json_has_the_documented_fields, what_is_less_is_said, fix_says_what_it_did],
+        tests![the_json_has_the_documented_fields, weaker_guarantees_are_reported, fix_says_what_it_did],
     );
 }
 
@@ -75,8 +75,8 @@ fn the_json_has_the_documented_fields(env: &TestEnv) {
     assert_eq!((&said["run"]["ok"], &said["servers"]["skipped"][0]["name"]), (&json!(true), &json!("lost")));
 }
 
-fn what_is_less_is_said(env: &TestEnv) {
-    // The default image is not to be had without a network or an engine.
+fn weaker_guarantees_are_reported(env: &TestEnv) {
+    // The default image is unavailable without a network or an engine.
     let programs = env.programs(&["crun"]);
     let bridge = || {
         let bridge = env.bridge().without("MCP_BRIDGE_IMAGE").var("PATH", &programs);
@@ -105,7 +105,7 @@ fn fix_says_what_it_did(env: &TestEnv) {
     let said: Value = serde_json::from_str(&output.diagnosed()).unwrap();
     let fixed = said["fixed"].to_string();
     assert!(fixed.contains(&format!("deleted the cache {}", cache.display())), "{fixed}");
-    // Nothing is left to mend but what the diagnosis itself has remembered since.
+    // Nothing is left to fix but what the diagnosis itself has remembered since.
     fs::remove_file(&cache).unwrap();
     let text = env.bridge().args(&["doctor", "--fix"]).command().run(env.guard()).diagnosed();
     assert!(!text.contains("deleted the cache"), "{text}");
@@ -154,7 +154,7 @@ fn engines_and_their_shares_are_described(env: &TestEnv) {
     );
 }
 
-fn a_machine_is_described_and_none_is_made_for_a_question(env: &TestEnv) {
+fn doctor_describes_a_machine_and_creates_none(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
     let said = diagnosis(machine.bridge(), env, 11);

@@ -1,4 +1,4 @@
-//! What code does and leaves behind in a session that goes on.
+//! What code does in a session, and what stays in the session afterwards.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_session_keeps_variables_imports_functions_and_files,
             code_awaits_at_top_level_and_its_tasks_go_on_between_calls,
             output_of_every_kind_is_captured_line_by_line,
-            code_that_fails_tells_of_itself_and_the_session_goes_on,
+            code_that_fails_is_reported_and_the_session_continues,
             the_sandbox_is_as_the_readme_says,
         ],
     );
@@ -80,7 +80,7 @@ fn output_of_every_kind_is_captured_line_by_line(env: &TestEnv) {
     bridge.close();
 }
 
-fn code_that_fails_tells_of_itself_and_the_session_goes_on(env: &TestEnv) {
+fn code_that_fails_is_reported_and_the_session_continues(env: &TestEnv) {
     let bridge = env.bridge().start();
     let outcome = bridge.run(python!("execution", "failing_function")).expect("error");
     assert_eq!(outcome.exit(), Some(1));

@@ -1,5 +1,5 @@
-//! Runtimes that misbehave in every way: a clear error in bounded time, nothing left, and the next runtime where there is
-//! a choice.
+//! Runtimes that misbehave: each one gives a clear error in bounded time and leaves nothing behind, and the next
+//! runtime is used where there is a choice.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.once(
         "fakes",
         tests![
-            the_fake_is_good_enough_to_be_taken_for_a_runtime,
-            a_runtime_that_hangs_can_be_cancelled_and_holds_up_no_end,
+            the_fake_passes_for_a_runtime,
+            a_runtime_that_hangs_can_be_cancelled_and_delays_no_exit,
             a_runtime_that_hangs_when_asked_gives_way_to_the_next,
             a_runtime_that_dies_is_quoted,
-            known_complaints_have_reasons_of_their_own,
+            known_messages_have_their_own_reasons,
             garbage_in_place_of_the_guest_is_an_error_at_once,
             a_sandbox_that_dies_in_a_run_is_replaced,
-            a_flood_of_complaints_costs_bounded_memory_and_text,
+            a_flood_of_error_output_costs_bounded_memory_and_text,
             a_stubborn_runtime_and_what_it_leaves_running_are_ended,
             a_sandbox_that_cannot_be_removed_is_reported_and_ends_in_time,
         ],
@@ -34,7 +34,7 @@ pub(crate) fn register(suite: &mut Suite) {
 /// Long before any limit of the bridge's own.
 const AT_ONCE: Duration = Duration::from_secs(25);
 
-fn the_fake_is_good_enough_to_be_taken_for_a_runtime(env: &TestEnv) {
+fn the_fake_passes_for_a_runtime(env: &TestEnv) {
     let fake = Fake::crun(env, &json!({}));
     let bridge = fake.bridge(env).start();
     for _ in 0..3 {
@@ -60,7 +60,7 @@ fn wait_for_call(fake: &Fake, what: &str) {
     });
 }
 
-fn a_runtime_that_hangs_can_be_cancelled_and_holds_up_no_end(env: &TestEnv) {
+fn a_runtime_that_hangs_can_be_cancelled_and_delays_no_exit(env: &TestEnv) {
     let stubborn = [json!({ "ignore_term": true }), json!({ "leave_child": true }), json!({ "hang": true })];
     for what in ["probe", "launch"] {
         let fake = Fake::crun(env, &json!({ what: stubborn }));
@@ -115,7 +115,7 @@ fn a_runtime_that_dies_is_quoted(env: &TestEnv) {
     let _ = bridge.run("1").within(AT_ONCE).expect("error").because("status 9, without a word");
     fake.now(&json!({ "probe": [{ "say": "codebridgecodebridge" }] }));
     let _ = bridge.run("1").within(AT_ONCE).expect("error");
-    // A mended runtime is found by the next call.
+    // A repaired runtime is found by the next call.
     fake.now(&json!({}));
     let _ = bridge.run("1").expect("success");
     fake.now(&json!({ "launch": [{ "complain": "no more" }, { "exit": 1 }], "probe": [{ "exit": 1 }] }));
@@ -125,7 +125,7 @@ fn a_runtime_that_dies_is_quoted(env: &TestEnv) {
     traces.assert_nothing_left();
 }
 
-fn known_complaints_have_reasons_of_their_own(env: &TestEnv) {
+fn known_messages_have_their_own_reasons(env: &TestEnv) {
     let cases = [
         (
             "cgroups in hybrid mode not supported, drop all controllers from cgroupv1 or unmount cgroupv2",
@@ -209,7 +209,7 @@ fn a_sandbox_that_dies_in_a_run_is_replaced(env: &TestEnv) {
     assert_all_gone(&fake);
 }
 
-fn a_flood_of_complaints_costs_bounded_memory_and_text(env: &TestEnv) {
+fn a_flood_of_error_output_costs_bounded_memory_and_text(env: &TestEnv) {
     let flood = json!({ "flood": 64 << 20 });
     let fake = Fake::crun(env, &json!({ "probe": [flood, { "exit": 1 }] }));
     let bridge = fake.bridge(env).start();
@@ -270,7 +270,7 @@ fn a_sandbox_that_cannot_be_removed_is_reported_and_ends_in_time(env: &TestEnv) 
     let log = end(bridge);
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(log.contains("a sandbox was left behind") && log.contains("is still there"), "{log}");
-    assert!(traces.folder.join("owner.json").exists(), "whoever comes next can try again");
+    assert!(traces.folder.join("owner.json").exists(), "the next bridge can try again");
     // Its owner is dead, so everybody may remove it, once that works.
     fake.now(&json!({ "delete": [{ "remove_state": true }] }));
     let output = fake.bridge(env).args(&["reap"]).command().run(env.guard());

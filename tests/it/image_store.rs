@@ -1,4 +1,4 @@
-//! Images of every form under every runtime, from a real registry, and a store that stays right whatever happens to it.
+//! Images of every format on every runtime, pulled from a real registry, and the integrity of the image store.
 
 use std::ffi::OsString;
 use std::fs;
@@ -37,12 +37,12 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.kinds(
         &[Kind::Podman, Kind::Docker],
         "image_store",
-        tests![an_engine_takes_its_own_images_as_they_are, an_engine_pulls_from_a_registry_itself],
+        tests![an_engine_runs_its_own_images_unchanged, an_engine_pulls_from_a_registry_itself],
     );
     suite.kinds(
         &[Kind::Crun, Kind::Runc],
         "image_store",
-        tests![an_image_of_a_registry_is_pulled_once_and_runs, an_image_of_an_engine_is_taken_once_and_runs],
+        tests![an_image_of_a_registry_is_pulled_once_and_runs, an_image_of_an_engine_is_copied_once_and_runs],
     );
     // What the store does is the same for both programs and for both users: two rows have each of them once.
     let each_once = [Runtime::of_user(Kind::Crun), Runtime::of_root(Kind::Runc)];
@@ -61,15 +61,15 @@ pub(crate) fn register(suite: &mut Suite) {
         "image_store",
         tests![
             every_kind_of_manifest_is_the_same_image,
-            a_registry_that_wants_a_login_gets_one,
-            a_broken_connection_is_taken_up_again,
+            a_registry_that_requires_a_login_gets_one,
+            a_broken_download_is_resumed,
             a_connection_may_break_at_any_byte,
-            a_pull_that_is_stopped_says_so_and_is_taken_up_again,
-            two_who_pull_the_same_image_fetch_and_unpack_it_once,
+            an_interrupted_pull_says_so_and_is_resumed,
+            two_bridges_that_pull_the_same_image_fetch_and_unpack_it_once,
             a_full_disk_leaves_no_half_image,
             fifty_kills_leave_the_store_right,
             an_image_in_use_is_not_removed,
-            a_machine_that_trusts_nobody_says_so,
+            a_host_without_root_certificates_says_so,
         ],
     );
 }
@@ -129,7 +129,7 @@ fn an_image_of_a_file_runs_on_every_runtime(env: &TestEnv) {
     assert_eq!(names.sum::<usize>(), 3, "{list}");
 }
 
-fn an_engine_takes_its_own_images_as_they_are(env: &TestEnv) {
+fn an_engine_runs_its_own_images_unchanged(env: &TestEnv) {
     let transport = if env.runtime().kind == Kind::Podman { "containers-storage" } else { "docker-daemon" };
     let image = Machine::get().usual_image(env.runtime());
     let code = "import sys; print(sys.version_info[:2])";
@@ -194,7 +194,7 @@ fn an_image_of_a_registry_is_pulled_once_and_runs(env: &TestEnv) {
     assert_eq!(exec(env, &image).ok(), ANSWER);
 }
 
-fn an_image_of_an_engine_is_taken_once_and_runs(env: &TestEnv) {
+fn an_image_of_an_engine_is_copied_once_and_runs(env: &TestEnv) {
     let Some(image) = &Machine::get().image else { ignore("this machine is not prepared, see tests/check") };
     let code = "import sys; print(sys.version_info[:2])";
     for _ in 0..2 {
@@ -343,7 +343,7 @@ fn every_kind_of_manifest_is_the_same_image(env: &TestEnv) {
     assert_eq!(run(env, &["image", "ls"]).ok(), "no images\n");
 }
 
-fn a_registry_that_wants_a_login_gets_one(env: &TestEnv) {
+fn a_registry_that_requires_a_login_gets_one(env: &TestEnv) {
     let registry = Registry::start_locked(env);
     let image = format!("{}/python:gzip", registry.host);
     let pull = |change: &dyn Fn(&mut Prepared)| {
@@ -384,7 +384,7 @@ fn a_registry_that_wants_a_login_gets_one(env: &TestEnv) {
     );
 }
 
-fn a_broken_connection_is_taken_up_again(env: &TestEnv) {
+fn a_broken_download_is_resumed(env: &TestEnv) {
     let registry = Registry::start(env);
     let proxy = CuttingProxy::start(&registry.host, 10 << 20, 3);
     let image = format!("{}/python:gzip", proxy.host);
@@ -394,7 +394,7 @@ fn a_broken_connection_is_taken_up_again(env: &TestEnv) {
     assert_eq!(run(env, &["image", "pull", &straight]).ok(), run(env, &["image", "pull", &image]).ok());
 }
 
-fn a_pull_that_is_stopped_says_so_and_is_taken_up_again(env: &TestEnv) {
+fn an_interrupted_pull_says_so_and_is_resumed(env: &TestEnv) {
     let registry = Registry::start(env);
     let proxy = HoldingProxy::start(&registry.host, 10 << 20);
     let image = format!("{}/python:gzip", proxy.host);
@@ -439,7 +439,7 @@ fn a_connection_may_break_at_any_byte(env: &TestEnv) {
     assert!(gone_on > 0, "a layer that breaks off is gone on with");
 }
 
-fn two_who_pull_the_same_image_fetch_and_unpack_it_once(env: &TestEnv) {
+fn two_bridges_that_pull_the_same_image_fetch_and_unpack_it_once(env: &TestEnv) {
     let registry = Registry::start(env);
     let image = format!("{}/python:gzip", registry.host);
     let spawn = || {
@@ -550,7 +550,7 @@ fn an_image_in_use_is_not_removed(env: &TestEnv) {
     assert!(run(env, &["image", "rm", &image]).ok().contains("removed image"));
 }
 
-fn a_machine_that_trusts_nobody_says_so(env: &TestEnv) {
+fn a_host_without_root_certificates_says_so(env: &TestEnv) {
     let mut command = codebridge(env, &["image", "pull", "127.0.0.1:9/python:slim"]);
     // A minimal system has no certificates of authorities.
     let nowhere = env.folder("nowhere").into_os_string();

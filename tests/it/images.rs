@@ -1,4 +1,4 @@
-//! Where a sandbox's root comes from: a reference, a folder, this machine; and what is said when there is none.
+//! Where a root filesystem comes from: a reference, a folder, the host; and the error when there is none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_reference_runs,
             a_folder_runs_and_stays_as_it_is,
             the_oldest_python_runs,
-            this_machine_runs_and_shows_nothing_of_its_own,
+            the_host_image_runs_and_shows_no_files_of_the_host,
             a_missing_image_is_an_error_that_says_what_to_type,
             a_folder_without_python_is_an_error_that_says_so,
         ],
@@ -26,7 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.kinds(
         &[Kind::Podman, Kind::Crun, Kind::Runc],
         "images",
-        tests![without_the_default_image_this_machine_stands_in,],
+        tests![without_the_default_image_the_host_image_is_used,],
     );
     suite.kinds(&[Kind::Crun, Kind::Runc], "images", tests![a_reference_is_unpacked_once]);
     suite.kinds(
@@ -124,7 +124,7 @@ fn the_oldest_python_runs(env: &TestEnv) {
     bridge.close();
 }
 
-fn this_machine_runs_and_shows_nothing_of_its_own(env: &TestEnv) {
+fn the_host_image_runs_and_shows_no_files_of_the_host(env: &TestEnv) {
     let bridge = with_image(env, "host:").start();
     let outcome = bridge.run(VERSION).expect("success");
     assert_eq!((outcome.stdout().as_str(), outcome.notices().as_str()), ("True cpython", ""));
@@ -136,7 +136,7 @@ fn this_machine_runs_and_shows_nothing_of_its_own(env: &TestEnv) {
     bridge.close();
 }
 
-/// Neither long nor without a word.
+/// Neither slow nor silent.
 fn refused(bridge: &crate::harness::Bridge<'_>) -> Outcome {
     bridge.run("1").within(Duration::from_secs(60)).expect("error")
 }
@@ -168,7 +168,7 @@ fn a_folder_without_python_is_an_error_that_says_so(env: &TestEnv) {
     bridge.close();
 }
 
-fn without_the_default_image_this_machine_stands_in(env: &TestEnv) {
+fn without_the_default_image_the_host_image_is_used(env: &TestEnv) {
     // No registry, whatever this machine can reach.
     let registries = env.write("registries.conf", "unqualified-search-registries = []\n[[registry]]\nprefix = \"docker.io\"\nlocation = \"docker.io\"\nblocked = true\n");
     let mut builder = env.bridge().without("MCP_BRIDGE_IMAGE").var("CONTAINERS_REGISTRIES_CONF", registries);

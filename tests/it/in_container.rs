@@ -1,6 +1,7 @@
-//! A bridge inside an unprivileged container, as in CI: it picks what works there, or says exactly why nothing does.
+//! A bridge inside an unprivileged container, as in CI: it picks a runtime that works there, or says exactly why none
+//! does.
 //!
-//! The container gets this machine's `/usr`, and with it the runtimes.
+//! The container gets the host's `/usr`, and with it the runtimes.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Timeouts and cancelled calls: what heeds an interrupt keeps its session, what does not loses it, both on time.
+//! Timeouts and cancelled calls: code that reacts to an interrupt keeps its session, other code loses it, both in
+//! time.
 
 use std::time::Duration;
 

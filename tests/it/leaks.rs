@@ -1,6 +1,6 @@
-//! Many abusive runs, and nothing left of any: no container, process, mount, control group, folder or file.
+//! Many abusive runs leave nothing behind: no container, process, mount, control group, folder or file.
 //!
-//! `CODEBRIDGE_TEST_ABUSIVE_RUNS` says how many each runtime gets; `tests/soak` asks for 200.
+//! `CODEBRIDGE_TEST_ABUSIVE_RUNS` is the number of runs on each runtime; `tests/soak` sets 200.
 
 use rustix::process::Signal;
 use serde_json::json;

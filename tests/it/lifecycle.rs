@@ -1,4 +1,4 @@
-//! The end of a bridge, in each of the ways that it can end, and nothing left of its sandboxes at that moment.
+//! Every way in which a bridge can end: none leaves a sandbox behind.
 
 use rustix::process::Signal;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Memory and pids, held by what `doctor` says holds them: looked up on the host, and tried out inside.
+//! Limits on memory and processes: the mechanism that `doctor` reports is checked on the host and tried inside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) fn register(suite: &mut Suite) {
             memory_that_processes_share_counts_once,
             the_reported_mechanism_holds_processes,
             the_least_memory_still_starts_an_interpreter,
-            processes_of_one_session_leave_another_its_own,
+            processes_of_one_session_do_not_count_in_another,
             many_small_sessions_do_not_count_against_each_other,
             processor_time_is_limited_or_doctor_says_that_it_is_not,
         ],
@@ -143,7 +143,7 @@ fn had_its_processes(said: &str) {
 }
 
 /// Where a limit counts the processes of a user, the sandboxes must not all have the same.
-fn processes_of_one_session_leave_another_its_own(env: &TestEnv) {
+fn processes_of_one_session_do_not_count_in_another(env: &TestEnv) {
     let bridge = limited(env).start();
     for session in ["a", "b", "c"] {
         had_its_processes(&bridge.run_in(session, MANY_PROCESSES).ok());

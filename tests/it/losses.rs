@@ -1,4 +1,4 @@
-//! Interpreters and sandboxes that end without being asked to: a clear reason, and a fresh session after.
+//! Interpreters and sandboxes that end unexpectedly: a clear reason, and a fresh session afterwards.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! podman machine, end to end with a fake podman that speaks the words of real ones: made, started, waited for, shared,
-//! lost. How it is stopped again: see `machine_supervisor`.
+//! podman machine with a fake podman that prints the messages of real versions: created, started, waited for, shared,
+//! lost. For how a machine is stopped again see `machine_supervisor`.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ pub(crate) fn register(suite: &mut Suite) {
         "machine",
         tests![
             a_stopped_machine_of_every_version_is_started,
-            where_there_is_none_one_is_made_and_started,
-            making_one_can_be_forbidden,
-            none_is_made_where_another_runtime_works,
-            a_machine_that_somebody_starts_is_waited_for,
-            a_start_of_somebody_that_comes_to_nothing_is_made_up_for,
-            two_bridges_make_and_start_one_machine,
-            a_machine_that_does_not_start_is_told_in_its_own_words,
+            a_missing_machine_is_created_and_started,
+            creating_a_machine_can_be_forbidden,
+            no_machine_is_created_where_another_runtime_works,
+            a_machine_that_another_process_starts_is_waited_for,
+            a_machine_whose_start_by_another_process_failed_is_started,
+            two_bridges_create_and_start_one_machine,
+            a_machine_that_does_not_start_is_reported_in_the_words_of_podman,
             a_machine_that_goes_away_is_started_again_at_the_next_call,
-            a_rootful_machine_is_asked_for_only_when_told_so,
-            a_shared_folder_takes_the_profile_there,
-            a_shared_folder_of_any_name_is_asked_for,
+            a_rootful_machine_is_used_only_when_configured,
+            the_seccomp_profile_reaches_the_machine_through_a_shared_folder,
+            a_shared_folder_with_any_name_is_found,
             a_folder_that_is_not_shared_is_added_where_podman_can,
             a_container_is_asked_where_ssh_does_not_answer,
-            a_podman_of_this_host_is_asked_for_no_machine,
+            a_podman_of_this_host_is_not_asked_for_machines,
         ],
     );
 }
@@ -67,7 +67,7 @@ fn a_stopped_machine_of_every_version_is_started(env: &TestEnv) {
     machine.service.kill();
 }
 
-fn where_there_is_none_one_is_made_and_started(env: &TestEnv) {
+fn a_missing_machine_is_created_and_started(env: &TestEnv) {
     need(Kind::Podman);
     // Before 4.2 it does not say for which system it is, and before it knew JSON it lists nothing where there is none.
     for version in ["3.4", "4.1", "4.3", "5.8"] {
@@ -84,7 +84,7 @@ fn where_there_is_none_one_is_made_and_started(env: &TestEnv) {
     }
 }
 
-fn making_one_can_be_forbidden(env: &TestEnv) {
+fn creating_a_machine_can_be_forbidden(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
     let bridge = machine.bridge().var("MCP_BRIDGE_MACHINE_INIT", "0").start();
@@ -102,7 +102,7 @@ fn making_one_can_be_forbidden(env: &TestEnv) {
     }
 }
 
-fn none_is_made_where_another_runtime_works(env: &TestEnv) {
+fn no_machine_is_created_where_another_runtime_works(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Crun);
     let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
@@ -113,7 +113,7 @@ fn none_is_made_where_another_runtime_works(env: &TestEnv) {
     bridge.close();
 }
 
-fn a_machine_that_somebody_starts_is_waited_for(env: &TestEnv) {
+fn a_machine_that_another_process_starts_is_waited_for(env: &TestEnv) {
     need(Kind::Podman);
     // Not within the time of this test, unless it says so.
     let machine = FakeMachine::new(env, "4.3", &json!({ "up_at": 4e9 }));
@@ -134,7 +134,7 @@ fn a_machine_that_somebody_starts_is_waited_for(env: &TestEnv) {
     bridge.close();
 }
 
-fn a_start_of_somebody_that_comes_to_nothing_is_made_up_for(env: &TestEnv) {
+fn a_machine_whose_start_by_another_process_failed_is_started(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "up_at": 4e9 }));
     let bridge = machine.bridge().start();
@@ -149,7 +149,7 @@ fn a_start_of_somebody_that_comes_to_nothing_is_made_up_for(env: &TestEnv) {
     bridge.close();
 }
 
-fn two_bridges_make_and_start_one_machine(env: &TestEnv) {
+fn two_bridges_create_and_start_one_machine(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false, "start_seconds": 2.0 }));
     let (one, two) = (machine.bridge().start(), machine.bridge().start());
@@ -162,13 +162,13 @@ fn two_bridges_make_and_start_one_machine(env: &TestEnv) {
     two.close();
 }
 
-fn a_machine_that_does_not_start_is_told_in_its_own_words(env: &TestEnv) {
+fn a_machine_that_does_not_start_is_reported_in_the_words_of_podman(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "4.9", &json!({ "start_fails": true }));
     let bridge = machine.bridge().start();
     let outcome = bridge.run("1").expect("error").because("its podman machine does not come up");
     let _ = outcome.because("machine did not transition into running state: ssh error: exit status 255");
-    // Once it is mended, the next call goes through.
+    // Once it is repaired, the next call goes through.
     machine.change(&json!({ "start_fails": false }));
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     bridge.close();
@@ -206,7 +206,7 @@ fn a_machine_that_goes_away_is_started_again_at_the_next_call(env: &TestEnv) {
     eventually("nothing is left", STOPPED, || machine.service.containers().is_empty().then_some(()));
 }
 
-fn a_rootful_machine_is_asked_for_only_when_told_so(env: &TestEnv) {
+fn a_rootful_machine_is_used_only_when_configured(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
     let bridge = machine.bridge().var("MCP_BRIDGE_MACHINE_ROOTFUL", "1").start();
@@ -226,7 +226,7 @@ fn has_own_profile(machine: &FakeMachine<'_>, env: &TestEnv) -> bool {
     launched.contains("--security-opt=seccomp=")
 }
 
-fn a_shared_folder_takes_the_profile_there(env: &TestEnv) {
+fn the_seccomp_profile_reaches_the_machine_through_a_shared_folder(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({}));
     assert!(has_own_profile(&machine, env));
@@ -238,7 +238,7 @@ fn a_shared_folder_takes_the_profile_there(env: &TestEnv) {
     assert_eq!(again, 1);
 }
 
-fn a_shared_folder_of_any_name_is_asked_for(env: &TestEnv) {
+fn a_shared_folder_with_any_name_is_found(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "shared": false, "takes_volumes": true }));
     let folder = env.home().join("MCPs, a \"state\" of m'y own $(ü)");
@@ -291,7 +291,7 @@ fn a_container_is_asked_where_ssh_does_not_answer(env: &TestEnv) {
     assert_eq!(machine.service.containers(), [""; 0]);
 }
 
-fn a_podman_of_this_host_is_asked_for_no_machine(env: &TestEnv) {
+fn a_podman_of_this_host_is_not_asked_for_machines(env: &TestEnv) {
     need(Kind::Podman);
     let log = env.write("podman.log", "");
     let real = crate::harness::matrix::which("podman").unwrap();

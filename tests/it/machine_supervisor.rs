@@ -1,5 +1,5 @@
-//! A podman machine that a bridge started is stopped again, once nothing has run in it for a while: by a process that
-//! outlives the bridge however that ends, and is gone with its task.
+//! A podman machine that a bridge started is stopped when nothing has run in it for a while, by a process that
+//! outlives the bridge and exits after that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,14 @@ pub(crate) fn register(suite: &mut Suite) {
             a_machine_is_stopped_after_a_bridge_that_was_killed_while_it_started_it,
             a_start_goes_on_when_the_call_is_cancelled,
             a_machine_that_another_bridge_uses_is_not_stopped,
-            a_machine_in_which_something_else_runs_is_left,
-            a_machine_that_the_user_started_is_left,
+            a_machine_in_which_something_else_runs_is_not_stopped,
+            a_machine_that_the_user_started_is_not_stopped,
             a_machine_that_is_never_to_be_stopped_has_no_supervisor,
             a_supervisor_that_was_killed_is_replaced_by_the_next_bridge,
-            a_supervisor_holds_nothing_of_its_caller,
+            a_supervisor_inherits_nothing_from_its_caller,
             a_supervisor_ends_with_its_task,
-            a_machine_of_before_the_host_was_switched_on_is_left,
-            a_machine_of_a_podman_that_tells_no_runs_apart_is_left,
+            a_machine_of_before_the_host_booted_is_not_stopped,
+            a_machine_is_not_stopped_where_podman_cannot_tell_its_runs_apart,
         ],
     );
 }
@@ -143,7 +143,7 @@ fn a_machine_that_another_bridge_uses_is_not_stopped(env: &TestEnv) {
     assert_eq!(machine.calls().len(), 2);
 }
 
-fn a_machine_in_which_something_else_runs_is_left(env: &TestEnv) {
+fn a_machine_in_which_something_else_runs_is_not_stopped(env: &TestEnv) {
     let (machine, bridge) = started(env, 1);
     let image = Machine::get().image.clone().unwrap();
     let mut container = vec!["run", "--detach", "--name=somebodys", "--network=none"];
@@ -157,7 +157,7 @@ fn a_machine_in_which_something_else_runs_is_left(env: &TestEnv) {
     until_stopped(&machine, 1);
 }
 
-fn a_machine_that_the_user_started_is_left(env: &TestEnv) {
+fn a_machine_that_the_user_started_is_not_stopped(env: &TestEnv) {
     let (machine, bridge) = started(env, 1);
     // Stopped and started by hand, under the bridge.
     machine.change(&json!({ "last_up": "2026-11-20T15:00:00Z" }));
@@ -203,7 +203,7 @@ fn a_supervisor_that_was_killed_is_replaced_by_the_next_bridge(env: &TestEnv) {
     assert_eq!(machine.calls().len(), 2);
 }
 
-fn a_supervisor_holds_nothing_of_its_caller(env: &TestEnv) {
+fn a_supervisor_inherits_nothing_from_its_caller(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({}));
     let leaked = env.write("leaked", "");
@@ -250,7 +250,7 @@ fn a_supervisor_ends_with_its_task(env: &TestEnv) {
     assert!(!machine.cache().exists());
 }
 
-fn a_machine_of_before_the_host_was_switched_on_is_left(env: &TestEnv) {
+fn a_machine_of_before_the_host_booted_is_not_stopped(env: &TestEnv) {
     let (machine, bridge) = started(env, 4);
     bridge.close();
     // Podman does not write down that it went off with the host, so the run that somebody starts then looks like ours.
@@ -263,7 +263,7 @@ fn a_machine_of_before_the_host_was_switched_on_is_left(env: &TestEnv) {
     assert!(!record(&machine).exists());
 }
 
-fn a_machine_of_a_podman_that_tells_no_runs_apart_is_left(env: &TestEnv) {
+fn a_machine_is_not_stopped_where_podman_cannot_tell_its_runs_apart(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "3.4", &json!({}));
     let bridge = idle_after(&machine, 1).start();

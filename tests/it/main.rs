@@ -1,8 +1,9 @@
-//! The product from outside: the real binary, real runtimes, and fakes for what these will not do on demand.
+//! Tests of the product from outside: the real binary, real runtimes, and fakes for what these will not do on demand.
 //!
-//! Every test is a plain function that gets a [`harness::TestEnv`]. Those that depend on the sandbox run once for each
-//! row of the matrix and are named after it: `crun-user::interrupts::…`. `tests/check` prepares a machine for all rows;
-//! without it, what does not work here is reported as ignored, with the reason.
+//! Every test is a plain function that gets a [`harness::TestEnv`]. Tests that depend on the sandbox run once for
+//! each row of the matrix and are named after it: `crun-user::interrupts::…`. `tests/check` prepares a machine for
+//! all rows; on a machine that is not prepared, tests of runtimes that do not work are reported as ignored, with the
+//! reason.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! The protocol over the real binary's standard streams, on a host that has nothing: no runtime, no home, no network.
+//! The protocol over the real binary's standard streams, on a host without a runtime, a home folder or a network.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.once(
         "mcp",
         tests![
-            it_answers_at_once_without_a_runtime_and_without_a_home,
+            the_server_answers_at_once_without_a_runtime_and_without_a_home,
             both_eras_of_the_protocol_are_spoken,
             the_tool_list_is_short_and_the_tool_as_documented,
             bad_arguments_say_what_is_wrong_and_start_nothing,
@@ -22,8 +22,8 @@ pub(crate) fn register(suite: &mut Suite) {
             a_line_of_twenty_megabytes_is_read_and_one_over_the_limit_is_answered,
             sockets_serve_as_well_as_pipes,
             the_resource_is_listed_and_read,
-            it_ends_when_its_input_ends_or_a_signal_comes,
-            a_client_that_reads_no_more_is_not_waited_for,
+            the_server_ends_when_its_input_ends_or_a_signal_comes,
+            a_client_that_stopped_reading_is_not_waited_for,
             settings_that_cannot_be_read_are_named,
         ],
     );
@@ -45,7 +45,7 @@ fn modern(mut params: Value) -> Value {
     params
 }
 
-fn it_answers_at_once_without_a_runtime_and_without_a_home(env: &TestEnv) {
+fn the_server_answers_at_once_without_a_runtime_and_without_a_home(env: &TestEnv) {
     let bridge = bare(env).spawn();
     let answer = bridge.initialize(LATEST_WITH_INITIALIZE);
     assert_eq!(answer["serverInfo"]["name"], "codebridge");
@@ -219,7 +219,7 @@ fn the_resource_is_listed_and_read(env: &TestEnv) {
     bridge.close();
 }
 
-fn it_ends_when_its_input_ends_or_a_signal_comes(env: &TestEnv) {
+fn the_server_ends_when_its_input_ends_or_a_signal_comes(env: &TestEnv) {
     bare(env).start().close();
     // Also before anything was said.
     let bridge = bare(env).spawn();
@@ -240,7 +240,7 @@ fn it_ends_when_its_input_ends_or_a_signal_comes(env: &TestEnv) {
     }
 }
 
-fn a_client_that_reads_no_more_is_not_waited_for(env: &TestEnv) {
+fn a_client_that_stopped_reading_is_not_waited_for(env: &TestEnv) {
     // A client of its own: nobody reads what this bridge says.
     let mut running = bare(env).command().spawn(
         env.guard(),

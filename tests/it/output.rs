@@ -1,4 +1,4 @@
-//! More output than a result shows: the notice first, both ends, and a way to all of it; and a bridge that stays small.
+//! Output that is longer than a result shows: a notice, both ends of it, access to the rest, and bounded memory.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What servers ask and tell the client behind the bridge, in both eras of the protocol.
+//! Questions and notifications of servers reach the client behind the bridge, in both eras of the protocol.
 
 use serde_json::{Value, json};
 
@@ -13,16 +13,16 @@ pub(crate) fn register(suite: &mut Suite) {
         &[Runtime::of_user(Kind::Crun)],
         "questions",
         tests![
-            clients_hear_of_calls_and_answer_servers,
+            clients_are_notified_of_calls_and_answer_servers,
             a_client_without_a_session_answers_by_calling_once_more,
-            what_such_a_client_leaves_open_is_no_answer,
-            code_does_not_outlive_its_time_while_somebody_thinks,
-            a_server_that_is_slow_to_start_is_named_with_its_words,
+            a_question_that_stays_open_has_no_answer,
+            code_is_held_to_its_time_limit_while_a_question_is_open,
+            a_server_that_starts_slowly_is_named_with_its_output,
         ],
     );
 }
 
-fn clients_hear_of_calls_and_answer_servers(env: &TestEnv) {
+fn clients_are_notified_of_calls_and_answer_servers(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
     let bridge = env.bridge().spawn();
     bridge.ask(
@@ -169,7 +169,7 @@ fn a_client_without_a_session_answers_by_calling_once_more(env: &TestEnv) {
     // Code that was answered ran once, and its session goes on.
     let after = call(&bridge, "print(len(answers))", json!({}));
     assert_eq!(after["content"][0]["text"], "4", "{after}");
-    let late = call(&bridge, code, json!({ "requestState": "somebody else's" }));
+    let late = call(&bridge, code, json!({ "requestState": "another client's" }));
     assert!(
         late["content"][0]["text"].as_str().unwrap().contains("no call waits for these answers"),
         "{late}"
@@ -177,7 +177,7 @@ fn a_client_without_a_session_answers_by_calling_once_more(env: &TestEnv) {
     bridge.close();
 }
 
-fn what_such_a_client_leaves_open_is_no_answer(env: &TestEnv) {
+fn a_question_that_stays_open_has_no_answer(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
     let bridge = env.bridge().spawn();
     let code = "print((await ask('which?')).error.message)";
@@ -196,7 +196,7 @@ fn what_such_a_client_leaves_open_is_no_answer(env: &TestEnv) {
     bridge.close();
 }
 
-fn code_does_not_outlive_its_time_while_somebody_thinks(env: &TestEnv) {
+fn code_is_held_to_its_time_limit_while_a_question_is_open(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
     let bridge = env.bridge().spawn();
     let short = json!({ "arguments": { "code": format!("{ASK}await ask('which?')"), "servers": ["fake"], "timeout": 1 } });
@@ -213,7 +213,7 @@ fn code_does_not_outlive_its_time_while_somebody_thinks(env: &TestEnv) {
     bridge.close();
 }
 
-fn a_server_that_is_slow_to_start_is_named_with_its_words(env: &TestEnv) {
+fn a_server_that_starts_slowly_is_named_with_its_output(env: &TestEnv) {
     define(
         env,
         &json!({ "mute": fake(env, &["--mute", "--stderr", "it needs an API key", "--stderr", SECRET]) }),

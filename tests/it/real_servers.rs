@@ -1,4 +1,4 @@
-//! Servers that people use, through the bridge's pool: each is asked for its tools and called.
+//! Real MCP servers through the bridge's pool: each one lists its tools and is called.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Images built out of packages: the same again, whoever builds them, and with what they promise on every runtime.
+//! Images built from packages: they are reproducible, also by another user, and have their tools on every runtime.
 
 use std::ffi::OsString;
 use std::fs;
@@ -63,7 +63,7 @@ impl Slim {
             let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("images/recipes/slim/recipe.toml");
             fs::copy(ours, recipe.join("recipe.toml")).unwrap();
             let archive = folder.join("slim.tar");
-            // As root, whoever the test is for.
+            // As root, also when the test runs as the user.
             let builder = TestEnv::new(None);
             let words =
                 [recipe.to_str().unwrap(), "--update", "-o", &format!("oci-archive:{}", archive.display())];

@@ -1,4 +1,4 @@
-//! Engines elsewhere: named by a connection or a context, or by the environment; alone and several together.
+//! Remote engines, named by a connection, a context or the environment; one of them and several together.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             a_podman_service_runs_sessions_by_its_connection_and_by_the_environment,
             a_docker_daemon_behind_tls_runs_sessions_by_its_context_and_by_the_environment,
-            an_engine_that_nobody_knows_is_named,
-            what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others,
-            what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten,
-            sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed,
+            an_unknown_engine_is_named,
+            sandboxes_of_a_dead_bridge_are_removed_and_no_others,
+            records_of_an_engine_that_is_gone_for_good_are_removed,
+            sessions_are_spread_and_continue_elsewhere_when_an_engine_is_killed,
             a_killed_docker_daemon_is_cleaned_up_when_it_is_back,
-            an_engine_that_hangs_is_passed_by,
-            an_engine_that_hangs_while_a_sandbox_starts_is_passed_by,
+            an_engine_that_hangs_is_skipped,
+            an_engine_that_hangs_while_a_sandbox_starts_is_skipped,
             an_engine_that_never_answers_is_not_waited_for,
             a_bridge_ends_soon_though_its_engine_hangs,
             a_client_that_hangs_ends_after_its_killed_bridge,
@@ -32,11 +32,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
     // Who does not know the engine by its name forgets what is on it.
     let podman = Runtime { kind: Kind::Podman, as_user: false };
-    suite.on_alone(
-        podman,
-        "remote",
-        tests![what_is_on_an_engine_that_is_away_is_named_and_stays_written_down],
-    );
+    suite.on_alone(podman, "remote", tests![sandboxes_on_an_unreachable_engine_are_named_and_stay_recorded]);
 }
 
 const SLEEP: &str = python!("sleep", "ready");
@@ -103,7 +99,7 @@ fn a_docker_daemon_behind_tls_runs_sessions_by_its_context_and_by_the_environmen
     here.close();
 }
 
-fn an_engine_that_nobody_knows_is_named(env: &TestEnv) {
+fn an_unknown_engine_is_named(env: &TestEnv) {
     for (kind, target) in [(Kind::Podman, "podman:nobody"), (Kind::Docker, "docker:nobody")] {
         need(kind);
         let bridge = bridge_on(env, target).start();
@@ -120,7 +116,7 @@ fn abandon(bridge: Bridge<'_>) {
     let _ = bridge.wait(REMOVAL);
 }
 
-fn what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others(env: &TestEnv) {
+fn sandboxes_of_a_dead_bridge_are_removed_and_no_others(env: &TestEnv) {
     need(Kind::Podman);
     let service = PodmanService::start(env, "one");
     let image = crate::harness::Machine::get().image.clone().unwrap();
@@ -160,7 +156,7 @@ fn what_a_dead_bridge_left_on_an_engine_is_removed_and_nothing_of_others(env: &T
     next.close();
 }
 
-fn what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten(env: &TestEnv) {
+fn records_of_an_engine_that_is_gone_for_good_are_removed(env: &TestEnv) {
     need(Kind::Podman);
     let mut service = PodmanService::start(env, "one");
     let bridge = bridge_on(env, &service.target()).start();
@@ -174,7 +170,7 @@ fn what_is_written_down_of_an_engine_that_is_gone_for_good_is_forgotten(env: &Te
     assert!(!folder.exists(), "{} is left", folder.display());
 }
 
-fn what_is_on_an_engine_that_is_away_is_named_and_stays_written_down(env: &TestEnv) {
+fn sandboxes_on_an_unreachable_engine_are_named_and_stay_recorded(env: &TestEnv) {
     need(Kind::Podman);
     let mut service = PodmanService::start(env, "one");
     let bridge = bridge_on(env, &service.target()).start();
@@ -212,7 +208,7 @@ fn try_both(bridge: &Bridge<'_>, one: &PodmanService<'_>, two: &PodmanService<'_
     try_all(bridge, &[("podman:one", &of_one), ("podman:two", &of_two)]);
 }
 
-fn sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed(env: &TestEnv) {
+fn sessions_are_spread_and_continue_elsewhere_when_an_engine_is_killed(env: &TestEnv) {
     need(Kind::Podman);
     let mut one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
@@ -242,7 +238,7 @@ fn sessions_are_spread_and_go_on_elsewhere_when_an_engine_is_killed(env: &TestEn
         })
         .collect();
     assert_eq!(ended, [true, false, true, false]);
-    // Sessions on the other live on, lost ones start anew on it and say so, and so do new ones.
+    // Sessions on the other live on, lost ones start again on it and say so, and so do new ones.
     assert_eq!(bridge.run_in("s1", "n").ok(), "1");
     let again = bridge.run_in("s0", "'n' in globals()").expect("success").noting("its variables are gone");
     assert_eq!(again.ok(), "False");
@@ -298,7 +294,7 @@ fn set_aside(bridge: &Bridge<'_>, target: &str) -> Vec<usize> {
     times
 }
 
-fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
+fn an_engine_that_hangs_is_skipped(env: &TestEnv) {
     need(Kind::Podman);
     let one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");
@@ -327,7 +323,7 @@ fn an_engine_that_hangs_is_passed_by(env: &TestEnv) {
     assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
 }
 
-fn an_engine_that_hangs_while_a_sandbox_starts_is_passed_by(env: &TestEnv) {
+fn an_engine_that_hangs_while_a_sandbox_starts_is_skipped(env: &TestEnv) {
     need(Kind::Podman);
     let one = PodmanService::start(env, "one");
     let two = PodmanService::start(env, "two");

@@ -1,4 +1,4 @@
-//! Engines that are reached over ssh, by a real sshd: podman by its own client, docker by OpenSSH's.
+//! Engines that are reached over ssh through a real sshd: podman by its own client, docker by the client of OpenSSH.
 
 use std::fs;
 use std::process::Stdio;
@@ -25,10 +25,10 @@ pub(crate) fn register(suite: &mut Suite) {
             a_connection_that_ssh_keeps_open_serves_docker_and_outlives_the_bridge,
             a_podman_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back,
             a_docker_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back,
-            a_session_whose_engine_falls_silent_keeps_its_time,
+            a_session_whose_engine_stops_answering_keeps_its_time_limit,
             an_engine_over_ssh_and_one_beside_it_share_the_work,
-            what_was_out_of_reach_when_its_bridge_was_killed_is_removed_by_its_labels,
-            what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has,
+            unreachable_sandboxes_of_a_killed_bridge_are_removed_by_their_labels,
+            sandboxes_of_a_killed_bridge_are_removed_with_a_key_that_only_an_agent_has,
         ],
     );
 }
@@ -197,7 +197,7 @@ fn a_docker_session_ends_with_its_sshd_and_the_next_one_works_when_that_is_back(
     assert_eq!(docker_has(env, &id), [""; 0]);
 }
 
-fn a_session_whose_engine_falls_silent_keeps_its_time(env: &TestEnv) {
+fn a_session_whose_engine_stops_answering_keeps_its_time_limit(env: &TestEnv) {
     need(Kind::Podman);
     let server = SshServer::start(env);
     let service = podman_behind(env, &server);
@@ -269,7 +269,7 @@ fn an_engine_over_ssh_and_one_beside_it_share_the_work(env: &TestEnv) {
     assert_eq!((behind.containers().len(), near.containers().len()), (0, 0));
 }
 
-fn what_was_out_of_reach_when_its_bridge_was_killed_is_removed_by_its_labels(env: &TestEnv) {
+fn unreachable_sandboxes_of_a_killed_bridge_are_removed_by_their_labels(env: &TestEnv) {
     need(Kind::Podman);
     let mut server = SshServer::start(env);
     let service = podman_behind(env, &server);
@@ -321,7 +321,7 @@ impl Agent {
     }
 }
 
-fn what_a_killed_bridge_left_is_removed_with_a_key_that_only_an_agent_has(env: &TestEnv) {
+fn sandboxes_of_a_killed_bridge_are_removed_with_a_key_that_only_an_agent_has(env: &TestEnv) {
     need(Kind::Docker);
     need(Kind::Podman);
     let server = SshServer::start(env);

@@ -1,5 +1,5 @@
-//! What goes wrong on the way to an engine over ssh: each with a word for it, the engine's name and what to do, in bounded
-//! time, without a question to anybody, and without credentials in what is said and written.
+//! Failures on the way to an engine over ssh: each one is reported in bounded time with the engine's name, a reason
+//! and a hint, without a prompt, and without credentials in messages and files.
 
 use std::fs;
 use std::net::TcpListener;
@@ -20,12 +20,12 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.once(
         "remote_ssh",
         tests![
-            a_host_key_that_is_not_known_is_told,
-            a_key_that_is_refused_is_told,
-            a_key_with_a_passphrase_asks_nobody,
-            an_sshd_that_does_not_run_is_told,
-            an_engine_whose_machine_says_nothing_is_given_up_in_time,
-            an_address_that_makes_no_sense_is_told,
+            an_unknown_host_key_is_reported,
+            a_refused_key_is_reported,
+            a_key_with_a_passphrase_does_not_prompt,
+            an_sshd_that_does_not_run_is_reported,
+            an_engine_on_a_silent_machine_is_given_up_in_time,
+            an_invalid_address_is_reported,
             no_question_reaches_a_terminal,
             a_password_in_an_address_is_shown_nowhere,
             a_password_that_docker_refuses_is_shown_nowhere,
@@ -49,7 +49,7 @@ fn refused_soon(builder: BridgeBuilder<'_>, words: [&str; 3]) {
         .within(Duration::from_secs(20));
 }
 
-fn a_host_key_that_is_not_known_is_told(env: &TestEnv) {
+fn an_unknown_host_key_is_reported(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Docker);
     let server = SshServer::start(env);
@@ -66,7 +66,7 @@ fn a_host_key_that_is_not_known_is_told(env: &TestEnv) {
     assert_eq!(kept, "");
 }
 
-fn a_key_that_is_refused_is_told(env: &TestEnv) {
+fn a_refused_key_is_reported(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Docker);
     let server = SshServer::start(env);
@@ -86,7 +86,7 @@ fn a_key_that_is_refused_is_told(env: &TestEnv) {
     refused_soon(docker_over(env, &server), ["Permission denied (publickey)", said, hint]);
 }
 
-fn a_key_with_a_passphrase_asks_nobody(env: &TestEnv) {
+fn a_key_with_a_passphrase_does_not_prompt(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Docker);
     let server = SshServer::start(env);
@@ -104,7 +104,7 @@ fn a_key_with_a_passphrase_asks_nobody(env: &TestEnv) {
     assert!(!asked.exists(), "{}", fs::read_to_string(&asked).unwrap_or_default());
 }
 
-fn an_sshd_that_does_not_run_is_told(env: &TestEnv) {
+fn an_sshd_that_does_not_run_is_reported(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Docker);
     let mut server = SshServer::start(env);
@@ -116,7 +116,7 @@ fn an_sshd_that_does_not_run_is_told(env: &TestEnv) {
     refused_soon(docker_over(env, &server), [&format!("port {port}: "), said, hint]);
 }
 
-fn an_engine_whose_machine_says_nothing_is_given_up_in_time(env: &TestEnv) {
+fn an_engine_on_a_silent_machine_is_given_up_in_time(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Docker);
     // The kernel takes connections, and nobody ever speaks.
@@ -144,7 +144,7 @@ fn an_engine_whose_machine_says_nothing_is_given_up_in_time(env: &TestEnv) {
     }
 }
 
-fn an_address_that_makes_no_sense_is_told(env: &TestEnv) {
+fn an_invalid_address_is_reported(env: &TestEnv) {
     need(Kind::Podman);
     need(Kind::Docker);
     let url = "ssh://root:hunter22/x@127.0.0.1:22/sock";

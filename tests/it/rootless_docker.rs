@@ -13,9 +13,9 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.as_user(
         "rootless_docker",
         tests![
-            sessions_run_in_it_by_its_socket_and_by_its_context,
-            what_it_cannot_hold_is_said_and_held_otherwise,
-            memory_is_watched_also_where_it_counts_processes_in_its_own_way,
+            rootless_docker_runs_sessions_by_its_socket_and_by_its_context,
+            limits_that_it_cannot_hold_are_reported_and_held_otherwise,
+            memory_is_watched_in_other_process_namespaces,
         ],
     );
 }
@@ -32,7 +32,7 @@ fn use_it(bridge: &Bridge<'_>) {
     assert_eq!(network.ok(), "1", "more than the loopback interface");
 }
 
-fn sessions_run_in_it_by_its_socket_and_by_its_context(env: &TestEnv) {
+fn rootless_docker_runs_sessions_by_its_socket_and_by_its_context(env: &TestEnv) {
     let docker = RootlessDocker::start(env);
     let by_socket = || docker.bridge().var("DOCKER_HOST", docker.url());
     let of_this_machine = || by_socket().var("MCP_BRIDGE_IMAGE", "host:");
@@ -59,7 +59,7 @@ fn diagnosis(builder: BridgeBuilder<'_>, env: &TestEnv, exit: i32) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"))
 }
 
-fn what_it_cannot_hold_is_said_and_held_otherwise(env: &TestEnv) {
+fn limits_that_it_cannot_hold_are_reported_and_held_otherwise(env: &TestEnv) {
     let mut docker = RootlessDocker::start(env);
     let builder = || docker.bridge().var("DOCKER_HOST", docker.url()).var("MCP_BRIDGE_CPUS", "1");
     // It has no control groups here: the processor limit is held by nothing, the others by what a process may set.
@@ -97,7 +97,7 @@ fn what_it_cannot_hold_is_said_and_held_otherwise(env: &TestEnv) {
     bridge.close();
 }
 
-fn memory_is_watched_also_where_it_counts_processes_in_its_own_way(env: &TestEnv) {
+fn memory_is_watched_in_other_process_namespaces(env: &TestEnv) {
     // Six processes with less than they may, which have more together.
     let greedy = python!("limits", "largest_child");
     for apart in [false, true] {

@@ -1,4 +1,4 @@
-//! `save_tool`: a function that is there in every later session, and a broken one that costs nobody a session.
+//! `save_tool`: a saved function is defined in every later session, and a broken one does not cost a session.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use crate::{python, tests};
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
         "saved_tools",
-        tests![a_saved_function_is_there_in_every_later_session, a_broken_tool_is_reported_and_skipped],
+        tests![a_saved_function_is_defined_in_every_later_session, a_broken_tool_is_reported_and_skipped],
     );
 }
 
-fn a_saved_function_is_there_in_every_later_session(env: &TestEnv) {
+fn a_saved_function_is_defined_in_every_later_session(env: &TestEnv) {
     let bridge = env.bridge().start();
     let _ = bridge.run_in("earlier", "1").expect("success");
     let code = python!("saved_tools", "double");

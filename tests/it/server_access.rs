@@ -1,4 +1,4 @@
-//! Code in the sandbox and the user's MCP servers: every shape of code that models write, and what code may not do.
+//! Access of code to the user's MCP servers: every form of code that models write, and what code must not do.
 
 use std::fs;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) fn register(suite: &mut Suite) {
         &[Runtime::of_user(Kind::Crun)],
         "server_access",
         tests![
-            frames_that_code_forges_gain_nothing,
+            forged_frames_gain_nothing,
             an_unknown_server_starts_nothing,
             calls_run_side_by_side_from_tasks_threads_and_loops,
             a_call_that_is_given_up_is_cancelled,
@@ -169,7 +169,7 @@ fn bytes_travel_to_a_tool(env: &TestEnv) {
 }
 
 /// The guest's own objects are within reach of code; the host must not care what they say.
-fn frames_that_code_forges_gain_nothing(env: &TestEnv) {
+fn forged_frames_gain_nothing(env: &TestEnv) {
     let bridge =
         bridge(env, &json!({ "mine": fake(env, &[]), "other": fake(env, &["--pids", "other.pid"]) }));
     let code = python!("server_access", "forged_frame");

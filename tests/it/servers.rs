@@ -1,4 +1,4 @@
-//! The user's MCP servers through the real binary: found, called, and gone when the bridge is.
+//! The user's MCP servers through the real binary: found, called, and ended with the bridge.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,14 +23,14 @@ pub(crate) fn register(suite: &mut Suite) {
         "servers",
         tests![
             definitions_are_listed_and_their_tools_called,
-            a_tool_that_fails_and_a_server_that_fails_are_told_apart,
-            what_is_wrong_with_a_call_is_told_before_it,
+            a_tool_that_fails_and_a_server_that_fails_are_distinguished,
+            invalid_calls_are_refused_before_they_are_made,
             tools_are_found_without_starting_their_server_again,
             a_server_that_fails_is_not_tried_by_every_search,
-            a_server_is_asked_anew,
+            a_server_is_asked_again_by_refresh,
             a_bridge_behind_another_name_is_not_called,
-            what_goes_over_the_wire_is_in_no_log,
-            a_host_without_authorities_reaches_what_needs_none,
+            messages_of_the_protocol_are_in_no_log,
+            a_host_without_root_certificates_calls_servers_without_tls,
             servers_end_with_a_bridge_that_is_killed,
         ],
     );
@@ -70,7 +70,7 @@ fn definitions_are_listed_and_their_tools_called(env: &TestEnv) {
     assert_eq!(start_time(pid), None, "the server is still there");
 }
 
-fn a_tool_that_fails_and_a_server_that_fails_are_told_apart(env: &TestEnv) {
+fn a_tool_that_fails_and_a_server_that_fails_are_distinguished(env: &TestEnv) {
     let failed = bridge(env, &[], &["call", "my-fake.fail"]).run(env.guard());
     assert!(failed.code() == Some(65) && failed.stdout.contains("no luck"), "{failed}");
     let crashed =
@@ -84,7 +84,7 @@ fn a_tool_that_fails_and_a_server_that_fails_are_told_apart(env: &TestEnv) {
     assert!(broken.code() == Some(76) && broken.stderr.contains("exit status: 9"), "{broken}");
 }
 
-fn what_goes_over_the_wire_is_in_no_log(env: &TestEnv) {
+fn messages_of_the_protocol_are_in_no_log(env: &TestEnv) {
     let mut loud = bridge(env, &[], &["call", "my-fake.echo", r#"{"zeta": "hunter2!"}"#]);
     loud.env.extend([("MCP_BRIDGE_LOG_LEVEL".into(), "trace,rmcp=trace".into())]);
     let said = loud.run(env.guard());
@@ -93,7 +93,7 @@ fn what_goes_over_the_wire_is_in_no_log(env: &TestEnv) {
     assert!(!said.stderr.contains("rmcp") && !said.stderr.contains("hunter2!"), "{said}");
 }
 
-fn a_host_without_authorities_reaches_what_needs_none(env: &TestEnv) {
+fn a_host_without_root_certificates_calls_servers_without_tls(env: &TestEnv) {
     let mut server = env.command(which("python3").unwrap());
     server.argv.extend(["-u", HTTP_FAKE].map(Into::into));
     let mut server = server.spawn(env.guard(), Stdio::piped(), Stdio::piped(), Stdio::null());
@@ -134,7 +134,7 @@ fn a_bridge_behind_another_name_is_not_called(env: &TestEnv) {
     assert!(reached.stderr.contains("has no tool 'no_such_tool'"), "{reached}");
 }
 
-fn what_is_wrong_with_a_call_is_told_before_it(env: &TestEnv) {
+fn invalid_calls_are_refused_before_they_are_made(env: &TestEnv) {
     for (words, told) in [
         (["my-fak.echo", "{}"], "no server named 'my-fak'; did you mean 'my-fake'?"),
         (["off.echo", "{}"], "server 'off' is not used: it is disabled"),
@@ -209,7 +209,7 @@ fn a_server_that_fails_is_not_tried_by_every_search(env: &TestEnv) {
     assert!(found.stdout.starts_with("my_fake.echo(") && found.stderr.is_empty(), "{found}");
 }
 
-fn a_server_is_asked_anew(env: &TestEnv) {
+fn a_server_is_asked_again_by_refresh(env: &TestEnv) {
     let starts = env.folder("home").join("starts");
     let server = ["--few", "--starts", starts.to_str().unwrap()];
     for _ in 0..2 {

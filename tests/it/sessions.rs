@@ -1,4 +1,5 @@
-//! Many sessions in one bridge: order within one, none between them, an upper number, an end for idle ones.
+//! Many sessions in one bridge: calls of one session run in order, sessions run side by side, their number is
+//! limited, and idle ones end.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -12,7 +13,7 @@ pub(crate) fn register(suite: &mut Suite) {
         "sessions",
         tests![
             calls_of_a_session_run_in_order_and_sessions_run_side_by_side,
-            the_least_recently_used_idle_session_makes_room,
+            the_least_recently_used_idle_session_ends_first,
             an_idle_session_ends_and_the_next_call_says_so,
             a_throw_away_session_leaves_nothing,
             without_persistence_every_call_has_a_sandbox_of_its_own,
@@ -46,7 +47,7 @@ fn calls_of_a_session_run_in_order_and_sessions_run_side_by_side(env: &TestEnv) 
     bridge.close();
 }
 
-fn the_least_recently_used_idle_session_makes_room(env: &TestEnv) {
+fn the_least_recently_used_idle_session_ends_first(env: &TestEnv) {
     let bridge = env.bridge().var("MCP_BRIDGE_MAX_SESSIONS", "2").start();
     let _ = bridge.run_in("a", "x = 'a'").expect("success");
     let mut traces = traces(&bridge);
@@ -57,7 +58,7 @@ fn the_least_recently_used_idle_session_makes_room(env: &TestEnv) {
     assert_eq!(bridge.run_in("a", "x").ok(), "'a'", "a was used after b");
     let back = bridge.run_in("b", "'x' in globals()").noting("it had to make room");
     assert_eq!(back.ok(), "False");
-    // Now a and b live. Both busy: a third one waits for the first that becomes idle, and takes its room.
+    // Now a and b live. Both busy: a third one waits for the first that becomes idle, and replaces it.
     let code = python!("sleep", "ready");
     let busy_a = bridge.start_until_ready("a", code, json!({ "timeout": 100 }));
     let busy_b = bridge.start_until_ready("b", code, json!({ "timeout": 100 }));

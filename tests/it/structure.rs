@@ -1,7 +1,7 @@
-//! The structure of the code: layers that are used in one direction only, and no import cycle between files.
+//! The structure of the code: layers are used in one direction only, and no two files import each other.
 //!
-//! Whatever a file imports or mentions counts as a use of the file that defines it: re-exports are followed. What counts as
-//! no use: declaring a module, passing a name on with `pub use`, and all code that is compiled for tests only.
+//! Everything that a file imports or mentions counts as a use of the file that defines it; re-exports are followed.
+//! Declaring a module, re-exporting a name, and code that is compiled for tests only do not count.
 
 mod graph;
 mod layers;
@@ -47,7 +47,7 @@ pub(crate) fn register(suite: &mut Suite) {
             inner_crates_do_not_depend_on_outer_ones,
             a_cycle_is_found,
             a_use_that_the_list_forbids_is_found,
-            what_is_no_use_is_not_counted,
+            declarations_reexports_and_tests_do_not_count_as_uses,
         ],
     );
 }
@@ -162,7 +162,7 @@ fn a_use_that_the_list_forbids_is_found(env: &TestEnv) {
     );
 }
 
-fn what_is_no_use_is_not_counted(env: &TestEnv) {
+fn declarations_reexports_and_tests_do_not_count_as_uses(env: &TestEnv) {
     let report = check_files(
         env,
         &[

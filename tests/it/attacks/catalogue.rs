@@ -1,4 +1,4 @@
-//! The attacks as they are written down.
+//! The format of the files with attacks.
 //!
 //! ```text
 //! ## name

@@ -1,4 +1,4 @@
-//! A root folder with another file system mounted inside.
+//! A root filesystem with another file system mounted inside.
 
 use std::fs;
 use std::path::PathBuf;

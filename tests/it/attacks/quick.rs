@@ -1,4 +1,4 @@
-//! Attacks in processes of their own: one sandbox a runtime tries them all, each is a test.
+//! Attacks in processes of their own: one sandbox for each runtime runs all of them, and each attack is a test.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -59,9 +59,13 @@ pub(crate) fn register(suite: &mut Suite) {
     let rows = |runtimes: &[&str]| -> Vec<Runtime> {
         Runtime::ALL.into_iter().filter(|row| runtimes.contains(&row.to_string().as_str())).collect()
     };
-    suite.on(&rows(&["crun", "crun-user", "runc"]), "attacks", tests![all_end_alike_in_a_pulled_image]);
-    suite.on(&rows(&["podman", "docker"]), "attacks", tests![all_end_alike_in_a_folder]);
-    suite.on(&rows(&["crun", "podman"]), "attacks", tests![all_end_alike_in_this_machines_own]);
+    suite.on(
+        &rows(&["crun", "crun-user", "runc"]),
+        "attacks",
+        tests![attacks_end_the_same_in_a_pulled_image],
+    );
+    suite.on(&rows(&["podman", "docker"]), "attacks", tests![attacks_end_the_same_in_a_folder]);
+    suite.on(&rows(&["crun", "podman"]), "attacks", tests![attacks_end_the_same_in_the_host_image]);
     for (topic, attacks) in ATTACKS.iter() {
         for attack in attacks.iter().filter(|attack| attack.differs_outside) {
             let (topic, attack) = ((*topic).to_string(), Arc::clone(attack));
@@ -86,20 +90,20 @@ fn check(runtime: Runtime, topic: &str, attack: &Attack) -> Result<Completion, F
     }
 }
 
-fn all_end_alike_in_a_pulled_image(env: &TestEnv) {
+fn attacks_end_the_same_in_a_pulled_image(env: &TestEnv) {
     let registry = Registry::start(env);
     // What the image says itself is there.
     all_end_alike(env, &format!("{}/python:gzip", registry.host), &[("the environment", "done: ['FOO']")]);
 }
 
-fn all_end_alike_in_a_folder(env: &TestEnv) {
+fn attacks_end_the_same_in_a_folder(env: &TestEnv) {
     let Some(folder) = &Machine::get().rootfs_314 else {
         ignore("this machine is not prepared, see tests/check")
     };
     all_end_alike(env, &format!("dir:{}", folder.display()), &[]);
 }
 
-fn all_end_alike_in_this_machines_own(env: &TestEnv) {
+fn attacks_end_the_same_in_the_host_image(env: &TestEnv) {
     // Its nsswitch.conf knows files alone.
     all_end_alike(env, "host:", &[("a name", "gaierror: [Errno -2] Name or service not known")]);
 }

@@ -1,4 +1,4 @@
-//! Attacks that use up their session, with forged frames or too much of something.
+//! Attacks that end their session, with forged frames or by using too much.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};

@@ -19,8 +19,8 @@ pub(crate) fn register(suite: &mut Suite) {
         &ROWS,
         "clients",
         tests![
-            the_python_sdk_drives_it_after_initialize,
-            the_python_sdk_drives_it_after_discover,
+            the_python_sdk_drives_the_server_after_initialize,
+            the_python_sdk_drives_the_server_after_discover,
             the_inspector_calls_the_tool_in_both_eras,
             the_inspector_calls_the_tool_many_times,
         ],
@@ -79,11 +79,11 @@ fn the_python_sdk_drives_it(env: &TestEnv, beginning: &str, version: &str) {
     );
 }
 
-fn the_python_sdk_drives_it_after_initialize(env: &TestEnv) {
+fn the_python_sdk_drives_the_server_after_initialize(env: &TestEnv) {
     the_python_sdk_drives_it(env, "initialize", "2025-11-25");
 }
 
-fn the_python_sdk_drives_it_after_discover(env: &TestEnv) {
+fn the_python_sdk_drives_the_server_after_discover(env: &TestEnv) {
     the_python_sdk_drives_it(env, "discover", "2026-07-28");
 }
 

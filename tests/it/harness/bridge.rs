@@ -1,6 +1,6 @@
-//! A bridge under test, and an MCP client that speaks with it over its standard streams, line by line.
+//! A bridge under test, and an MCP client that talks to it over its standard streams, line by line.
 //!
-//! The client is written here from the protocol's text, so that it shares no mistake with the server's library.
+//! The client is written from the text of the protocol, so that it shares no mistake with the library of the server.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
-//! Real engines that are reached as if they were on another machine: a podman service on a socket, a docker daemon
-//! behind TLS on loopback. Each has containers of its own.
+//! Real engines that are reached as if they were on another machine: a podman service on a socket, and a docker
+//! daemon behind TLS on loopback. Each one has its own containers.
 
 use std::ffi::OsString;
 use std::fs;
@@ -87,7 +87,7 @@ impl<'a> PodmanService<'a> {
         self.running = Some(command.serve(self.env.guard(), START, listens));
     }
 
-    /// Ends it without a word.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
         let mut running = self.running.take().expect("it does not run");
         running.signal(Signal::KILL);
@@ -257,7 +257,7 @@ impl<'a> DockerDaemon<'a> {
         running.wait();
     }
 
-    /// Ends the daemon without a word; its containerd goes on.
+    /// Kills the daemon; its containerd keeps running.
     pub(crate) fn kill(&mut self) {
         let mut running = self.running.take().expect("it does not run");
         running.signal(Signal::KILL);

@@ -1,4 +1,4 @@
-//! A place for one test: folders of its own, an environment that is cleared, the binary under test.
+//! The environment of one test: its own folders, cleared variables, the binary under test.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -37,7 +37,7 @@ fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// One test's place.
+/// The environment of one test.
 #[derive(Debug)]
 pub(crate) struct TestEnv {
     runtime: Option<Runtime>,
@@ -61,13 +61,13 @@ fn lock_of(runtime: Option<Runtime>) -> &'static RwLock<()> {
 }
 
 impl TestEnv {
-    /// A new place, for a runtime and its user or for none.
+    /// Creates an environment, for a runtime and its user or for none.
     pub(crate) fn new(runtime: Option<Runtime>) -> Self {
         let held = lock_of(runtime).read().unwrap_or_else(PoisonError::into_inner);
         Self::with(runtime, Turn::BesideOthers { _held: held })
     }
 
-    /// Likewise, for a test whose leavings the bridges of others would remove.
+    /// Likewise, for a test that leaves behind what the bridges of other tests would remove.
     pub(crate) fn alone(runtime: Option<Runtime>) -> Self {
         let held = lock_of(runtime).write().unwrap_or_else(PoisonError::into_inner);
         Self::with(runtime, Turn::Alone { _held: held })
@@ -241,7 +241,7 @@ impl TestEnv {
         base().join("bin/codebridge")
     }
 
-    /// Ends the test's place. True when the guard had to end the test.
+    /// Removes the environment. Returns true when the guard had to end the test.
     pub(crate) fn close(&self) -> bool {
         let fired = self.guard.finish();
         let _ = fs::remove_dir_all(&self.root);

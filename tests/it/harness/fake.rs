@@ -1,8 +1,8 @@
-//! Runtimes that obey a script, for what real ones will not do on demand.
+//! Scripted runtimes, for what real ones will not do on demand.
 //!
-//! The fake is one Python program of the host that takes the place of crun: it writes down how it was called, tells the
-//! bridge's probe from a launch by the bundle, and does what its scenario says. It speaks the first words of the guest
-//! where a scenario needs a session.
+//! The fake is a Python program that replaces crun: it records how it was called, distinguishes the probe from a
+//! launch by the bundle, and follows its scenario. It sends the first frames of the guest where a scenario needs a
+//! session.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! A laptop on which docker's engine is in a machine of some product: see the program for what it does. Contexts are real
-//! ones, as each product makes them; all products have one real daemon behind their sockets: that of the tests, or one that
-//! can be killed and does not see every folder.
+//! A laptop whose docker engine runs in a machine of some product; see the program for what it does. The contexts are
+//! real, as each product creates them. All products have one real daemon behind their sockets: that of the tests, or
+//! one that can be killed and does not see every folder.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! A podman that needs a machine, as on a laptop: see the program for what it does. Containers run in a real podman
-//! service, whose engine is taken for the one in the machine.
+//! A podman that needs a machine, as on a laptop; see the program for what it does. Containers run in a real podman
+//! service that stands for the engine in the machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ impl<'a> FakeMachine<'a> {
         self.calls().iter().filter(|call| call.starts_with("stop ")).count()
     }
 
-    /// How often somebody asked whether anything runs in it.
+    /// How often it was asked whether anything runs in it.
     pub(crate) fn looks(&self) -> u64 {
         self.state()["looks"].as_u64().unwrap()
     }

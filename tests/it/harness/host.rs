@@ -1,6 +1,6 @@
-//! What is there on the host of one bridge's doing: folders, containers, processes, mounts, control groups.
+//! What one bridge has on the host: folders, containers, processes, mounts, control groups.
 //!
-//! Other bridges run beside this one. What is looked at is found by the bridge's own process id and instance.
+//! Other bridges run at the same time, so everything is found by the bridge's own process id and instance.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the tests stand on: the matrix of runtimes, a place for each test, a client, and a look at the host.
+//! The harness: the matrix of runtimes, an environment for each test, an MCP client, and a view of the host.
 
 pub(crate) mod bridge;
 pub(crate) mod engines;

@@ -1,7 +1,7 @@
-//! Processes of a test: started here and nowhere else, and ended by the test's guard when the test hangs.
+//! Processes of a test: all are started here, and the guard of the test ends them when the test hangs.
 //!
-//! Every child belongs to a [`Guard`]. When a test takes longer than it may, the guard kills what the test started;
-//! whoever waits for such a child then sees the end of its output, and the test fails with all that was said so far.
+//! When a test takes longer than its limit, its guard kills every child that the test has started. A test that waits
+//! for such a child then sees the end of its output, and fails with everything that was printed so far.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! A real registry on loopback, and images in it and in files of every form, made once for all tests.
+//! A real registry on loopback, and images in it and in files of every format, made once for all tests.
 
 use std::ffi::OsString;
 use std::fs;
@@ -184,7 +184,7 @@ impl ImageFiles {
         self.run(env, "skopeo", words)
     }
 
-    /// A command of root in the folder, whoever the test is for.
+    /// A command of root in the folder, also when the test runs as the user.
     fn run(&self, env: &TestEnv, program: &str, words: &[&str]) -> Output {
         let mut argv: Vec<OsString> = vec![which(program).unwrap().into()];
         argv.extend(words.iter().map(Into::into));

@@ -1,4 +1,4 @@
-//! A docker daemon that the ordinary user runs without root, as `dockerd-rootless.sh` starts it where there is no systemd.
+//! A docker daemon that the ordinary user runs without root, as `dockerd-rootless.sh` starts it without systemd.
 
 use std::path::PathBuf;
 use std::time::Duration;

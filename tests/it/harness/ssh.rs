@@ -1,7 +1,7 @@
-//! A way to engines over ssh: an sshd of the test's own on loopback, and what the clients know of it.
+//! Access to engines over ssh: an sshd on loopback, and the configuration of the clients.
 //!
-//! OpenSSH's client looks for its files where the password database says that home is, whatever HOME says. So docker finds
-//! one in PATH that is told of the test's own by the client's own option, and that writes down how it was started.
+//! OpenSSH's client looks for its files in the home folder of the password database, whatever HOME says. So docker
+//! finds a wrapper in PATH that passes the test's own files by an option, and records how it was started.
 
 use std::fs;
 use std::io::Read;
@@ -192,7 +192,7 @@ impl<'a> SshServer<'a> {
         all
     }
 
-    /// Ends it and all of its connections without a word.
+    /// Kills it and all of its connections.
     pub(crate) fn kill(&mut self) {
         // First none may begin another one.
         self.hang(true);

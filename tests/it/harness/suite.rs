@@ -1,4 +1,4 @@
-//! Registration of tests: plain functions, once or once for each runtime.
+//! Registration of tests: plain functions, run once or once for each runtime.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use super::env::TestEnv;
 use super::matrix::{Kind, Machine, Runtime};
 use super::works::works;
 
-/// A test: what it needs to know is in its environment.
+/// A test.
 pub(crate) type TestFn = fn(&TestEnv);
 
 /// How a test gets its environment.
@@ -127,7 +127,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the words of panics for the report; other threads than those of tests have none.
+/// Keeps the messages of panics for the report. Only threads of tests have one.
 pub(crate) fn keep_panics() {
     panic::set_hook(Box::new(|info| {
         let text = match info.location() {
@@ -138,7 +138,7 @@ pub(crate) fn keep_panics() {
     }));
 }
 
-/// The words of this thread's last panic, once.
+/// Returns the message of this thread's last panic, once.
 pub(crate) fn last_panic() -> String {
     PANIC.take().unwrap_or_default()
 }
@@ -148,10 +148,10 @@ fn message(payload: &dyn Any) -> &str {
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a word")
+        .unwrap_or("a panic without a message")
 }
 
-/// What a test panics with that finds that it has nothing to test on this machine.
+/// The panic of a test that finds nothing to test on this machine.
 #[derive(Debug)]
 struct Ignored(String);
 
