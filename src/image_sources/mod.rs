@@ -1,5 +1,5 @@
-//! The images of this user, for sessions and for `codebridge image`: where the store is, and what the image crate cannot
-//! do by itself because it takes another program.
+//! Where images come from, for sessions and for `codebridge image`: the store of this user, engines, registries, builds.
+//! The image crate starts no programs; what needs one is here.
 
 pub mod build;
 mod engines;
@@ -20,17 +20,17 @@ pub use find::find_root;
 pub use report::{ImageList, pruned_text};
 pub use watch::{Watch, bytes_text};
 
-/// The images of this user. `plain_http`: registries may be asked without TLS.
+/// Returns the resolver over the store of this user. With `plain_http`, registries may be asked without TLS.
 pub fn image_resolver(plain_http: bool) -> ImageResolver {
     ImageResolver::new(Store::at(store_dir()), Arc::new(helper::Programs), plain_http)
 }
 
-/// `$XDG_DATA_HOME/codebridge`; without that variable its usual place, and for root `/var/lib/codebridge`, because the
-/// ids of its sandboxes must be able to pass through all folders above an image.
+/// Returns `$XDG_DATA_HOME/codebridge` or its default; for root the default is `/var/lib/codebridge`, because the ids of
+/// sandboxes have to pass through all folders above an image.
 fn store_dir() -> PathBuf {
     use etcetera::BaseStrategy;
-    let said = std::env::var_os("XDG_DATA_HOME").is_some_and(|dir| PathBuf::from(dir).is_absolute());
-    if rustix::process::getuid().is_root() && !said {
+    let is_set = std::env::var_os("XDG_DATA_HOME").is_some_and(|dir| PathBuf::from(dir).is_absolute());
+    if rustix::process::getuid().is_root() && !is_set {
         return PathBuf::from("/var/lib/codebridge");
     }
     match etcetera::choose_base_strategy() {

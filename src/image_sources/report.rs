@@ -1,21 +1,19 @@
-//! What `codebridge image` prints.
+//! The output of `codebridge image`.
 
 use codebridge_images::{Listed, Pruned, Usage};
 use serde::Serialize;
 
 use super::watch::bytes_text;
 
-/// The images of the store and what it takes on disk.
+/// The images of the store and their size on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImageList {
-    /// By name.
     pub images: Vec<Listed>,
-    /// On disk.
     pub usage: Usage,
 }
 
 impl ImageList {
-    /// As a table for people.
+    /// Returns a table for people.
     pub fn text(&self) -> String {
         if self.images.is_empty() {
             return "no images\n".into();
@@ -45,7 +43,7 @@ impl ImageList {
         let mut text = table(&rows);
         let Usage { roots, blobs, partial } = self.usage;
         text.push_str(&format!(
-            "on disk: {} (unpacked {}, compressed {}, unfinished {})\n",
+            "on disk: {} (unpacked {}, compressed {}, incomplete {})\n",
             bytes_text(roots + blobs + partial),
             bytes_text(roots),
             bytes_text(blobs),
@@ -55,7 +53,7 @@ impl ImageList {
     }
 }
 
-/// Columns as wide as what is in them.
+/// Returns rows with aligned columns.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<_> = (0..N).map(width).collect();
@@ -68,7 +66,7 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// What a removal did, for people.
+/// Returns the outcome of a removal, for people.
 pub fn pruned_text(pruned: &Pruned) -> String {
     let mut text = String::new();
     for name in &pruned.names {
@@ -78,12 +76,12 @@ pub fn pruned_text(pruned: &Pruned) -> String {
         text.push_str(&format!("removed image {}\n", &id[..id.len().min(12)]));
     }
     for id in &pruned.in_use {
-        text.push_str(&format!("kept image {}, which is in use\n", &id[..id.len().min(12)]));
+        text.push_str(&format!("kept image {}: it is in use\n", &id[..id.len().min(12)]));
     }
     if pruned.busy {
-        text.push_str("unused layers were left alone: an image is being fetched\n");
+        text.push_str("kept unused layers: an image is being downloaded\n");
     }
-    text.push_str(&format!("{} freed\n", bytes_text(pruned.bytes)));
+    text.push_str(&format!("freed {}\n", bytes_text(pruned.bytes)));
     text
 }
 
@@ -92,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_a_table_with_a_sum() {
+    fn a_list_is_a_table_with_totals() {
         let image = |id: &str, names: &[&str], in_use| Listed {
             id: id.repeat(32),
             names: names.iter().map(ToString::to_string).collect(),
@@ -109,18 +107,18 @@ mod tests {
             vec![image("ab", &["docker.io/library/python:3", "quay.io/x:1"], true), image("cd", &[], false)];
         let list = ImageList { images, usage: Usage { roots: 2 << 20, blobs: 1 << 20, partial: 0 } };
         let expected = "\
-IMAGE ID      UNPACKED  COMPRESSED  STATE   NAME
-abababababab  130.0 MB  45.0 MB     in use  docker.io/library/python:3
-abababababab  130.0 MB  45.0 MB     in use  quay.io/x:1
-cdcdcdcdcdcd  130.0 MB  45.0 MB     ready   <none>
-on disk: 3.0 MB (unpacked 2.0 MB, compressed 1.0 MB, unfinished 0 B)
+IMAGE ID      UNPACKED   COMPRESSED  STATE   NAME
+abababababab  130.0 MiB  45.0 MiB    in use  docker.io/library/python:3
+abababababab  130.0 MiB  45.0 MiB    in use  quay.io/x:1
+cdcdcdcdcdcd  130.0 MiB  45.0 MiB    ready   <none>
+on disk: 3.0 MiB (unpacked 2.0 MiB, compressed 1.0 MiB, incomplete 0 B)
 ";
         assert_eq!(list.text(), expected);
         assert_eq!(ImageList { images: Vec::new(), usage: Usage::default() }.text(), "no images\n");
     }
 
     #[test]
-    fn a_removal_says_what_is_gone_and_what_stays() {
+    fn a_removal_reports_what_was_removed_and_kept() {
         let pruned = Pruned {
             images: vec!["ab".repeat(32)],
             names: vec!["x".into()],
@@ -128,8 +126,8 @@ on disk: 3.0 MB (unpacked 2.0 MB, compressed 1.0 MB, unfinished 0 B)
             bytes: 3 << 20,
             busy: false,
         };
-        let expected = "removed the name x\nremoved image abababababab\nkept image cdcdcdcdcdcd, which is in use\n\
-                        3.0 MB freed\n";
+        let expected = "removed the name x\nremoved image abababababab\nkept image cdcdcdcdcdcd: it is in use\n\
+                        freed 3.0 MiB\n";
         assert_eq!(pruned_text(&pruned), expected);
     }
 }

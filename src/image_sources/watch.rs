@@ -1,4 +1,4 @@
-//! What is said of an image on its way, in a line.
+//! The progress of a pull in lines of text.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,30 +6,30 @@ use std::time::{Duration, Instant};
 
 use codebridge_images::{Digest, Event, Progress};
 
-/// Lines that come faster than this say nothing more, unless much has come meanwhile: when the connection stalls, the
-/// last line has to be about right.
+/// The least time between two lines, unless much arrived meanwhile: when the connection stalls, the last line has to be
+/// about right.
 const PACE: Duration = Duration::from_millis(250);
-/// So much of the whole is much.
+/// This part of the whole is much.
 const PART: u64 = 50;
 
-/// Turns steps towards an image into lines, not too many of them.
+/// Turns the events of a pull into a few lines.
 pub struct Watch<F> {
     name: String,
     say: F,
-    state: Mutex<State>,
+    state: Mutex<PullState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PullState {
     received: HashMap<Digest, u64>,
     total: u64,
-    said: Option<Instant>,
-    /// Bytes that the last line spoke of.
-    told: u64,
+    last_line: Option<Instant>,
+    /// Bytes in the last line.
+    reported: u64,
 }
 
 impl<F: Fn(String) + Send + Sync> Watch<F> {
-    /// Says what becomes of the image of this name.
+    /// Returns a listener that passes lines about the image of this name to `say`.
     pub fn new(name: impl Into<String>, say: F) -> Self {
         Self { name: name.into(), say, state: Mutex::default() }
     }
@@ -41,22 +41,22 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
         let name = &self.name;
         let line = match event {
             Event::Asking { endpoint } => format!("pulling {name} from {endpoint}"),
-            Event::Waiting => format!("waiting for another one that fetches {name}"),
+            Event::Waiting => format!("waiting for another process that pulls {name}"),
             Event::Layers { bytes, .. } => {
-                *state = State { total: bytes, ..State::default() };
+                *state = PullState { total: bytes, ..PullState::default() };
                 return;
             }
             Event::Received { layer, received, .. } => {
                 state.received.insert(layer, received);
                 let received: u64 = state.received.values().sum();
-                let little = received.saturating_sub(state.told) < state.total / PART;
-                if little && state.said.is_some_and(|said| said.elapsed() < PACE) {
+                let little = received.saturating_sub(state.reported) < state.total / PART;
+                if little && state.last_line.is_some_and(|line| line.elapsed() < PACE) {
                     return;
                 }
-                state.told = received;
+                state.reported = received;
                 format!("pulling {name}: {} of {}", bytes_text(received), bytes_text(state.total))
             }
-            Event::Retrying { why, .. } => format!("pulling {name}: once more, because: {why}"),
+            Event::Retrying { why, .. } => format!("pulling {name}: retrying after an error: {why}"),
             Event::Unpacking { layer, of } => {
                 if state.received.values().sum::<u64>() < state.total {
                     return;
@@ -64,15 +64,15 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
                 format!("unpacking {name}: layer {layer} of {of}")
             }
         };
-        state.said = Some(Instant::now());
+        state.last_line = Some(Instant::now());
         drop(state);
         (self.say)(line);
     }
 }
 
-/// A number of bytes as people read it.
+/// Returns a number of bytes in binary units.
 pub fn bytes_text(bytes: u64) -> String {
-    let units = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB")];
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(size, _)| bytes >= *size) {
         Some((size, unit)) => {
             let tenths = bytes.saturating_mul(10) / size;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_is_told_in_few_lines() {
+    fn a_pull_is_reported_in_few_lines() {
         let lines = Mutex::new(Vec::new());
         let watch = Watch::new("python:3", |line| lines.lock().unwrap().push(line));
         let layer = Digest::of(b"layer");
@@ -99,12 +99,12 @@ mod tests {
         watch.event(Event::Unpacking { layer: 1, of: 2 });
         let expected = [
             "pulling python:3 from https://quay.example",
-            "pulling python:3: 1.0 MB of 10.0 MB",
-            "pulling python:3: 5.0 MB of 10.0 MB",
-            "pulling python:3: 10.0 MB of 10.0 MB",
+            "pulling python:3: 1.0 MiB of 10.0 MiB",
+            "pulling python:3: 5.0 MiB of 10.0 MiB",
+            "pulling python:3: 10.0 MiB of 10.0 MiB",
             "unpacking python:3: layer 1 of 2",
         ];
         assert_eq!(*lines.lock().unwrap(), expected);
-        assert_eq!([0, 1023, 1536, 3 << 30].map(bytes_text), ["0 B", "1023 B", "1.5 kB", "3.0 GB"]);
+        assert_eq!([0, 1023, 1536, 3 << 30].map(bytes_text), ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]);
     }
 }

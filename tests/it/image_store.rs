@@ -268,7 +268,7 @@ fn a_call_that_waits_for_a_pull_reports_progress_and_keeps_its_time_limit(env: &
         (began.elapsed() > TIMEOUT * 3).then_some(())
     });
     assert!(told(&format!("pulling {image}")), "{:?}", bridge.unasked());
-    eventually("the call says how much has come", env.guard().left(), || told(" MB of ").then_some(()));
+    eventually("the call says how much has come", env.guard().left(), || told(" MiB of ").then_some(()));
     // Others are served meanwhile.
     assert_eq!(bridge.ask("ping", json!({})), json!({}));
     proxy.release();
@@ -339,7 +339,7 @@ fn every_kind_of_manifest_is_the_same_image(env: &TestEnv) {
     let table = run(env, &["image", "ls"]).ok();
     assert!(table.contains(&by_digest) && table.contains("on disk: "), "{table}");
     let removed = run(env, &["image", "prune", "--all"]).ok();
-    assert!(removed.contains("MB freed"), "{removed}");
+    assert!(removed.contains("\nfreed ") && removed.contains(" MiB"), "{removed}");
     assert_eq!(run(env, &["image", "ls"]).ok(), "no images\n");
 }
 
@@ -544,7 +544,7 @@ fn an_image_in_use_is_not_removed(env: &TestEnv) {
     let output = run(env, &["image", "rm", &image]);
     assert_eq!(output.code(), Some(72), "{output}");
     assert!(output.stderr.contains("is in use"), "{output}");
-    assert!(run(env, &["image", "prune", "--all"]).ok().contains("which is in use"));
+    assert!(run(env, &["image", "prune", "--all"]).ok().contains("it is in use"));
     assert_eq!(bridge.run("import this, json; json.dumps(1)").text.lines().last(), Some("'1'"));
     bridge.close();
     assert!(run(env, &["image", "rm", &image]).ok().contains("removed image"));

@@ -202,7 +202,7 @@ fn a_reference_is_unpacked_once(env: &TestEnv) {
     let reference = prepared(&Machine::get().image);
     let unpacked = |bridge: crate::harness::Bridge<'_>| {
         assert_eq!(bridge.run(VERSION).ok(), "True cpython");
-        bridge.close().log.contains("unpacking, once")
+        bridge.close().log.contains("unpacking an image of an engine, once")
     };
     let first = unpacked(with_image(env, &reference).start());
     // Root's store is that of the machine, where it may be already.

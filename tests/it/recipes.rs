@@ -179,14 +179,14 @@ fn a_build_that_fails_says_why_and_leaves_nothing(env: &TestEnv) {
         assert!(output.stderr.contains(why), "no '{why}': {output}");
         assert!(names_in(&folder).is_empty(), "{:?}", names_in(&folder));
     };
-    fails(&["slimm", "-o", &output], 2, "there are slim, data");
+    fails(&["slimm", "-o", &output], 2, "use slim, data");
     fails(&["slim", "-o", "docker-archive:x.tar"], 2, "oci-archive:FILE[:TAG]");
     fails(&["slim", "--mirror", "http://127.0.0.1:1/debian", "-o", &output], 72, "127.0.0.1");
-    fails(&["slim", "--mirror", "nowhere", "-o", &output], 72, "no address of a mirror");
+    fails(&["slim", "--mirror", "nowhere", "-o", &output], 72, "is not the URL of a mirror");
     let recipe = "suite = \"forky\"\npython = \"3.14\"\npackages = [\"jq\"]\n";
     let _ = env.write("recipe/recipe.toml", recipe);
     let recipe = env.folder("recipe").display().to_string();
-    fails(&[&recipe, "-o", &output], 72, "hint: take what there is now with --update");
+    fails(&[&recipe, "-o", &output], 72, "hint: use the current packages with --update");
     // What was pinned once, and what there is now, are not the same.
     let lock = format!("jq 0.1-1 amd64 {} 7\n", "0".repeat(64));
     for architecture in ["amd64", "arm64"] {
@@ -200,6 +200,6 @@ fn a_build_that_fails_says_why_and_leaves_nothing(env: &TestEnv) {
     fails(&[&recipe, "--update", "-o", &output], 72, "no-such-package");
     // Only a look at what would come: nothing is written.
     let plan = build(env, &["slim", "--update", "--dry-run", "-o", &output]).run(env.guard());
-    assert!(plan.stderr.contains("python3.14 ") && plan.stderr.contains(" MB from "), "{plan}");
+    assert!(plan.stderr.contains("python3.14 ") && plan.stderr.contains(" MiB from "), "{plan}");
     assert_eq!((plan.ok().as_str(), names_in(&folder).len()), ("", 0));
 }

@@ -1,5 +1,5 @@
-//! Packages of the distribution: apt says which, verifies and downloads them, in folders of our own, so that neither
-//! root nor anything of this machine's own packages is needed.
+//! Packages of the distribution: apt resolves, downloads and verifies them in folders of its own, without root and without
+//! the package database of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use tokio_util::io::SyncIoBridge;
 use super::error::BuildError;
 use super::work::{Work, program};
 
-/// Where Debian keeps its keys.
+/// The keys of Debian.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Which list of packages, where from, and whose signature; a target of apt's is a line.
+/// Arguments that list the targets of apt, one a line: label, mirror, keys.
 const TARGETS: [&str; 4] =
     ["indextargets", "--format", "$(LABEL)|$(REPO_URI)|$(SIGNED_BY)", "Created-By: Packages"];
 
-/// apt, with folders of its own.
+/// apt with folders of its own.
 pub(super) struct Apt {
     folder: PathBuf,
     apt_get: PathBuf,
     dpkg_deb: PathBuf,
     signed_by: String,
-    /// In Debian's words.
+    /// By its name in Debian.
     pub(super) architecture: String,
     pub(super) mirror: String,
-    /// The suite whose lists are here.
+    /// The suite whose package lists were downloaded.
     suite: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Apt {
         let folder = work.folder.join("apt");
         for name in ["state/lists/partial", "cache/archives/partial"] {
             let path = folder.join(name);
-            fs::create_dir_all(&path).map_err(BuildError::io("make the folder", &path))?;
+            fs::create_dir_all(&path).map_err(BuildError::io("create the folder", &path))?;
         }
         let mut apt = Self {
             folder,
@@ -66,12 +66,12 @@ impl Apt {
         Ok(path)
     }
 
-    /// The mirror that this machine uses, and the keys that it is trusted by.
+    /// Returns the mirror that this machine uses, and the keys that verify it.
     async fn find_mirror(&self, work: &Work<'_>) -> Result<(String, Option<String>), BuildError> {
         let command = || CommandLine::new(&self.apt_get);
         let mut found = parse_targets(&work.run(command().args(TARGETS)).await?.stdout);
         if found.is_none() && work.order.mirror.is_none() {
-            // Where nobody ever fetched a list, apt does not know its own targets.
+            // Without package lists, apt does not know its targets.
             let options = self.own_folders()?;
             work.listener.step("asking apt for its mirrors", None);
             work.run(command().args(&options).arg("update")).await?;
@@ -81,7 +81,7 @@ impl Apt {
             (Some(mirror), found) => Ok((mirror.clone(), found.and_then(|(_, signed_by)| signed_by))),
             (None, Some((mirror, signed_by))) => {
                 let mirror = match mirror.strip_prefix("mirror+file:") {
-                    // Cloud images have a file that lists mirrors.
+                    // Cloud images list mirrors in a file.
                     Some(file) => {
                         let path = Path::new(file.trim_end_matches('/'));
                         let text = fs::read_to_string(path).map_err(BuildError::io("read", path))?;
@@ -95,14 +95,14 @@ impl Apt {
         }
     }
 
-    /// Options for this machine's own sources, and lists that go into our folder.
+    /// Returns options for the sources of this machine, with package lists in our folder.
     fn own_folders(&self) -> Result<Vec<String>, BuildError> {
         let own = format!("{}Dir::Etc::SourceList \"/etc/apt/sources.list\";\n", self.configuration());
         let path = self.write("machine.conf", &own)?;
         Ok(vec!["-qq".into(), format!("--config-file={}", path.display())])
     }
 
-    /// Everything that apt writes is in our folder; proxies and the like stay those of this machine.
+    /// Returns a configuration that keeps everything in our folder; proxies and the like stay those of this machine.
     fn configuration(&self) -> String {
         let folder = self.folder.display();
         format!(
@@ -116,7 +116,7 @@ impl Apt {
         )
     }
 
-    /// Options for the mirror and one suite.
+    /// Returns options for the mirror and one suite.
     fn options(&self, suite: &str) -> Result<Vec<String>, BuildError> {
         let folder = self.folder.display();
         let source = format!("deb [signed-by={}] {} {suite} main\n", self.signed_by, self.mirror);
@@ -131,12 +131,13 @@ impl Apt {
         Ok(vec!["-qq".into(), "--yes".into(), format!("--config-file={}", path.display())])
     }
 
-    /// The packages of a recipe and all that they need, as the mirror has them now.
+    /// Returns the packages of a recipe with their dependencies, as the mirror has them now.
     pub(super) async fn resolve(&mut self, work: &Work<'_>, recipe: &Recipe) -> Result<Lock, BuildError> {
         let options = self.options(&recipe.suite)?;
         let command = || CommandLine::new(&self.apt_get).args(&options);
         if self.suite.as_ref() != Some(&recipe.suite) {
-            work.listener.step(&format!("asking {} what Debian {} has", self.mirror, recipe.suite), None);
+            work.listener
+                .step(&format!("asking {} for the packages of Debian {}", self.mirror, recipe.suite), None);
             work.run(command().arg("update")).await?;
         }
         let install = command().args(["--print-uris", "install", "--"]).args(&recipe.packages);
@@ -147,7 +148,7 @@ impl Apt {
         lines.map(|line| parse_offer(line).ok_or_else(|| BuildError::Offer(line.into()))).collect()
     }
 
-    /// Downloads packages; gives their files, in the order in which their names are sorted.
+    /// Downloads packages; returns their files, sorted by name.
     pub(super) async fn download(
         &self,
         work: &Work<'_>,
@@ -155,7 +156,7 @@ impl Apt {
         packages: &Lock,
     ) -> Result<Vec<(Package, PathBuf)>, BuildError> {
         let command = CommandLine::new(&self.apt_get).args(self.options(&recipe.suite)?);
-        // These very versions, should the mirror have changed its mind meanwhile.
+        // The exact versions, in case the mirror changed meanwhile.
         let wanted = packages.packages().map(|package| format!("{}={}", package.name, package.version));
         let command = command.args(["--download-only", "install", "--"]).args(wanted);
         let archives = self.folder.join("cache/archives");
@@ -182,7 +183,7 @@ impl Apt {
         for (index, (package, file)) in files.into_iter().enumerate() {
             work.listener.step(&format!("{}: unpacking packages", recipe.name), Some((index as u64, total)));
             staging = self.add(work, staging, &package, &file).await?;
-            // As images without a package manager say what is in them.
+            // Images without a package manager list their packages here.
             let fields = CommandLine::new(&self.dpkg_deb).arg("--field").arg(&file);
             let fields = work.run(fields).await?.stdout;
             staging.write(&format!("var/lib/dpkg/status.d/{}", package.name), &fields)?;
@@ -203,16 +204,16 @@ impl Apt {
         let mut child = exec::spawn_piped(&command)?;
         let group = exec::group_of(&child);
         drop(child.stdin.take());
-        let said = child.stderr.take();
-        let heard = tokio::spawn(async move {
+        let stderr = child.stderr.take();
+        let messages = tokio::spawn(async move {
             let mut text = Vec::new();
-            if let Some(said) = said {
-                let _ = said.take(64 << 10).read_to_end(&mut text).await;
+            if let Some(stderr) = stderr {
+                let _ = stderr.take(64 << 10).read_to_end(&mut text).await;
             }
             text
         });
         let Some(archive) = child.stdout.take() else { return Ok(staging) };
-        // What comes is bytes of a pipe; the bridge has to be made where the runtime is known.
+        // The bridge has to be created on a thread of the async runtime.
         let archive = SyncIoBridge::new(archive);
         let name = package.name.clone();
         let added = work
@@ -222,7 +223,7 @@ impl Apt {
             })
             .await;
         exec::terminate(&mut child, group, std::time::Duration::ZERO).await;
-        let text = heard.await.unwrap_or_default();
+        let text = messages.await.unwrap_or_default();
         if added.is_err() && !text.is_empty() {
             tracing::warn!("{}", exec::printable(&String::from_utf8_lossy(&text)));
         }
@@ -230,7 +231,7 @@ impl Apt {
     }
 }
 
-/// A downloaded file, against what was offered.
+/// Verifies a downloaded file.
 fn check((package, file): &(Package, PathBuf)) -> Result<(), BuildError> {
     let content = fs::read(file).map_err(BuildError::io("read", file))?;
     if package.digest.verifies(&content) {
@@ -239,7 +240,7 @@ fn check((package, file): &(Package, PathBuf)) -> Result<(), BuildError> {
     Err(BuildError::Digest { file: file_name(package), actual: Digest::of(&content).to_string() })
 }
 
-/// The first target that is Debian's own: its address, and whose signature it has.
+/// Returns the mirror and the keys of the first target that is Debian's own.
 fn parse_targets(output: &[u8]) -> Option<(String, Option<String>)> {
     let text = String::from_utf8_lossy(output);
     text.lines().find_map(|line| {
@@ -250,13 +251,13 @@ fn parse_targets(output: &[u8]) -> Option<(String, Option<String>)> {
     })
 }
 
-/// The first address of a list of mirrors.
+/// Returns the first URL in a list of mirrors.
 fn first_of_list(text: &str) -> Option<String> {
     let words = text.lines().filter_map(|line| line.split_whitespace().next());
     words.map(|word| word.trim_end_matches('/').to_string()).find(|word| word.starts_with("http"))
 }
 
-/// A line of `apt-get --print-uris`: `'http://…/jq_1.8.2-1_amd64.deb' jq_1.8.2-1_amd64.deb 88168 SHA256:b973…`
+/// Parses a line of `apt-get --print-uris`: `'http://…/jq_1.8.2-1_amd64.deb' jq_1.8.2-1_amd64.deb 88168 SHA256:b973…`
 fn parse_offer(line: &str) -> Option<Package> {
     let mut words = line.split(' ').skip(1);
     let (file, bytes, digest) = (words.next()?, words.next()?, words.next()?);
@@ -274,7 +275,7 @@ fn parse_offer(line: &str) -> Option<Package> {
     })
 }
 
-/// How apt calls a package's file.
+/// Returns the name that apt gives the file of a package.
 fn file_name(package: &Package) -> String {
     let Package { name, version, architecture, .. } = package;
     format!("{name}_{}_{architecture}.deb", version.replace(':', "%3a"))
@@ -285,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_apt_offers_is_a_package_with_its_digest() {
+    fn a_line_of_apt_is_a_package_with_its_digest() {
         let digest = "b973a5d304f666845e8ccefab492e3850d4bc2e7aa2a1e7450862095125f2cc0";
         let line = format!(
             "'http://mirror.example/g/git_1%3a2.53.0-1_amd64.deb' git_1%3a2.53.0-1_amd64.deb 9409868 SHA256:{digest}"

@@ -1,4 +1,4 @@
-//! Byte-compiled modules: a root filesystem that is only read cannot keep what Python compiles at each start.
+//! Byte-compiled modules: in a read-only root, Python would compile them again at each start.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use codebridge_runtimes::exec::CommandLine;
 use super::error::BuildError;
 use super::work::Work;
 
-/// Where the loader of a C library is in an image, and its libraries.
+/// Returns the dynamic loader of an image and the folder of its libraries.
 fn loader(architecture: &str) -> Result<(&'static str, &'static str), BuildError> {
     match architecture {
         "amd64" => Ok(("usr/lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu")),
@@ -17,9 +17,8 @@ fn loader(architecture: &str) -> Result<(&'static str, &'static str), BuildError
     }
 }
 
-/// Compiles the modules of the topmost root with the Python of the lowest.
-///
-/// That Python runs as it is, with the image's own loader and libraries: its bytecode is for no other version.
+/// Compiles the modules of the topmost root with the Python of the lowest, whose version bytecode depends on. It runs with
+/// the loader and the libraries of the image.
 pub(super) async fn compile(
     work: &Work<'_>,
     recipe: &Recipe,
@@ -33,15 +32,14 @@ pub(super) async fn compile(
     let command = CommandLine::new(lowest.join(loader))
         .arg("--library-path")
         .arg(lowest.join(libraries))
-        // By this Python finds its own modules.
+        // Python finds its modules by this name.
         .arg("--argv0")
         .arg(&python)
         .arg(&python)
         .args([
             "-I", "-S", "-B", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash",
         ])
-        // Nothing of what it imports itself is compiled on the way, with the names that files have here.
-        // In tracebacks the modules are where the image has them.
+        // Tracebacks show the paths in the image.
         .arg("-s")
         .arg(root)
         .args(["-p", "/"]);
@@ -49,7 +47,7 @@ pub(super) async fn compile(
     let folders = folders.into_iter().flat_map(|folder| modules(&folder, &recipe.python));
     let folders: Vec<_> = folders.filter(|folder| folder.is_dir()).collect();
     if !folders.is_empty() {
-        // Sources that are not for this version, such as examples, do not compile; the rest has.
+        // Sources for other versions, such as examples, do not compile; the rest does.
         let _ = work.run(command.args(folders)).await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Why an image was not built.
+//! Errors of a build.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use codebridge_images::RecipeError;
 use codebridge_runtimes::exec::ExecError;
 
-/// Why an image was not built. Nothing of it stays.
+/// The reason why an image was not built. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The recipe makes no sense, or a package is not decent.
+    /// The recipe or a package is invalid.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
     /// A program failed.
@@ -18,58 +18,41 @@ pub enum BuildError {
     /// A file could not be read, written or removed.
     #[error("failed to {what} '{path}': {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
     /// A program is not installed.
-    #[error("{name} is not installed, which building an image takes")]
+    #[error("{name} is required to build an image, but is not installed")]
     Missing {
-        /// Which program.
         name: &'static str,
-        /// The package that has it.
+        /// The package that has the program.
         package: &'static str,
     },
-    /// This machine's package manager knows no mirror of the distribution.
-    #[error("apt knows no mirror of Debian on this machine")]
+    /// The package manager of this machine has no mirror of the distribution.
+    #[error("apt has no mirror of Debian on this machine")]
     NoMirror,
-    /// A mirror that apt would not understand.
-    #[error("'{0}' is no address of a mirror")]
+    /// The mirror is not a URL.
+    #[error("'{0}' is not the URL of a mirror")]
     Mirror(String),
-    /// What apt says was not understood.
-    #[error("apt offers '{0}', which is no package with a SHA-256 digest")]
+    /// A line of apt has an unknown form.
+    #[error("apt printed '{0}' instead of a package with a SHA-256 digest")]
     Offer(String),
-    /// There is no file with versions for this architecture.
+    /// The recipe has no lock file for this architecture.
     #[error("the recipe '{recipe}' is not pinned to any versions for {architecture}")]
-    NotPinned {
-        /// Which recipe.
-        recipe: String,
-        /// For what.
-        architecture: String,
-    },
-    /// The mirror has other packages than the recipe wants.
+    NotPinned { recipe: String, architecture: String },
+    /// The mirror has other packages than the recipe is pinned to.
     #[error(
         "the mirror has other packages than the recipe '{recipe}' is pinned to: {}",
         shortened(differences)
     )]
-    Moved {
-        /// Which recipe.
-        recipe: String,
-        /// What is other.
-        differences: Vec<String>,
-    },
-    /// A downloaded file is not what was offered.
-    #[error("'{file}' is not what it should be: it has digest {actual}")]
-    Digest {
-        /// Which file.
-        file: String,
-        /// What it is.
-        actual: String,
-    },
-    /// Nobody knows where this architecture's Python would be.
+    Moved { recipe: String, differences: Vec<String> },
+    /// A downloaded file does not match its digest.
+    #[error("the downloaded file '{file}' has digest {actual}, which is not the one of its package")]
+    Digest { file: String, actual: String },
+    /// The architecture is not supported.
     #[error("images cannot be built for {0}")]
     Architecture(String),
 }
@@ -80,27 +63,27 @@ impl BuildError {
         move |source| Self::Io { what, path, source }
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Missing { package, .. } => Some(format!("install the package {package}")),
-            Self::NoMirror => Some("name one with --mirror URL".into()),
+            Self::NoMirror => Some("choose one with --mirror URL".into()),
             Self::Moved { .. } => Some(
-                "take what there is now with --update, or name a mirror that keeps old versions with --mirror URL"
+                "use the current packages with --update, or a mirror that keeps old versions with --mirror URL"
                     .into(),
             ),
-            Self::NotPinned { .. } => Some("take what there is now with --update".into()),
+            Self::NotPinned { .. } => Some("use the current packages with --update".into()),
             _ => None,
         }
     }
 
-    /// Whether it was given up because somebody said so.
+    /// Returns whether the build was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::Recipe(RecipeError::Cancelled))
     }
 }
 
-/// As many as one reads.
+/// Returns the first differences.
 fn shortened(differences: &[String]) -> String {
     const SHOWN: usize = 5;
     let mut text = differences.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

@@ -1,5 +1,5 @@
-//! The folder that an image is put together in: beside the image's own file, gone with the build, and, when that was
-//! killed, with the next build there.
+//! The folder of a build, beside the file of the image. It is removed with the build, or by the next build there if that
+//! one was killed.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = ".codebridge-build-";
 
-/// A folder, locked as long as its build lives: the lock dies with its holder, however that ends.
+/// A folder, locked until its build ends: the kernel releases the lock when its holder ends.
 #[derive(Debug)]
 pub(super) struct Folder {
     dir: TempDir,
@@ -20,12 +20,12 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// A new folder in this one, where those of builds that were killed are removed.
+    /// Creates a folder in this one, after removing those of killed builds.
     pub(super) fn new_in(beside: &Path) -> io::Result<Self> {
         remove_abandoned(beside);
         loop {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beside)?;
-            // Another build may have taken it for abandoned before it was locked.
+            // Another build may have removed it as abandoned before it was locked.
             if let Some(lock) = lock(dir.path())? {
                 return Ok(Self { dir, _lock: lock });
             }
@@ -36,13 +36,13 @@ impl Folder {
         self.dir.path()
     }
 
-    /// Removes it, and says whether that went well.
+    /// Removes the folder.
     pub(super) fn close(self) -> io::Result<()> {
         self.dir.close()
     }
 }
 
-/// The lock of a folder that is still there and nobody else's.
+/// Locks a folder; None when another process holds the lock or the folder is gone.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = match open(path, flags, Mode::empty()) {
@@ -51,7 +51,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
         Err(errno) => return Err(errno.into()),
     };
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        // A file system without locks: nobody there takes any folder for abandoned.
+        // Without locks, no build takes a folder for abandoned.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK) => {}
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(errno) => return Err(errno.into()),
@@ -62,7 +62,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     Ok(there.then_some(folder))
 }
 
-/// What cannot be removed stays, and is none of this build's business.
+/// Removes the folders of killed builds, as far as possible.
 fn remove_abandoned(beside: &Path) {
     let Ok(entries) = beside.read_dir() else { return };
     let ours =
@@ -72,13 +72,13 @@ fn remove_abandoned(beside: &Path) {
             .symlink_metadata()
             .is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::getuid().as_raw());
         if let (true, Ok(Some(folder))) = (own, lock(&path))
-            // Where locks do not work, nothing tells that it is abandoned.
+            // Where locks do not work, nothing shows that a folder is abandoned.
             && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
             match std::fs::remove_dir_all(&path) {
-                Ok(()) => tracing::info!(folder = %path.display(), "removed what a killed build had left"),
+                Ok(()) => tracing::info!(folder = %path.display(), "removed the folder of a killed build"),
                 Err(error) => {
-                    tracing::warn!(folder = %path.display(), %error, "what a killed build has left stays")
+                    tracing::warn!(folder = %path.display(), %error, "could not remove the folder of a killed build")
                 }
             }
         }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_a_build_that_lives_stays_and_an_abandoned_one_goes() {
+    fn the_folder_of_a_running_build_stays_and_an_abandoned_one_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let abandoned = place.path().join(".codebridge-build-dead");
         let other = place.path().join(".codebridge-builds");
@@ -98,12 +98,12 @@ mod tests {
         std::fs::create_dir(&other).unwrap();
         let link = place.path().join(".codebridge-build-link");
         std::os::unix::fs::symlink(&other, &link).unwrap();
-        let living = Folder::new_in(place.path()).unwrap();
+        let running = Folder::new_in(place.path()).unwrap();
         assert!(!abandoned.exists() && other.exists() && link.exists());
         let next = Folder::new_in(place.path()).unwrap();
-        assert!(living.path().exists() && next.path() != living.path());
-        let path = living.path().to_path_buf();
-        living.close().unwrap();
+        assert!(running.path().exists() && next.path() != running.path());
+        let path = running.path().to_path_buf();
+        running.close().unwrap();
         assert!(!path.exists() && next.path().exists());
     }
 }

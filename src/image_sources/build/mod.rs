@@ -1,10 +1,10 @@
-//! `codebridge image build`: an image out of packages, without any builder.
+//! `codebridge image build`: an image from packages, without an image builder.
 //!
-//! `apt` asks the distribution's mirror and downloads, `wheels` has pip bring the Python packages, `compile` has the
-//! image's own Python compile what it will import, `folder` is where all of it lies, `error` says why not; this file puts one after the other. What the
-//! layers are put together from, and packed into, is the image crate's.
+//! `apt` resolves and downloads packages of the distribution, `wheels` installs Python packages by pip, `compile` compiles
+//! modules by the Python of the image; `work` runs programs, in the `folder` of the build. This file goes through the steps.
+//! The image crate unpacks packages and packs layers.
 //!
-//! No root is needed and no package's own script runs: packages are unpacked, nothing more.
+//! No root is needed, and no script of a package runs: packages are only unpacked.
 
 mod apt;
 mod compile;
@@ -26,29 +26,29 @@ use apt::Apt;
 use folder::Folder;
 use work::Work;
 
-/// What is going to be downloaded.
+/// What the build downloads.
 #[derive(Debug)]
 struct Plan {
     architecture: String,
     mirror: String,
-    /// For each layer.
+    /// The packages of each layer.
     packages: Vec<Lock>,
 }
 
-/// Builds an image; gives the digest of its manifest. With `only_plan` nothing is built, and there is none.
+/// Builds an image; returns the digest of its manifest, or None with `only_plan`, which builds nothing.
 ///
 /// # Errors
-/// Something cannot be had, or not be written; then nothing stays.
+/// A program fails, or a file cannot be downloaded or written. Then nothing is left behind.
 pub async fn build(
     order: &Order,
     only_plan: bool,
     listener: &dyn Listener,
     stop: &CancellationToken,
 ) -> Result<Option<Digest>, BuildError> {
-    // Beside the target: there is room for it, and it can be renamed.
+    // Beside the target, on the same file system, so that the image can be renamed.
     let beside = order.target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
-    let folder = Folder::new_in(beside).map_err(BuildError::io("make a folder in", beside))?;
+    let folder = Folder::new_in(beside).map_err(BuildError::io("create a folder in", beside))?;
     let work = Work { order, folder: folder.path().to_path_buf(), stop, listener };
     let built = work.build(only_plan).await;
     let closed = folder.close().map_err(BuildError::io("clean up in", beside));
@@ -61,7 +61,7 @@ impl Work<'_> {
     async fn build(&self, only_plan: bool) -> Result<Option<Digest>, BuildError> {
         let mut apt = Apt::prepare(self).await?;
         let plan = self.plan(&mut apt).await?;
-        self.tell(&plan);
+        self.announce(&plan);
         if only_plan {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl Work<'_> {
         Ok(Some(digest))
     }
 
-    /// What there is to be downloaded, which has to be what the recipe is pinned to.
+    /// Returns what to download, and checks that it is what the recipe is pinned to.
     async fn plan(&self, apt: &mut Apt) -> Result<Plan, BuildError> {
         let mut packages = Vec::new();
         for recipe in self.order.recipe.layers() {
@@ -109,8 +109,8 @@ impl Work<'_> {
         Ok(Plan { architecture: apt.architecture.clone(), mirror: apt.mirror.clone(), packages })
     }
 
-    /// Before anything is downloaded.
-    fn tell(&self, plan: &Plan) {
+    /// Lists what will be downloaded.
+    fn announce(&self, plan: &Plan) {
         let recipe = &self.order.recipe;
         self.listener.say(&format!("{} for linux/{} downloads:", recipe.name, plan.architecture));
         for (recipe, packages) in recipe.layers().into_iter().zip(&plan.packages) {
@@ -141,13 +141,13 @@ impl Work<'_> {
         }
     }
 
-    /// Downloads and unpacks what a layer is made of.
+    /// Downloads and unpacks the packages of a layer.
     async fn fill(&self, recipe: &Recipe, packages: &Lock, apt: &Apt, root: &Path) -> Result<(), BuildError> {
         if !packages.is_empty() {
             let files = apt.download(self, recipe, packages).await?;
             apt.unpack(self, recipe, files, root).await?;
         } else {
-            std::fs::create_dir(root).map_err(BuildError::io("make the folder", root))?;
+            std::fs::create_dir(root).map_err(BuildError::io("create the folder", root))?;
         }
         if recipe.requirements.is_some() {
             wheels::install(self, recipe, &apt.architecture, root).await?;
@@ -164,7 +164,7 @@ impl Work<'_> {
         self.blocking(move |cancelled| pack_layer(&root, &into, created, cancelled)).await
     }
 
-    /// Puts the archive in its place, once it is whole.
+    /// Writes the archive and moves it to its place.
     async fn write(&self, layers: Vec<Layer>) -> Result<Digest, BuildError> {
         let recipe = self.order.recipe.clone();
         let tag = self.order.tag.clone().unwrap_or_else(|| recipe.name.clone());
@@ -181,8 +181,7 @@ impl Work<'_> {
     fn pin(&self, plan: &Plan) -> Result<(), BuildError> {
         for (recipe, packages) in self.order.recipe.layers().into_iter().zip(&plan.packages) {
             if !packages.is_empty() && !recipe.write_lock(&plan.architecture, packages)? {
-                let text =
-                    "the versions of this image are not those of the recipe, which came with the program";
+                let text = "warning: the packages of this image differ from the built-in recipe, which stays as it is";
                 self.listener.say(text);
             }
         }

@@ -1,5 +1,5 @@
-//! Python packages: pip brings them, verified against the digests of the recipe, and puts them where the image's
-//! Python looks.
+//! Python packages: pip downloads them, verifies the digests of the recipe, and installs them where the Python of the
+//! image looks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use codebridge_runtimes::exec::CommandLine;
 use super::error::BuildError;
 use super::work::{Work, program};
 
-/// Kinds of wheels that run on the C library of the image, newest first; one kind can have several names.
+/// Platform tags of wheels that run on the C library of the image, newest first.
 const PLATFORMS: [&str; 5] =
     ["manylinux_2_34", "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
 
@@ -36,16 +36,16 @@ pub(super) async fn install(
     let download = pip.command("download").arg("--require-hashes").arg("--requirement").arg(&list);
     work.run_watching(download.arg("--dest").arg(&wheels), &what, &wheels, total).await?;
     work.listener.step(&format!("{}: installing Python packages", recipe.name), None);
-    // Where Debian's Python looks for what is not Debian's.
+    // Where the Python of Debian looks for packages that are not Debian's.
     let target = root.join(format!("usr/local/lib/python{}/dist-packages", recipe.python));
-    fs::create_dir_all(&target).map_err(BuildError::io("make the folder", &target))?;
+    fs::create_dir_all(&target).map_err(BuildError::io("create the folder", &target))?;
     let install = pip.command("install").args(["--no-index", "--no-compile", "--no-warn-script-location"]);
-    // It compares what a wheel wants with the Python that it runs on, not with the one it was told of.
+    // pip would compare a wheel with its own Python instead of the one of the image.
     let install = install.arg("--ignore-requires-python");
     let install = install.arg("--find-links").arg(&wheels).arg("--target").arg(&target);
     work.run(install.arg("--requirement").arg(&list)).await?;
     fs::remove_dir_all(&wheels).map_err(BuildError::io("remove", &wheels))?;
-    forget_this_machine(&target)
+    remove_scripts(&target)
 }
 
 struct Pip<'a> {
@@ -55,7 +55,7 @@ struct Pip<'a> {
 }
 
 impl Pip<'_> {
-    /// For the image's Python, not for the one that runs pip; nothing is ever built, and no script of a package runs.
+    /// Returns a pip command for the Python of the image. Nothing is built, and no script of a package runs.
     fn command(&self, what: &str) -> CommandLine {
         let Self { python, version, machine } = self;
         let short = version.replace('.', "");
@@ -68,8 +68,8 @@ impl Pip<'_> {
     }
 }
 
-/// Removes the scripts, which name the Python that ran pip, and what the lists of files say of them.
-fn forget_this_machine(target: &Path) -> Result<(), BuildError> {
+/// Removes the scripts, which name the Python that ran pip, and their lines in the lists of files.
+fn remove_scripts(target: &Path) -> Result<(), BuildError> {
     let scripts = target.join("bin");
     if scripts.exists() {
         fs::remove_dir_all(&scripts).map_err(BuildError::io("remove", &scripts))?;

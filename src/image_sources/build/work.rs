@@ -1,4 +1,4 @@
-//! What every step of a build shares: the order, its folder, and how programs and threads run in it.
+//! What all steps of a build share: the order, its folder, and how programs and threads run in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,33 +11,32 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::BuildError;
 
-/// Anything may take long on a slow line; apt and pip give up by themselves when nothing comes any more.
+/// The limit of one program. apt and pip end by themselves when nothing arrives any more.
 const LIMIT: Duration = Duration::from_secs(4 * 3600);
 
-/// What is to be built, and where.
+/// What to build.
 #[derive(Debug)]
 pub struct Order {
-    /// The recipe.
     pub recipe: Recipe,
-    /// The archive that comes of it.
+    /// The archive to write.
     pub target: PathBuf,
-    /// The image's name in it.
+    /// The name of the image in the archive.
     pub tag: Option<String>,
-    /// Where packages of the distribution come from, in place of the mirror that this machine uses.
+    /// The mirror of the distribution, instead of the one that this machine uses.
     pub mirror: Option<String>,
-    /// Whether to take what the mirror has now in place of what the recipe is pinned to.
+    /// Whether to use the packages of the mirror instead of those that the recipe is pinned to.
     pub update: bool,
 }
 
-/// Hears of what goes on.
+/// Receives the progress of a build.
 pub trait Listener: Sync {
-    /// A line that everybody reads, also in a log.
+    /// Prints a line, also when the output is not a terminal.
     fn say(&self, line: &str);
-    /// What is being done, with how much of how much when that is known.
+    /// Shows the current step, and how much of how much is done if that is known.
     fn step(&self, what: &str, amount: Option<(u64, u64)>);
 }
 
-/// An image being built, in a folder of its own that is gone with it.
+/// A running build, in a folder of its own.
 pub(super) struct Work<'a> {
     pub(super) order: &'a Order,
     pub(super) folder: PathBuf,
@@ -46,7 +45,7 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Runs a program to its end, or to the moment when nobody waits any more.
+    /// Runs a program to its end, or until the build is cancelled.
     pub(super) async fn run(&self, command: CommandLine) -> Result<Finished, BuildError> {
         tokio::select! {
             done = exec::run(command, LIMIT) => Ok(done?.success()?),
@@ -54,7 +53,7 @@ impl Work<'_> {
         }
     }
 
-    /// The same, with how much has come into a folder so far.
+    /// Runs a program and shows how much it has written into a folder.
     pub(super) async fn run_watching(
         &self,
         command: CommandLine,
@@ -72,15 +71,15 @@ impl Work<'_> {
         }
     }
 
-    /// Does something in a thread, which is told when nobody waits any more and is waited for then too: nothing must be
-    /// at work in a folder that is being removed.
+    /// Runs `work` in a thread. When the build is cancelled, sets the flag and still waits: nothing may work in a folder
+    /// that is being removed.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&AtomicBool) -> Result<T, RecipeError> + Send + 'static,
     ) -> Result<T, BuildError> {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&cancelled);
-        let mut working = tokio::task::spawn_blocking(move || work(&told));
+        let flag = Arc::clone(&cancelled);
+        let mut working = tokio::task::spawn_blocking(move || work(&flag));
         let done = tokio::select! {
             done = &mut working => done,
             () = self.stop.cancelled() => {
@@ -92,7 +91,7 @@ impl Work<'_> {
     }
 }
 
-/// Bytes of the files in a folder.
+/// Returns the size of the files in a folder.
 fn size_of(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
@@ -103,7 +102,7 @@ fn size_of(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// A program that every Debian machine has, or one of the named package.
+/// Finds a program, which the named package has.
 pub(super) fn program(name: &'static str, package: &'static str) -> Result<PathBuf, BuildError> {
     exec::find_program(Path::new(name)).ok_or(BuildError::Missing { name, package })
 }
