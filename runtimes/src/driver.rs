@@ -1,4 +1,4 @@
-//! One driver for whatever runtime: plan, reclaim, list, explain.
+//! One driver for any runtime: plan, reclaim, list, explain.
 
 use crate::engine::EngineDriver;
 use crate::exec::ExecError;
@@ -19,7 +19,7 @@ pub enum AnyDriver {
 }
 
 impl AnyDriver {
-    /// The driver for a runtime.
+    /// Returns the driver for a runtime.
     pub fn new(id: RuntimeId) -> Self {
         match id.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => Self::Engine(EngineDriver::new(id)),
@@ -27,7 +27,7 @@ impl AnyDriver {
         }
     }
 
-    /// What it drives.
+    /// Returns the runtime that it drives.
     pub fn id(&self) -> &RuntimeId {
         match self {
             Self::Engine(driver) => driver.id(),
@@ -35,12 +35,7 @@ impl AnyDriver {
         }
     }
 
-    /// Whether the driver can start image references by itself.
-    pub fn takes_images(&self) -> bool {
-        matches!(self, Self::Engine(_))
-    }
-
-    /// Whether sandboxes get our own seccomp profile.
+    /// Returns whether sandboxes get our own seccomp profile.
     pub fn has_own_profile(&self) -> bool {
         match self {
             Self::Engine(driver) => driver.profile_arrives(),
@@ -48,7 +43,7 @@ impl AnyDriver {
         }
     }
 
-    /// What launching this sandbox would do. Reads the host (folders, limits), changes nothing.
+    /// Returns what launching this sandbox would do. Reads the host (folders, limits) and changes nothing.
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;
         match self {
@@ -57,7 +52,7 @@ impl AnyDriver {
         }
     }
 
-    /// Kills and removes a sandbox and verifies that it is gone. Nothing to remove is fine.
+    /// Kills and removes a sandbox and verifies that it is gone. A sandbox that is gone already is no error.
     pub async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
         match self {
             Self::Engine(driver) => driver.reclaim(name).await,
@@ -65,7 +60,7 @@ impl AnyDriver {
         }
     }
 
-    /// Whether nothing of a sandbox is left, by the runtime's own word.
+    /// Returns whether the runtime has nothing left of a sandbox.
     pub async fn is_gone(&self, name: &SandboxName, instance: &Instance) -> Result<bool, ExecError> {
         match self {
             Self::Engine(driver) => driver.is_gone(name).await,
@@ -73,8 +68,8 @@ impl AnyDriver {
         }
     }
 
-    /// Every sandbox that the runtime itself knows by our labels. crun and runc keep none: their records are the
-    /// instance folders.
+    /// Returns every sandbox that the runtime lists by our labels. crun and runc have no labels: their sandboxes are recorded in
+    /// the instance folders.
     pub async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
         match self {
             Self::Engine(driver) => driver.list_owned().await,
@@ -82,7 +77,7 @@ impl AnyDriver {
         }
     }
 
-    /// The process whose descendants are those of a sandbox: the runtime's own, or the engine's monitor of it.
+    /// Returns the process whose descendants are those of a sandbox: the runtime's own, or the engine's monitor.
     pub(crate) async fn parent_of_first(&self, name: &SandboxName, own: Option<u32>) -> Option<u32> {
         match self {
             Self::Oci(_) => own,
@@ -90,10 +85,8 @@ impl AnyDriver {
         }
     }
 
-    /// Why a runtime that ended before its sandbox said anything did so, from its own words.
-    pub fn explain(&self, end: End, messages: &str) -> Refusal {
-        let place = self.id().place().map(|place| format!("({place})")).unwrap_or_default();
-        let messages = messages.strip_suffix(&place).unwrap_or(messages).trim_end();
+    /// Returns why a runtime ended before its sandbox said anything, from the messages of the runtime.
+    pub(crate) fn explain(&self, end: End, messages: &str) -> Refusal {
         match self {
             Self::Engine(driver) => driver.explain(end, messages),
             Self::Oci(driver) => driver.explain(end, messages),

@@ -1,4 +1,4 @@
-//! What a host allows, as its files and its kernel say: for diagnosis only. What works is found out by trying.
+//! What a host allows, according to its files and its kernel: for diagnosis only. Detection tries what works.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,26 @@ use crate::exec;
 use crate::refusal::Refusal;
 use crate::subids::{parse_subids, user_name};
 
-/// How much a fact helps.
+/// Whether a fact is as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FactState {
     /// As it should be.
     Good,
-    /// Some runtimes do less with it.
+    /// Some runtimes can do less.
     Weak,
-    /// Some runtimes do not work with it.
+    /// Some runtimes do not work.
     Bad,
 }
 
-/// One thing that a host allows or not.
+/// One property of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// What it is about: one word.
+    /// One word for the property.
     pub name: &'static str,
-    /// Whether it helps.
     pub state: FactState,
-    /// What was found.
     pub text: String,
-    /// The command that mends it.
+    /// The command that fixes it.
     pub hint: Option<String>,
 }
 
@@ -51,21 +49,21 @@ impl Fact {
     }
 }
 
-/// Everything about this host.
+/// Returns all facts about this host.
 pub fn host_facts() -> Vec<Fact> {
     let uid = rustix::process::getuid().as_raw();
-    // Neither cron nor `docker exec` sets $USER, and it may be somebody else's.
+    // Neither cron nor `docker exec` sets $USER, and it may be wrong.
     let user = user_name(uid);
     Host { root: PathBuf::from("/"), uid, user, filtered: filter_refuses_namespaces() }.facts()
 }
 
-/// Whether a seccomp filter on this process refuses user namespaces to it, and to all that it starts.
+/// Returns whether a seccomp filter refuses user namespaces to this process and its children.
 #[cfg(target_os = "linux")]
 fn filter_refuses_namespaces() -> bool {
-    // A filter is asked first. The kernel itself refuses it with EINVAL to a process of several threads, whose state
-    // stays as it is: https://man7.org/linux/man-pages/man2/unshare.2.html
+    // A filter decides first. The kernel itself answers EINVAL to a process of several threads, whose state stays
+    // unchanged: https://man7.org/linux/man-pages/man2/unshare.2.html
     std::thread::scope(|scope| {
-        #[expect(unsafe_code, reason = "descriptors can be unshared with it; they are not asked for")]
+        #[expect(unsafe_code, reason = "it could unshare descriptors; here it does not")]
         // SAFETY: the table of descriptors stays shared, because `FILES` is not among the flags.
         let other = scope.spawn(|| unsafe { unshare_unsafe(UnshareFlags::NEWUSER) });
         other.join().is_ok_and(|answer| matches!(answer, Err(Errno::PERM | Errno::NOSYS)))
@@ -77,7 +75,7 @@ fn filter_refuses_namespaces() -> bool {
     false
 }
 
-/// A host by the folder that is its `/`.
+/// A host, by the folder that is its `/`.
 struct Host {
     root: PathBuf,
     uid: u32,
@@ -118,14 +116,15 @@ impl Host {
         access(self.root.join(path), Access::WRITE_OK).is_ok()
     }
 
-    /// A field of our own `/proc/self/status`.
+    /// Returns a field of our own `/proc/self/status`.
     fn status(&self, field: &str) -> Option<String> {
         let status = self.read("proc/self/status")?;
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
         Some(line.trim().to_string())
     }
 
-    /// Inside a container paths of `/proc` are covered, and the kernel then refuses a fresh `/proc` to a new namespace.
+    /// Returns whether this is a container. There, paths of `/proc` are covered, and the kernel then refuses a new `/proc` to a new
+    /// namespace.
     fn container(&self) -> Option<Fact> {
         let kind = match () {
             () if self.exists("run/.containerenv") => Some("podman"),
@@ -139,7 +138,7 @@ impl Host {
             (kind, 0) => Some(Fact::new(
                 "container",
                 FactState::Good,
-                format!("inside a {} container, with all of /proc", kind.unwrap_or("foreign")),
+                format!("inside a {} container, with all of /proc", kind.unwrap_or("unknown")),
             )),
             (kind, covered) => Some(
                 Fact::new(
@@ -166,7 +165,7 @@ impl Host {
         }
         if self.uid != 0 && self.read("proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
             return Some(
-                Fact::new(name, FactState::Bad, "user namespaces are for root only")
+                Fact::new(name, FactState::Bad, "only root may use user namespaces")
                     .hint("`sysctl -w kernel.unprivileged_userns_clone=1`"),
             );
         }
@@ -179,7 +178,7 @@ impl Host {
         let restricted = self.read("proc/sys/kernel/apparmor_restrict_unprivileged_userns");
         if self.uid != 0 && restricted.as_deref() == Some("1") {
             return Some(
-                Fact::new(name, FactState::Bad, "AppArmor allows user namespaces to programs with a profile only")
+                Fact::new(name, FactState::Bad, "AppArmor allows user namespaces only to programs with a profile")
                     .hint("`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or a profile with `userns,` for crun and runc"),
             );
         }
@@ -200,7 +199,7 @@ impl Host {
             helpers.into_iter().filter(|name| exec::find_program(Path::new(name)).is_none()).collect();
         let name = "subids";
         if uids == 0 || gids == 0 {
-            let text = "no subordinate ids: one id inside a sandbox, and rootless podman is limited";
+            let text = "no subordinate ids: a sandbox has only one id, and rootless podman is limited";
             let hint = "`usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`";
             Some(Fact::new(name, FactState::Weak, text).hint(hint))
         } else if missing.is_empty() {
@@ -225,12 +224,15 @@ impl Host {
         let folder = if v1 { "sys/fs/cgroup/memory" } else { "sys/fs/cgroup" };
         match (v1, v2) {
             (true, _) | (_, true) if self.uid == 0 && !self.may_write(folder) => {
-                let text = format!("{} without write access: rlimits stand in", if v1 { "v1" } else { "v2" });
+                let text = format!(
+                    "{} without write access: rlimits are used instead",
+                    if v1 { "v1" } else { "v2" }
+                );
                 Some(Fact::new(name, FactState::Weak, text))
             }
-            (true, _) if self.uid == 0 => Some(Fact::new(name, FactState::Good, "v1, ours to use")),
+            (true, _) if self.uid == 0 => Some(Fact::new(name, FactState::Good, "v1, writable")),
             (true, _) => {
-                let text = "v1: only root can limit with it, rlimits stand in";
+                let text = "v1: only root can set limits, rlimits are used instead";
                 Some(
                     Fact::new(name, FactState::Weak, text)
                         .hint("boot with systemd.unified_cgroup_hierarchy=1"),
@@ -252,7 +254,9 @@ impl Host {
                     Some(Fact::new(name, FactState::Weak, text).hint(hint))
                 }
             }
-            (false, false) => Some(Fact::new(name, FactState::Weak, "none are mounted: rlimits stand in")),
+            (false, false) => {
+                Some(Fact::new(name, FactState::Weak, "none are mounted: rlimits are used instead"))
+            }
         }
     }
 
@@ -262,7 +266,7 @@ impl Host {
         Some(match (actions, mode.as_str()) {
             (None, _) => Fact::new("seccomp", FactState::Bad, "the kernel has no seccomp filters"),
             (_, "2") => {
-                Fact::new("seccomp", FactState::Weak, "filters work; one lies on this process already")
+                Fact::new("seccomp", FactState::Weak, "filters work; one applies to this process already")
             }
             _ => Fact::new("seccomp", FactState::Good, "filters work"),
         })
@@ -272,7 +276,7 @@ impl Host {
         let systems = self.read("proc/filesystems")?;
         let has = |name: &str| systems.lines().any(|line| line.split_whitespace().next_back() == Some(name));
         Some(if has("overlay") {
-            Fact::new("overlay", FactState::Good, "overlay file systems are there")
+            Fact::new("overlay", FactState::Good, "overlay file systems are available")
         } else {
             Fact::new(
                 "overlay",
@@ -292,7 +296,7 @@ impl Host {
             return None;
         }
         Some(if missing.is_empty() {
-            Fact::new("capabilities", FactState::Good, "those of root")
+            Fact::new("capabilities", FactState::Good, "all that are needed")
         } else {
             let state = if missing.contains(&"SYS_ADMIN") { FactState::Bad } else { FactState::Weak };
             Fact::new("capabilities", state, format!("root without {}", missing.join(", ")))
@@ -313,10 +317,10 @@ impl Host {
     }
 }
 
-/// How many places below `/proc` have something mounted over them: the fifth field of each line of `mountinfo`.
+/// Returns how many paths below `/proc` have something mounted over them: the fifth field of each line of `mountinfo`.
 fn parse_covered(mountinfo: &str) -> usize {
     let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
-    // Every systemd mounts this one.
+    // systemd mounts this one everywhere.
     points.filter(|point| point.starts_with("/proc/") && *point != "/proc/sys/fs/binfmt_misc").count()
 }
 
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn user_namespaces_have_four_locks() {
+    fn each_of_four_settings_forbids_user_namespaces() {
         let open = ("proc/self/ns/user", "");
         let state = |uid, files: &[(&str, &str)]| {
             let (_dir, host) = host(uid, files);
@@ -361,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn control_groups_are_told_apart() {
+    fn the_kinds_of_control_groups_are_told_apart() {
         let text = |uid, files: &[(&str, &str)]| {
             let (_dir, host) = host(uid, files);
             let fact = host.cgroups().unwrap();
             (fact.state, fact.text)
         };
         let v1 = ("sys/fs/cgroup/memory/x", "");
-        assert!(text(0, &[v1]).1.starts_with("v1, ours"));
+        assert!(text(0, &[v1]).1.starts_with("v1, writable"));
         assert_eq!(text(1000, &[v1]).0, FactState::Weak);
         assert!(text(0, &[v1, ("sys/fs/cgroup/unified/cgroup.controllers", "")]).1.contains("hybrid"));
         let v2 = [("sys/fs/cgroup/cgroup.controllers", "cpu memory pids"), ("proc/self/cgroup", "0::/a\n")];

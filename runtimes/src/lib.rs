@@ -44,7 +44,7 @@ pub use facts::{Fact, FactState, host_facts};
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
-pub use refusal::{Product, Refusal};
+pub use refusal::{Product, Refusal, RootProblem};
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use runtime::{Address, CgroupMode, RuntimeChoice, RuntimeId, RuntimeKind, Target, TargetError};

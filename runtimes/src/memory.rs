@@ -1,8 +1,8 @@
-//! The memory of a sandbox's processes together, where no control group counts it: watched from outside.
+//! Watches the memory of all processes of a sandbox from outside, where no control group counts it.
 //!
-//! An rlimit holds each process by itself, and a sandbox may have many. So what they have is added up again and again, and
-//! when it is more than the limit, the largest of them is killed, as the kernel would do with a control group's. Between two
-//! looks they can grow beyond it.
+//! An rlimit holds each process by itself, and a sandbox may have many. So their memory is added up regularly, and when it is
+//! more than the limit, the largest process is killed, as the kernel does for a control group. Between two checks they can grow
+//! beyond the limit.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,19 +17,19 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use crate::process::Process;
 
-/// Between two looks while code runs. A machine with so many processes that a look takes long is looked at less often.
+/// The time between two checks while code runs. A machine where a check takes long is checked less often.
 const QUICK: Duration = Duration::from_millis(50);
 const SHARE_OF_TIME: u32 = 25;
-/// Between two looks while nothing is asked of the sandbox, at first, and at most when nothing grows.
+/// The time between two checks while the sandbox is idle, at first and at most when nothing grows.
 const SLOW: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(8);
-/// What counts as growth, in bytes.
+/// The least growth in bytes that counts as such.
 const GROWTH: u64 = 1 << 20;
-/// What may be there beside the limit, in bytes: stacks and our own process in the sandbox. A process by itself reaches its
-/// rlimit, and is told so, before it is in danger here.
+/// The bytes that are allowed in addition to the limit, for stacks and our own process in the sandbox. A single process reaches
+/// its rlimit, which it notices, before it is killed here.
 const ALLOWANCE: u64 = 16 << 20;
 
-/// Watches one sandbox as long as it is not dropped.
+/// Watches one sandbox until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
     task: AbortHandle,
@@ -38,8 +38,8 @@ pub(crate) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Watches the descendants of a process, for which `find` is asked when code runs for the first time; that one itself
-    /// does not count. `limit` in bytes.
+    /// Watches the descendants of the process that `find` returns when code runs for the first time; the process itself does not
+    /// count. `limit` in bytes.
     pub(crate) fn start<F>(limit: u64, find: impl FnMut() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Option<u32>> + Send + 'static,
@@ -50,12 +50,12 @@ impl MemoryWatch {
         Self { task: tokio::spawn(watching).abort_handle(), busy, kills }
     }
 
-    /// Whether code runs in the sandbox.
+    /// Sets whether code runs in the sandbox.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.send_if_modified(|is| std::mem::replace(is, busy) != busy);
     }
 
-    /// How many processes were killed so far.
+    /// Returns how many processes were killed so far.
     pub(crate) fn kills(&self) -> u32 {
         self.kills.load(Ordering::Acquire)
     }
@@ -80,10 +80,10 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
         if let Some(root) = find().await {
             break root;
         }
-        // Code that has ended meanwhile may have had its sandbox with it.
+        // The sandbox may have ended together with its code.
         if *busy.borrow() {
             tracing::warn!(
-                "the processes of a sandbox are not to be found: its memory counts for each of them alone"
+                "could not find the processes of a sandbox: its memory limit holds for each process alone"
             );
             return;
         }
@@ -92,7 +92,7 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
     loop {
         let began = Instant::now();
         let kills = Arc::clone(&kills);
-        let Ok(Ok(used)) = spawn_blocking(move || look(root, limit, &kills)).await else { return };
+        let Ok(Ok(used)) = spawn_blocking(move || check(root, limit, &kills)).await else { return };
         slow = if used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
         most = used;
         let quick = QUICK.max(began.elapsed() * SHARE_OF_TIME);
@@ -110,10 +110,10 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
     }
 }
 
-/// Adds up what the descendants have, in bytes, and kills the largest when that is too much.
-fn look(root: u32, limit: u64, kills: &AtomicU32) -> io::Result<u64> {
+/// Returns the memory of all descendants in bytes, and kills the largest when that is too much.
+fn check(root: u32, limit: u64, kills: &AtomicU32) -> io::Result<u64> {
     let processes = descendants(root)?;
-    // Pages that several have count for each of them here: more than it can be, and quick to know.
+    // Shared pages count for each process here: an upper bound that is quick to compute.
     let resident = processes.iter().map(|process| process.resident).sum();
     let limit = limit.saturating_add(ALLOWANCE);
     if resident <= limit {
@@ -131,20 +131,20 @@ fn look(root: u32, limit: u64, kills: &AtomicU32) -> io::Result<u64> {
             share,
             used,
             limit,
-            "killed the largest process of a sandbox that needs more memory than it may"
+            "killed the largest process of a sandbox that uses more memory than its limit"
         );
     }
     Ok(used)
 }
 
-/// A process as it was at one moment.
+/// A process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Usage {
     pid: u32,
     parent: u32,
-    /// In ticks since boot: with the number, it is of this process only.
+    /// In ticks since boot; together with the id it identifies the process.
     started: u64,
-    /// Bytes.
+    /// In bytes.
     resident: u64,
 }
 
@@ -153,8 +153,8 @@ impl Usage {
         Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// `/proc/PID/stat`: <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>. The second field, the command in
-    /// parentheses, may hold anything.
+    /// Reads `/proc/PID/stat`: <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>. The second field, the command in
+    /// parentheses, may contain anything.
     fn parse(pid: u32, stat: &[u8]) -> Option<Self> {
         let after_command = stat.iter().rposition(|&byte| byte == b')')? + 1;
         let text = str::from_utf8(&stat[after_command..]).ok()?;
@@ -171,24 +171,24 @@ impl Usage {
     fn kill(&self, kills: &AtomicU32) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
         let Some(process) = Process::now(pid) else { return false };
-        // Asked again, now that the number cannot change hands unnoticed.
+        // Checked again, now that the id cannot be reused unnoticed.
         if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
             return false;
         }
-        // Counted before: whoever hears of the end finds the reason.
+        // Counted first, so that whoever sees the end finds the reason.
         kills.fetch_add(1, Ordering::Release);
         let killed = process.kill();
         if let Err(error) = &killed {
             kills.fetch_sub(1, Ordering::Release);
-            tracing::warn!(pid = self.pid, %error, "a sandbox has more memory than it may, and cannot be stopped");
+            tracing::warn!(pid = self.pid, %error, "a sandbox uses more memory than its limit, and its process could not be killed");
         }
         killed.is_ok()
     }
 }
 
-/// The process that an engine keeps a container with, whose descendants are all that run in it. `first` is the engine's number
-/// for the first of those: one that is in a pid namespace of its own has other numbers than this process sees, and there
-/// the same number may be anybody's.
+/// Returns the engine's monitor process of a container, whose descendants are all processes in it. `first` is the engine's id of
+/// the first one: an engine in a pid namespace of its own has other ids than this process sees, and the same id may belong to
+/// any process here.
 pub(crate) fn find_monitor(container: &str, first: u32) -> Option<u32> {
     let keeps = |pid: &u32| {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_monitor(&line, container.as_bytes()))
@@ -197,7 +197,7 @@ pub(crate) fn find_monitor(container: &str, first: u32) -> Option<u32> {
     parent.or_else(|| processes().ok()?.find(keeps))
 }
 
-/// Whether this is the command line of containerd's shim or of podman's conmon for a container, both of which are told its
+/// Returns whether this is the command line of containerd's shim or of podman's conmon for a container, which both contain its
 /// whole id: `containerd-shim-runc-v2 -namespace moby -id ID …`, `conmon --api-version 1 -c ID …`.
 fn is_monitor(line: &[u8], container: &[u8]) -> bool {
     let mut words = line.split(|&byte| byte == 0);
@@ -230,9 +230,8 @@ fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
     found
 }
 
-/// What a process has of the memory in bytes, swap included; pages that it has in common with others count in part, those of
-/// files not at all, which the kernel takes back when it needs room. None for one that has ended, or that does not let us
-/// look: <https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html>.
+/// Returns the memory of a process in bytes, swap included. Shared pages count in part, and pages of files do not count, because
+/// the kernel can reclaim them. None for a process that has ended, or that we may not read: <https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html>.
 fn share_of(pid: u32) -> Option<u64> {
     parse_share(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
 }
@@ -244,7 +243,7 @@ fn parse_share(text: &str) -> Option<u64> {
     };
     let resident = match (kilobytes("Pss_Anon"), kilobytes("Pss_Shmem")) {
         (Some(anonymous), Some(shared)) => anonymous + shared,
-        // Before Linux 5.3 they are not told apart.
+        // Before Linux 5.3 there is only the sum.
         _ => kilobytes("Pss")?,
     };
     Some((resident + kilobytes("SwapPss").unwrap_or(0)) << 10)
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn a_process_with_any_name_is_read() {
         let stat =
             b"7 (a) R) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9999 25 18446744073709551615 1 1";
         let process = Usage::parse(7, stat).unwrap();
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_is_known_by_its_command_line() {
+    fn a_monitor_is_recognised_by_its_command_line() {
         let id = "4f1d".repeat(16);
         let is = |words: &[&str]| is_monitor(words.join("\0").as_bytes(), id.as_bytes());
         assert!(is(&["/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", &id, "-address", "x"]));
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sandbox_that_is_not_found_is_looked_for_again_as_long_as_its_code_ends_first() {
+    async fn a_sandbox_is_searched_for_again_when_its_code_ended_before_it_was_found() {
         let (asked, mut asking) = tokio::sync::mpsc::unbounded_channel();
         let answer = Arc::new(tokio::sync::Notify::new());
         let answers = Arc::clone(&answer);
@@ -318,7 +317,7 @@ mod tests {
             // The only other task of this thread takes the answer.
             tokio::task::yield_now().await;
         }
-        // Found missing while its code runs: that is the last word.
+        // Not found while its code runs: the watch gives up.
         watch.set_busy(true);
         asking.recv().await.unwrap();
         answer.notify_one();

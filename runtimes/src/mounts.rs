@@ -5,14 +5,14 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Every mount point, in the order of their mounting; none where there is no `/proc`.
+/// Returns every mount point, in mount order; none where there is no `/proc`.
 pub(crate) fn of_this_process() -> Vec<PathBuf> {
     parse_mount_points(&fs::read("/proc/self/mountinfo").unwrap_or_default())
 }
 
-/// The fifth field of each line of `/proc/PID/mountinfo`
-/// (<https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html>), but for those of autofs, which mounts something
-/// as soon as one looks.
+/// Returns the fifth field of each line of `/proc/PID/mountinfo`
+/// (<https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html>), except for autofs, which mounts something on
+/// access.
 fn parse_mount_points(text: &[u8]) -> Vec<PathBuf> {
     let point = |line: &[u8]| {
         let mut fields = line.split(|&byte| byte == b' ');
@@ -23,7 +23,7 @@ fn parse_mount_points(text: &[u8]) -> Vec<PathBuf> {
     text.split(|&byte| byte == b'\n').filter_map(point).collect()
 }
 
-/// Spaces, tabs, line ends and backslashes are written as three octal digits.
+/// Decodes spaces, tabs, line breaks and backslashes, which are written as three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

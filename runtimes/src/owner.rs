@@ -1,4 +1,4 @@
-//! Who answers for a sandbox: the bridge process that started it, told apart from every other process of this and other machines.
+//! The owner of a sandbox: the bridge process that started it, told apart from all processes of this and other machines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,45 +9,44 @@ use serde::{Deserialize, Serialize};
 
 /// The bridge process behind a sandbox.
 ///
-/// A process id alone is reused, and means another process in another pid namespace or on another machine that
-/// shares the engine; together these fields do not lie.
+/// A process id alone may be reused, and means another process in another pid namespace or on another machine that shares the
+/// engine; these fields together are unique.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
-    /// Random id of the bridge's run.
+    /// The random id of the bridge's run.
     pub instance: String,
-    /// Process id of the bridge.
     pub pid: u32,
-    /// Its start time in clock ticks since boot, field 22 of `/proc/PID/stat`
+    /// The start time in clock ticks since boot, field 22 of `/proc/PID/stat`
     /// (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>).
     pub start_time: u64,
     /// The kernel's boot id; `-` where there is none.
     pub boot: String,
-    /// Inode of the pid namespace that `pid` counts in; 0 where it is unknown.
+    /// The inode of the pid namespace of `pid`; 0 where it is unknown.
     pub pid_namespace: u64,
-    /// The machine id, so that nobody sweeps for another machine on a shared engine.
+    /// The machine id, so that no bridge sweeps the sandboxes of another machine on a shared engine.
     pub machine: String,
-    /// The machine's name: machines that were made as copies of one have the same id.
+    /// The host name: machines that are copies of one have the same machine id.
     #[serde(default)]
     pub host: String,
 }
 
-/// What is known of an owner's life.
+/// Whether an owner still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerState {
-    /// It runs.
+    /// The owner runs.
     Alive,
-    /// It has ended, or its machine was booted anew.
+    /// The owner has ended, or its machine was rebooted.
     Dead,
-    /// It lives on another machine or in another pid namespace: hands off.
+    /// The owner is on another machine or in another pid namespace, so its sandboxes must not be touched.
     Elsewhere,
 }
 
-/// The boot id of a system that has none, or does not show it.
+/// Stands for the boot id where there is none.
 const NO_BOOT: &str = "-";
 const LABEL_PREFIX: &str = "codebridge.";
 
 impl Owner {
-    /// This process, under an instance id: up to 16 lower-case letters and digits.
+    /// Returns this process as the owner of an instance, whose id is up to 16 lower-case letters and digits.
     pub fn this_process(instance: String) -> Self {
         let pid = std::process::id();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -62,7 +61,7 @@ impl Owner {
         }
     }
 
-    /// Whether the owner still runs, as far as this process can know.
+    /// Returns whether the owner still runs, as far as this process can tell.
     pub fn state(&self) -> OwnerState {
         let me = Self::this_process(String::new());
         self.state_seen_by(&me, start_time(self.pid), || is_hidden(self.pid))
@@ -72,7 +71,7 @@ impl Owner {
         if self.machine != me.machine {
             return OwnerState::Elsewhere;
         }
-        // Without `/proc` nothing is known of anybody else, and who was there with it is not gone for that.
+        // Without `/proc` this process cannot tell whether an owner that had it still runs.
         if me.boot == NO_BOOT && self.boot != NO_BOOT {
             return OwnerState::Elsewhere;
         }
@@ -89,16 +88,16 @@ impl Owner {
         }
     }
 
-    /// Whether what it wrote down at some time is of this machine as it is since it was last switched on.
+    /// Returns whether a record that it wrote at this time is from the current boot of this machine.
     pub(crate) fn is_of_this_boot(&self, written: SystemTime) -> bool {
         let me = Self::this_process(String::new());
-        // Where no boot has an id, its time has to do. What seems to come from the future was written just now, before
-        // the clock was put back.
+        // Where boots have no id, the time decides. A record from the future was written just now, before the clock was set
+        // back.
         let since_boot = written.elapsed().map_or(true, |age| age <= uptime());
         self.machine == me.machine && self.boot == me.boot && since_boot
     }
 
-    /// The labels that a container of this owner carries.
+    /// Returns the labels for containers of this owner.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let Self { instance, pid, start_time, boot, pid_namespace, machine, host } = self;
         [
@@ -115,7 +114,7 @@ impl Owner {
         .collect()
     }
 
-    /// Reads the labels back; None when one is missing or malformed.
+    /// Reads the owner from labels; None when one is missing or malformed.
     pub fn from_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
         let get = |key: &str| labels.get(&format!("{LABEL_PREFIX}{key}"));
         Some(Self {
@@ -138,9 +137,9 @@ fn read_line(path: &str) -> Option<String> {
     Some(text.trim().to_string()).filter(|line| !line.is_empty())
 }
 
-/// How long ago this machine was switched on.
+/// Returns how long ago this machine was booted.
 fn uptime() -> Duration {
-    // The other one stands still there while the machine sleeps.
+    // On Linux the monotonic clock stands still while the machine sleeps.
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
@@ -149,28 +148,29 @@ fn uptime() -> Duration {
     Duration::from_secs(time.tv_sec.try_into().unwrap_or(0))
 }
 
-/// Whether there is a process of another user behind a number, which `/proc` may be told not to show: `hidepid` in
+/// Returns whether a process id belongs to another user's process that `/proc` does not show: `hidepid` in
 /// <https://man7.org/linux/man-pages/man5/proc.5.html>.
 fn is_hidden(pid: u32) -> bool {
     let pid = pid.try_into().ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::PERM))
 }
 
-/// Start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.
+/// Returns the start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.
 #[cfg(target_os = "linux")]
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }
 
-/// Without `/proc` only existence is known: 0 for a process that is there.
+/// Returns 0 for a process that exists: without `/proc` nothing more is known.
 #[cfg(not(target_os = "linux"))]
 pub fn start_time(pid: u32) -> Option<u64> {
     let pid = rustix::process::Pid::from_raw(pid.try_into().ok()?)?;
     rustix::process::test_kill_process(pid).is_ok().then_some(0)
 }
 
-/// Field 22 of `/proc/PID/stat`; the second field, the command in parentheses, may hold anything. A zombie counts as gone.
+/// Returns field 22 of `/proc/PID/stat`. The second field, the command in parentheses, may contain anything. A zombie counts as
+/// gone.
 #[cfg(any(target_os = "linux", test))]
 fn parse_start_time(stat: &[u8]) -> Option<u64> {
     let after_command = stat.iter().rposition(|&b| b == b')')? + 1;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_come_back_as_they_went() {
+    fn an_owner_is_read_back_from_its_labels() {
         let owner = Owner::this_process("abc".into());
         assert_eq!(Owner::from_labels(&owner.labels()), Some(owner.clone()));
         let mut labels = owner.labels();
@@ -203,14 +203,14 @@ mod tests {
         assert_eq!(Owner { start_time: owner.start_time + 1, ..owner.clone() }.state(), OwnerState::Dead);
         let rebooted = Owner { boot: "other".into(), ..owner.clone() };
         assert_eq!(rebooted.state(), OwnerState::Dead);
-        // A copy of this machine: what it boots says nothing of processes here.
+        // A copy of this machine: its boots say nothing about processes here.
         assert_eq!(Owner { host: "copy".into(), ..rebooted }.state(), OwnerState::Elsewhere);
         assert_eq!(Owner { machine: "other".into(), ..owner.clone() }.state(), OwnerState::Elsewhere);
         assert_eq!(Owner { pid_namespace: 1, ..owner }.state(), OwnerState::Elsewhere);
     }
 
     #[test]
-    fn an_owner_that_cannot_be_seen_is_not_dead() {
+    fn an_owner_that_is_hidden_is_not_dead() {
         let owner = Owner::this_process("abc".into());
         let seen = |me: &Owner, start, hidden| owner.state_seen_by(me, start, || hidden);
         assert_eq!(seen(&owner, None, false), OwnerState::Dead);

@@ -1,4 +1,4 @@
-//! What a launch will do, who holds which limit, how a sandbox ends, and what can go wrong on the way.
+//! What a launch will do, what holds each limit, how a sandbox ends, and the errors on the way.
 
 use std::fmt;
 use std::io;
@@ -11,30 +11,30 @@ use crate::exec::{CommandLine, ExecError};
 use crate::owner::Owner;
 use crate::rlimits::OwnLimits;
 use crate::root::{ComposedRoot, RootError};
-use crate::runtime::RuntimeKind;
+use crate::runtime::{CgroupMode, RuntimeKind};
 use crate::spec::{RootLease, SandboxName, SpecError};
 use crate::state::{Record, StateError};
 
 /// How a sandbox's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With an exit status; runtimes report a signal as 128 + its number.
+    /// The process exited with this status; runtimes report a signal as 128 + its number.
     Exited(i32),
-    /// The runtime's own process was ended by a signal.
+    /// The process of the runtime was killed by this signal.
     Signalled(i32),
 }
 
-/// What keeps a limit.
+/// What holds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mechanism {
-    /// A control group: the sandbox's processes together.
+    /// A control group, for all processes of the sandbox together.
     Cgroup,
     /// An rlimit: each process by itself (memory), or the sandbox's user in its namespace (pids).
     Rlimit,
-    /// An rlimit for each process, and all of them together watched from outside, as they grow.
+    /// An rlimit for each process, and a watch from outside over all of them together.
     Watch,
-    /// Nothing on this host can.
+    /// Nothing on this host can hold it.
     Nothing,
 }
 
@@ -52,36 +52,49 @@ impl fmt::Display for Mechanism {
 /// Which mechanism holds each limit of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLimits {
-    /// Bytes of memory.
+    /// The limit on memory.
     pub memory: Mechanism,
-    /// Processes and threads.
+    /// The limit on processes and threads.
     pub pids: Mechanism,
-    /// Processor time.
+    /// The limit on processor time.
     pub cpus: Mechanism,
+}
+
+impl HeldLimits {
+    /// Returns what holds each limit; `visible` when this process sees the processes of the sandbox.
+    pub(crate) fn of(cgroups: CgroupMode, cpus: Option<f64>, visible: bool) -> Self {
+        if cgroups != CgroupMode::Unmanaged {
+            return Self { memory: Mechanism::Cgroup, pids: Mechanism::Cgroup, cpus: Mechanism::Cgroup };
+        }
+        Self {
+            memory: if visible { Mechanism::Watch } else { Mechanism::Rlimit },
+            pids: Mechanism::Rlimit,
+            cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
+        }
+    }
 }
 
 /// What a launch will do, computed without doing anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The sandbox's name.
     pub name: SandboxName,
-    /// What will be run.
+    /// The command that starts the sandbox.
     pub command: CommandLine,
-    /// Files written before: path and content.
+    /// The files to write first: path and content.
     pub files: Vec<(PathBuf, String)>,
-    /// The root to compose before, if it is composed.
+    /// The root filesystem to compose first, if it is composed.
     pub root: Option<ComposedRoot>,
     /// The lease on the folder behind that root, which is held until the sandbox is gone.
     pub lease: Option<Arc<dyn RootLease>>,
-    /// The name of the image to make of that root before, for an engine that starts images only.
+    /// The name of the image to make of that root first, for an engine that starts only images.
     pub image: Option<String>,
-    /// What is written down before.
+    /// The record to write first.
     pub record: Record,
-    /// Who keeps which limit.
+    /// What holds each limit.
     pub held: HeldLimits,
-    /// How much memory its processes may have together, in bytes.
+    /// The memory limit of all processes together, in bytes.
     pub memory: u64,
-    /// What the sandbox's program has to do itself.
+    /// The limits that the sandbox's program has to set on itself.
     pub own_limits: OwnLimits,
 }
 
@@ -95,65 +108,53 @@ pub enum PlanError {
     #[error(transparent)]
     Root(#[from] RootError),
     /// The bundle's `config.json` cannot be built.
-    #[error("failed to build the sandbox's configuration: {0}")]
+    #[error("could not build the configuration of the sandbox: {0}")]
     Config(#[from] oci_spec::OciSpecError),
     /// The driver cannot start a root of this form.
-    #[error("{runtime} cannot take its root filesystem from '{root}': {hint}")]
+    #[error("{runtime} cannot use the root filesystem '{root}': {hint}")]
     UnsupportedRoot {
-        /// Which runtime.
         runtime: RuntimeKind,
-        /// What it was asked for.
+        /// The root as the user named it.
         root: String,
-        /// What to do instead.
+        /// The reason, and what to do instead.
         hint: &'static str,
     },
 }
 
-/// A launch that did not come as far as a running process.
+/// A launch that failed before the process of the runtime ran.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// It could not be planned.
+    /// The sandbox cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Something could not be written down.
+    /// The state folder cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
     /// A file of the plan could not be written.
-    #[error("failed to write '{path}': {source}")]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The runtime's program did not start, or a step before it failed.
+    #[error("could not write '{path}': {source}")]
+    Write { path: PathBuf, source: io::Error },
+    /// The program of the runtime did not start, or a command before it failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
 }
 
-/// A sandbox that could not be removed, or whose removal could not be verified.
+/// A sandbox that was not removed, or whose removal could not be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum ReclaimError {
     /// The runtime's command failed.
-    #[error("failed to remove sandbox '{name}': {source}")]
-    Command {
-        /// Which sandbox.
-        name: SandboxName,
-        /// Why.
-        source: ExecError,
-    },
-    /// It is still there after the command.
-    #[error("sandbox '{name}' is still there after its removal: {what}")]
+    #[error("could not remove sandbox '{name}': {source}")]
+    Command { name: SandboxName, source: ExecError },
+    /// Something of the sandbox exists after the removal.
+    #[error("could not remove sandbox '{name}': {what} still exists")]
     StillThere {
-        /// Which sandbox.
         name: SandboxName,
-        /// What was found.
+        /// What still exists.
         what: String,
     },
 }
 
 impl ReclaimError {
-    /// Which sandbox.
+    /// Returns the name of the sandbox.
     pub fn name(&self) -> &SandboxName {
         match self {
             Self::Command { name, .. } | Self::StillThere { name, .. } => name,
@@ -161,13 +162,12 @@ impl ReclaimError {
     }
 }
 
-/// A sandbox found by its labels or records, whoever owns it.
+/// A sandbox that was found by its labels, whoever owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedSandbox {
-    /// Its name.
     pub name: SandboxName,
-    /// Who answers for it.
+    /// The bridge that started it.
     pub owner: Owner,
-    /// The runtime's word for its state.
+    /// Its state in the words of the engine.
     pub state: String,
 }

@@ -1,4 +1,4 @@
-//! A process that cannot be mistaken for another one of its number.
+//! A handle on a process that stays valid when its process id is reused.
 
 pub(crate) use imp::Process;
 
@@ -11,17 +11,17 @@ mod imp {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-    /// A handle: <https://man7.org/linux/man-pages/man2/pidfd_open.2.html>.
+    /// A pidfd: <https://man7.org/linux/man-pages/man2/pidfd_open.2.html>.
     #[derive(Debug)]
     pub(crate) struct Process(OwnedFd);
 
     impl Process {
-        /// The process that has this number now. Whatever made the caller choose it has to be asked again after this.
+        /// Opens the process that has this id now. The caller has to check again after this that it is the right one.
         pub(crate) fn now(pid: Pid) -> Option<Self> {
             pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
         }
 
-        /// Whether it ends within this time; blocks.
+        /// Blocks until the process ends, up to this time. Returns whether it has ended.
         pub(crate) fn ends_within(&self, limit: Duration) -> bool {
             let limit =
                 Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
@@ -34,7 +34,7 @@ mod imp {
     }
 }
 
-/// Where there are no sandboxes of this machine's own: their processes are all elsewhere.
+/// Systems without local sandboxes: all processes are on other machines.
 #[cfg(not(target_os = "linux"))]
 mod imp {
     use std::convert::Infallible;

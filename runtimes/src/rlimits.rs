@@ -1,11 +1,11 @@
-//! The per-process limits: always some, and the stand-ins for a control group where there is none.
+//! The limits per process, some of which replace a control group where there is none.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::spec::SandboxSpec;
 
-/// How much address space a process may reserve for each byte of data it may have: thread stacks, allocator arenas and
-/// libraries reserve far more than they use, while shared mappings count here and not as data.
+/// How much address space a process may reserve for each byte of its data limit: thread stacks, allocator arenas and libraries
+/// reserve far more than they use, and shared mappings count here but not as data.
 const ADDRESS_SPACE_FACTOR: u64 = 4;
 
 /// The rlimits of one sandbox (<https://man7.org/linux/man-pages/man2/getrlimit.2.html>).
@@ -13,21 +13,21 @@ const ADDRESS_SPACE_FACTOR: u64 = 4;
 pub(crate) struct Rlimits {
     /// RLIMIT_NOFILE.
     pub(crate) descriptors: u64,
-    /// RLIMIT_DATA in bytes, when it stands in for a memory group. Not for runc: its own first step in the sandbox is a Go
-    /// program, which needs more than a small sandbox may have.
+    /// RLIMIT_DATA in bytes, when it replaces a control group. Not for runc: its first process in the sandbox is a Go program,
+    /// which needs more memory than a small sandbox has.
     pub(crate) data: Option<u64>,
-    /// RLIMIT_NPROC: no more than our own hard limit, because engines would otherwise try to raise it. The pids limit
-    /// comes later, see [`OwnLimits`].
+    /// RLIMIT_NPROC: at most our own hard limit, because engines would otherwise try to raise it. The pids limit is set later,
+    /// see [`OwnLimits`].
     pub(crate) processes: Option<u64>,
 }
 
-/// Limits that the sandbox's program has to put on itself before it runs foreign code, where no control group holds them
-/// and the runtime cannot.
+/// Limits that the sandbox's program has to set on itself before it runs foreign code, where no control group holds them and
+/// the runtime cannot set them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnLimits {
     /// RLIMIT_DATA in bytes, where the runtime cannot set it: see `Rlimits::data`.
     pub data: Option<u64>,
-    /// RLIMIT_AS in bytes: neither engine has a flag for it, and runc does not come up within a small one.
+    /// RLIMIT_AS in bytes: neither engine has a flag for it, and runc does not start with a small one.
     pub address_space: Option<u64>,
     /// RLIMIT_NPROC. Inside the sandbox's user namespace it counts the sandbox's processes (since Linux 5.14). A runtime
     /// that sets it earlier, as crun does, is itself refused its next process when the user has that many elsewhere.
@@ -35,19 +35,19 @@ pub struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Those of a sandbox; `stand_in` when no control group holds memory and pids.
-    pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Self {
+    /// Returns the limits of a sandbox; `no_cgroup` when no control group holds memory and pids.
+    pub(crate) fn of(spec: &SandboxSpec, no_cgroup: bool) -> Self {
         let limits = &spec.limits;
         Self {
             data: None,
-            address_space: stand_in.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
-            processes: stand_in.then_some(limits.pids),
+            address_space: no_cgroup.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
+            processes: no_cgroup.then_some(limits.pids),
         }
     }
 }
 
-/// Our own hard limit, or the most processes that this machine can have if that is less: podman lowers itself to that
-/// number (<https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html>, `pid_max`) and then cannot go above it.
+/// Returns our own hard limit, or the maximum of this machine if that is less: podman lowers its own limit to that
+/// number (<https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html>, `pid_max`) and cannot raise it again.
 fn ceiling_of_processes() -> Option<u64> {
     let hard = getrlimit(Resource::Nproc).maximum;
     let machine =
@@ -55,14 +55,14 @@ fn ceiling_of_processes() -> Option<u64> {
     hard.into_iter().chain(machine).min()
 }
 
-/// The limits of a sandbox; `stand_in` when no control group holds memory and pids.
-pub(crate) fn of(spec: &SandboxSpec, stand_in: bool) -> Rlimits {
+/// Returns the limits of a sandbox; `no_cgroup` when no control group holds memory and pids.
+pub(crate) fn of(spec: &SandboxSpec, no_cgroup: bool) -> Rlimits {
     let limits = &spec.limits;
     let hard = getrlimit(Resource::Nofile).maximum;
     Rlimits {
-        // Nobody without CAP_SYS_RESOURCE can raise a limit above their own.
+        // Without CAP_SYS_RESOURCE a process cannot raise a limit above its own.
         descriptors: hard.map_or(limits.descriptors, |hard| limits.descriptors.min(hard)),
-        data: stand_in.then_some(limits.memory),
+        data: no_cgroup.then_some(limits.memory),
         processes: ceiling_of_processes(),
     }
 }

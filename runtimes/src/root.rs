@@ -1,7 +1,7 @@
-//! Roots composed of bind mounts: a skeleton of empty folders and links, with read-only mounts of real folders on it.
+//! Root filesystems composed of bind mounts: a skeleton of empty folders and links, with read-only mounts of real folders.
 //!
 //! A folder that holds a root filesystem is never mounted as the sandbox's `/` itself, because runtimes create missing
-//! mount points (`/workspace`, `/etc/hosts` …) inside it. The skeleton takes those, the folder stays as it is, and this
+//! mount points (`/workspace`, `/etc/hosts` …) inside it. The skeleton holds those and the folder stays unchanged. This
 //! machine's own `/usr` becomes a root in the same way.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::mounts;
+use crate::refusal::RootProblem;
 use crate::spec::{RootFs, SandboxSpec};
 
 /// Top-level names that belong to the runtime, never to the folder behind the root.
@@ -23,21 +24,21 @@ const USR_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// A read-only mount of a host folder or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
-    /// Path on the host.
+    /// The path on the host.
     pub source: PathBuf,
-    /// Absolute path in the sandbox.
+    /// The absolute path in the sandbox.
     pub target: String,
 }
 
 impl Bind {
-    /// Mount options: read-only, and every flag of the underlying mount that a user namespace must not drop
+    /// Returns the mount options: read-only, and every flag of the underlying mount that a user namespace must not drop
     /// (<https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>, "restrictions on mount namespaces"). Not
     /// `relatime`: the kernel keeps it when a remount names none of its kind, and crun 1.28 makes `nosymfollow` of it
-    /// together with `ro`, so that no link of the root leads anywhere.
+    /// together with `ro`, so that no link of the root can be followed.
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = ["rbind", "ro", "nosuid", "nodev"].map(String::from).to_vec();
         if let Ok(stat) = statvfs(&self.source) {
-            // Engines elsewhere have nothing of this machine mounted.
+            // Remote engines mount nothing of this machine.
             #[cfg(not(target_os = "linux"))]
             let locked: [(StatVfsMountFlags, &str); 0] = [];
             #[cfg(target_os = "linux")]
@@ -54,43 +55,46 @@ impl Bind {
     }
 }
 
-/// What the sandbox's `/` is made of.
+/// The parts of the sandbox's `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ComposedRoot {
-    /// Empty folders, mode 0755, parents first.
+    /// Empty folders with mode 0755, parents first.
     pub folders: Vec<String>,
-    /// Those of them that a tmpfs will cover, mode 1777: runc gives the tmpfs the mode of the folder below it.
+    /// The folders that a tmpfs will cover, with mode 1777: runc gives the tmpfs the mode of the folder below it.
     pub writable: Vec<String>,
-    /// Symbolic links: place in the sandbox, and what it says.
+    /// Symbolic links: path in the sandbox, and target.
     pub links: BTreeMap<String, PathBuf>,
-    /// Small files, mode 0644.
+    /// Small files with mode 0644.
     pub files: BTreeMap<String, String>,
     /// Mounts over the skeleton.
     pub binds: Vec<Bind>,
 }
 
-/// A root that cannot be composed.
+/// The reason why a root cannot be composed.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     /// The folder cannot be read.
-    #[error("failed to read the root filesystem '{path}': {source}")]
-    Read {
-        /// The folder.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// There is a folder, but no system in it.
-    #[error("'{0}' is no root filesystem: it has neither a usr nor a bin folder")]
+    #[error("could not read the root filesystem '{path}': {source}")]
+    Read { path: PathBuf, source: io::Error },
+    /// The folder contains no system.
+    #[error("'{0}' is not a root filesystem: it has neither a usr nor a bin folder")]
     NotARoot(PathBuf),
     /// The skeleton cannot be written.
-    #[error("failed to write '{path}': {source}")]
-    Write {
-        /// What was to be written.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error("could not write '{path}': {source}")]
+    Write { path: PathBuf, source: io::Error },
+}
+
+impl RootError {
+    /// Returns what is wrong with the folder of the root filesystem.
+    pub fn problem(&self) -> RootProblem {
+        match self {
+            Self::NotARoot(_) => RootProblem::NotARoot,
+            Self::Read { source, .. } | Self::Write { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RootProblem::Missing,
+                _ => RootProblem::Unreadable,
+            },
+        }
+    }
 }
 
 impl ComposedRoot {
@@ -120,14 +124,14 @@ impl ComposedRoot {
         Ok(Some(root))
     }
 
-    /// A bind takes the mounts below its source along, and its options do not reach them: each gets a read-only bind of
-    /// its own on top. (`rro` would do it in one, but neither engine and no kernel before 5.12 knows that.)
+    /// Adds a read-only bind for each mount below the source of a bind: a bind includes those mounts, but its options do not
+    /// apply to them. (`rro` would do that in one step, but neither engine and no kernel before 5.12 supports it.)
     fn hold_mounts_below(&mut self, mount_points: &[PathBuf]) {
         let mut more = Vec::new();
         for bind in &self.binds {
             for place in mount_points {
                 let Ok(below) = place.strip_prefix(&bind.source) else { continue };
-                // What we cannot look at, or what is covered by a later mount, is nothing that a sandbox could reach.
+                // A sandbox cannot reach a mount that we cannot read, or that a later mount covers.
                 if below.as_os_str().is_empty() || fs::metadata(place).is_err() {
                     continue;
                 }
@@ -141,7 +145,7 @@ impl ComposedRoot {
         self.binds.append(&mut more);
     }
 
-    /// Every top-level folder of `path`, mounted; its top-level links, copied.
+    /// Composes a root of the top-level folders of `path`, which are mounted, and its top-level links, which are copied.
     fn of_directory(path: &Path) -> Result<Self, RootError> {
         let read = |source| RootError::Read { path: path.to_path_buf(), source };
         let path = fs::canonicalize(path).map_err(read)?;
@@ -168,7 +172,7 @@ impl ComposedRoot {
         Ok(root)
     }
 
-    /// This machine's `/usr` and the links into it; `/etc` is written anew.
+    /// Composes a root of this machine's `/usr` and the links into it, with a new `/etc`.
     fn of_host(host: &Path) -> Result<Self, RootError> {
         let mut root = Self::default();
         root.folders.extend(["/etc", "/usr"].map(String::from));
@@ -192,7 +196,7 @@ impl ComposedRoot {
         Ok(root)
     }
 
-    /// Links of `/etc/alternatives` that lead into `/usr`: `awk`, `libblas.so.3` and others go through them
+    /// Adds the links of `/etc/alternatives` that lead into `/usr`: `awk`, `libblas.so.3` and others go through them
     /// (<https://man7.org/linux/man-pages/man1/update-alternatives.1.html>).
     fn alternatives(&mut self, host: &Path) {
         let folder = "/etc/alternatives";
@@ -208,7 +212,7 @@ impl ComposedRoot {
         self.folders.push(folder.into());
     }
 
-    /// The least that libc and Python look for.
+    /// Adds the minimal files that libc and Python look for.
     fn etc(&mut self) {
         let files = [
             (
@@ -222,8 +226,8 @@ impl ComposedRoot {
         self.files.extend(files.map(|(path, text)| (path.to_string(), text.to_string())));
     }
 
-    /// Makes empty files in a mounted folder that lacks them, for an engine that mounts its own there: the folder becomes
-    /// part of the skeleton, and what is in it is mounted piece by piece.
+    /// Adds empty files to a mounted folder that lacks them, for an engine that mounts its own files there: the folder becomes
+    /// part of the skeleton, and each of its entries is mounted.
     pub(crate) fn ensure_files(&mut self, folder: &str, names: &[&str]) -> Result<(), RootError> {
         let Some(at) = self.binds.iter().position(|bind| bind.target == folder) else { return Ok(()) };
         let missing = names.iter().filter(|name| !self.binds[at].source.join(name).exists());
@@ -248,7 +252,7 @@ impl ComposedRoot {
                 self.binds.push(Bind { source: entry.path(), target });
             }
         }
-        // Last, because a link that leads nowhere may have had one of these names.
+        // Last, because a dangling link may have one of these names.
         for target in missing {
             self.links.remove(&target);
             self.files.insert(target, String::new());
@@ -258,7 +262,7 @@ impl ComposedRoot {
         Ok(())
     }
 
-    /// The mode of one of the folders.
+    /// Returns the mode of one of the folders.
     pub(crate) fn mode_of(&self, folder: &str) -> u32 {
         if self.writable.iter().any(|path| path == folder) { 0o1777 } else { 0o755 }
     }
@@ -273,7 +277,7 @@ impl ComposedRoot {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o755);
         builder.create(root).map_err(error(root))?;
-        // The mode above goes through the umask; the sandbox's user has to get in.
+        // The umask restricts the mode above; the sandbox's user needs access.
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).map_err(error(root))?;
         for folder in &self.folders {
             let path = place(folder);

@@ -1,4 +1,4 @@
-//! A launched sandbox: its pipes, its runtime's last words, its end.
+//! A launched sandbox: its pipes, the messages of its runtime, its end.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,21 +14,22 @@ use crate::driver::AnyDriver;
 use crate::exec;
 use crate::memory::MemoryWatch;
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
+use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::spec::{RootLease, SandboxName};
 use crate::state::Instance;
 
-/// A kill has to be complete within this time.
+/// The time within which a kill has to be complete.
 pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
-/// How long a sandbox whose input has closed may take to leave by itself.
+/// How long a sandbox may take to exit by itself after its input closes.
 const LEAVE_LIMIT: Duration = Duration::from_millis(300);
-/// Pauses between tries to remove what could not be removed: about a quarter of an hour together.
+/// The pauses between attempts to remove a sandbox: about a quarter of an hour together.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// Bytes of a runtime's own messages that are kept.
+/// How many bytes of a runtime's messages are kept.
 const MESSAGES_LIMIT: usize = 8 << 10;
 
-/// The runtime's own messages: the last bytes of its standard error.
+/// The messages of a runtime: the last bytes of its standard error.
 #[derive(Debug, Clone, Default)]
 struct Messages(Arc<Mutex<Vec<u8>>>);
 
@@ -70,7 +71,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Carries out a plan as far as a running runtime process. Whether the sandbox's own program runs shows on its standard
-    /// output, or in the end of that process: see [`Sandbox::wait`] and [`AnyDriver::explain`].
+    /// output, or in the end of that process: see [`Sandbox::wait`] and [`Sandbox::explain`].
     pub async fn launch(
         driver: &Arc<AnyDriver>,
         plan: Plan,
@@ -121,50 +122,54 @@ impl Sandbox {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &SandboxName {
         &self.name
     }
 
-    /// Who keeps which limit.
+    /// Returns what holds each limit.
     pub fn held(&self) -> HeldLimits {
         self.held
     }
 
-    /// Limits that its program has to put on itself before it runs foreign code.
+    /// Returns the limits that its program has to set on itself before it runs foreign code.
     pub fn own_limits(&self) -> OwnLimits {
         self.own_limits
     }
 
-    /// Tells whether code runs in it: then its memory is looked at more often, where nothing else keeps it.
+    /// Sets whether code runs in it: then its memory is checked more often, where nothing else holds the limit.
     pub fn set_busy(&self, busy: bool) {
         if let Some(watch) = &self.memory {
             watch.set_busy(busy);
         }
     }
 
-    /// How many of its processes were killed because together they had more memory than they may; only where no control
-    /// group does that.
+    /// Returns how many of its processes were killed because all together used more memory than the limit; only where no
+    /// control group holds it.
     pub fn killed_for_memory(&self) -> u32 {
         self.memory.as_ref().map_or(0, MemoryWatch::kills)
     }
 
-    /// The driver that runs it.
+    /// Returns the driver that runs it.
     pub fn driver(&self) -> &Arc<AnyDriver> {
         &self.driver
     }
 
-    /// The write end of its standard input; once.
+    /// Takes the write end of its standard input.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// The read end of its standard output; once.
+    /// Takes the read end of its standard output.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.stdout.take()
     }
 
-    /// What the runtime has complained about so far, and which engine it was when one was named.
+    /// Returns why the runtime ended before the sandbox's program said anything, from the messages of the runtime.
+    pub fn explain(&self, end: End) -> Refusal {
+        self.driver.explain(end, &self.messages.text())
+    }
+
+    /// Returns the messages of the runtime so far, and which engine it is when one was named.
     pub fn messages(&self) -> String {
         let text = self.messages.text();
         match self.driver.id().place() {
@@ -173,12 +178,12 @@ impl Sandbox {
         }
     }
 
-    /// Waits until the runtime's process has ended.
+    /// Waits for the end of the runtime's process.
     pub async fn wait(&mut self) -> io::Result<End> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.wait().await?;
         if let Some(collector) = self.collector.take() {
-            // Its last words may still be in the pipe; a helper that holds the pipe open is not waited for.
+            // The last message may still be in the pipe; a helper process that keeps the pipe open is not waited for.
             let _ = tokio::time::timeout(Duration::from_millis(500), collector).await;
         }
         Ok(match (status.code(), status.signal()) {
@@ -187,8 +192,8 @@ impl Sandbox {
         })
     }
 
-    /// Ends the sandbox: its input closes and it may leave by itself for a moment, then it is killed by name, removed, the
-    /// runtime's process reaped, and all of it verified. Also right after it ended by itself.
+    /// Ends the sandbox: closes its input, waits a moment for its exit, then kills and removes it by name, reaps the process of
+    /// the runtime, and verifies all of it. Also to be called for a sandbox that ended by itself.
     pub async fn end(mut self) -> Result<(), ReclaimError> {
         drop(self.stdin.take());
         drop(self.stdout.take());
@@ -197,17 +202,17 @@ impl Sandbox {
         let result = if gone { Ok(()) } else { self.kill().await };
         match &result {
             Ok(()) => self.instance.forget(&self.name),
-            // An engine that is out of reach for a while comes back with what ran in it.
+            // An engine that is unreachable for a while comes back with its containers.
             Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name, self.lease))),
         }
         result
     }
 
-    /// The same for a sandbox whose engine does not answer: nobody waits for it.
+    /// Ends the sandbox in the background, when its engine does not answer.
     pub fn end_later(self) {
         tokio::spawn(async move {
             if let Err(error) = self.end().await {
-                tracing::warn!(%error, "a sandbox is left behind for now");
+                tracing::warn!(%error, "could not remove a sandbox yet");
             }
         });
     }
@@ -220,12 +225,12 @@ impl Sandbox {
             return Ok(());
         }
         exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
-        // The runtime may have been about to create what the first removal did not find yet.
+        // The runtime may have created something after the first removal.
         self.driver.reclaim(&self.name, &self.instance).await
     }
 }
 
-/// Tries again to remove a sandbox, less and less often, and leaves it to a sweep in the end.
+/// Tries again to remove a sandbox, less and less often; in the end a sweep has to do it.
 async fn reclaim_later(
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
@@ -239,15 +244,15 @@ async fn reclaim_later(
         match driver.reclaim(&name, &instance).await {
             Ok(()) => {
                 instance.forget(&name);
-                tracing::info!(sandbox = %name, "removed what had been left behind");
+                tracing::info!(sandbox = %name, "removed a sandbox that had been left behind");
                 return;
             }
-            Err(error) => tracing::debug!(%error, "still left behind"),
+            Err(error) => tracing::debug!(%error, "could not remove a sandbox yet"),
         }
     }
 }
 
-/// Files may be shared by sandboxes that start at the same time: nobody ever sees half of one.
+/// Writes a file that sandboxes which start at the same time may share, so that nobody sees half of it.
 fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
     if std::fs::read(path).is_ok_and(|there| there == content.as_bytes()) {
         return Ok(());
@@ -256,7 +261,7 @@ fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let mut staging = tempfile::NamedTempFile::new_in(folder)?;
     staging.write_all(content.as_bytes())?;
-    // The mode of a temporary file is 0600; the profile is read by engines that may run as another user.
+    // A temporary file has mode 0600; engines that read the profile may run as another user.
     staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
     staging.persist(path)?;
     Ok(())

@@ -74,10 +74,10 @@ const SOCKETS: &[&str] = &[
 /// Netlink, packet, vsock, alg and the rest reach the kernel or the host.
 const SOCKET_FAMILIES: &[u64] = &[1, 2, 10];
 
-/// The execution domains that libc asks for: Linux itself, and the query.
+/// The execution domains that libc uses: Linux itself, and the query.
 const PERSONALITIES: &[u64] = &[0, 0xffff_ffff];
 
-/// The architecture whose system calls the profile lists; None where there is no profile for it.
+/// Returns the architecture of the profile; None where there is no profile for it.
 fn native_architecture() -> Option<Arch> {
     if cfg!(target_arch = "x86_64") {
         Some(Arch::ScmpArchX86_64)
@@ -98,7 +98,7 @@ pub(crate) fn profile() -> Result<LinuxSeccomp, OciSpecError> {
         rules.push(allow_when(&["personality"], *personality, None)?);
     }
     rules.push(allow_when(&["clone"], CLONE_NAMESPACES, Some(0))?);
-    // libc falls back to clone(2), whose flags can be looked at, only when clone3 is not there at all.
+    // libc falls back to clone(2), whose flags can be checked, only when clone3 does not exist.
     rules.push(
         LinuxSyscallBuilder::default()
             .names(vec!["clone3".to_string()])

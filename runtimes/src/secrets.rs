@@ -1,21 +1,20 @@
-//! Addresses and texts without the credentials by which engines elsewhere are reached.
-//!
-//! Neither client keeps them to itself: podman names the whole URL in its errors, with the password that is in it.
+//! Removes the credentials of remote engines from addresses and texts: podman prints the whole URL in its errors, with the
+//! password.
 
 use std::env;
 
 /// Variables that hold the URL of an engine.
 pub(crate) const URLS: &[&str] = &["CONTAINER_HOST", "DOCKER_HOST"];
-/// Variables that are of no concern to anybody but the client, each by itself.
+/// Variables whose whole value is a secret.
 const VALUES: &[&str] = &["CONTAINER_SSHKEY", "CONTAINER_PASSPHRASE"];
-/// Shorter values are too common to be looked for in text.
+/// Shorter values are too common to be searched for in text.
 const SHORTEST: usize = 6;
-/// What stands in a text for what was taken out.
+/// Replaces a secret in a text.
 const GONE: &str = "[hidden]";
-/// What ends a URL in a text.
+/// The characters that end a URL in a text.
 const ENDS: &[char] = &[' ', '\t', '\r', '\n', '"', '\'', '`', '<', '>'];
 
-/// The same URL without its password.
+/// Returns a URL without its password.
 pub(crate) fn without_password(url: &str) -> String {
     match password(url) {
         Some((start, end)) => format!("{}{}", &url[..start], &url[end..]),
@@ -23,9 +22,9 @@ pub(crate) fn without_password(url: &str) -> String {
     }
 }
 
-/// Where the password of a URL is, with the colon before it.
+/// Returns the range of the password in a URL, with the colon before it.
 ///
-/// One with a slash in it makes the URL invalid, and is a secret all the same: what stands before the slash is no port.
+/// A password with a slash makes the URL invalid, but is still a secret: then the part before the slash is not a port.
 fn password(url: &str) -> Option<(usize, usize)> {
     let start = url.find("://")? + "://".len();
     let authority = &url[start..];
@@ -42,8 +41,8 @@ fn password(url: &str) -> Option<(usize, usize)> {
     Some((colon, end))
 }
 
-/// A text of others without credentials: passwords in URLs, what the variables of this process hold of that kind, and the
-/// files that ssh keys are in.
+/// Returns a text of other programs without credentials: passwords in URLs, those in the variables of this process, and the
+/// paths of ssh keys.
 pub(crate) fn hide(text: &str) -> String {
     let mut known: Vec<String> = VALUES.iter().filter_map(|name| env::var(name).ok()).collect();
     for url in URLS.iter().filter_map(|name| env::var(name).ok()) {
@@ -60,7 +59,7 @@ fn hide_known(text: &str, mut known: Vec<String>) -> String {
     known.iter().fold(text, |text, value| text.replace(value.as_str(), GONE))
 }
 
-/// Every URL of a text without its password; and what Go's `net/url` quotes of one that it cannot read:
+/// Removes the passwords of all URLs in a text, and the parts that Go's `net/url` quotes of invalid URLs:
 /// ``parse "ssh://root:a/b@host": invalid port ":a" after host``, ``invalid URL escape "%zz"``.
 fn hide_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -79,7 +78,7 @@ fn hide_passwords(text: &str) -> String {
     shown
 }
 
-/// The files of keys that a client could not use:
+/// Returns the paths of keys that a client could not use:
 ///
 /// - podman 4.3.1 and 5.8.6, captured: ``failed to read identity "/home/a/key": open /home/a/key: no such file or directory``
 /// - OpenSSH 9.2, captured: ``Load key "/home/a/key": error in libcrypto``, ``Permissions 0644 for '/home/a/key' are too open.``,
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_keeps_all_but_its_password() {
+    fn only_the_password_is_removed_from_a_url() {
         for (url, shown) in [
             ("ssh://root:s3cret@host:22/run/podman.sock", "ssh://root@host:22/run/podman.sock"),
             ("ssh://root:s3/cr@et@host:22/run/x", "ssh://root@host:22/run/x"),
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_say_does_not_tell_credentials() {
+    fn messages_of_clients_show_no_credentials() {
         for (said, shown) in [
             // podman 5.8.6
             (

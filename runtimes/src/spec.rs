@@ -1,4 +1,4 @@
-//! What a sandbox is: data with validation, and no runtime's name in it.
+//! The specification of a sandbox: data with validation, independent of any runtime.
 
 use std::any::Any;
 use std::fmt;
@@ -15,15 +15,15 @@ use crate::owner::Owner;
 pub struct SandboxName(String);
 
 impl SandboxName {
-    /// Every name starts with this, so that a person recognises ours in `podman ps`.
+    /// The prefix of every name, by which a person recognises our containers in `podman ps`.
     pub const PREFIX: &str = "codebridge-";
 
-    /// The name of sandbox number `number` of an instance, whose id is plain by construction.
+    /// Returns the name of sandbox number `number` of an instance, whose id is plain by construction.
     pub(crate) fn of_instance(instance: &str, number: u32) -> Self {
         Self(format!("{}{instance}-{number}", Self::PREFIX))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -79,7 +79,7 @@ pub enum RootFs {
     /// Such a folder that is on lease until the sandbox is gone. It is written down as the folder.
     #[serde(rename(serialize = "Directory"), serialize_with = "serialize_path", skip_deserializing)]
     Leased(Arc<dyn RootLease>),
-    /// This machine's own `/usr`, with a synthesized `/etc` and nothing else of it.
+    /// This machine's own `/usr`, with a generated `/etc` and nothing else of this machine.
     Host,
 }
 
@@ -108,49 +108,47 @@ impl fmt::Display for RootFs {
     }
 }
 
-/// Numeric user and group of the sandboxed process.
+/// The numeric user and group of the sandboxed process, inside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct User {
-    /// User id inside the sandbox.
     pub uid: u32,
-    /// Group id inside the sandbox.
     pub gid: u32,
 }
 
-/// What the sandboxed processes may use together.
+/// The limits on all processes of a sandbox together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of memory, swap included.
+    /// Memory in bytes, swap included.
     pub memory: u64,
     /// Processes and threads.
     pub pids: u32,
-    /// Processors' worth of time; None is unlimited.
+    /// Processors; None = unlimited.
     pub cpus: Option<f64>,
     /// Open descriptors per process.
     pub descriptors: u64,
 }
 
-/// A tmpfs holds one file for each of so many bytes of its size, half a page, and never less than a few.
+/// A tmpfs may hold one file for each half page of its size, and at least [`LEAST_FILES`].
 const BYTES_PER_FILE: u64 = 2048;
 const LEAST_FILES: u64 = 64;
 
 /// A writable folder that lives in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tmpfs {
-    /// Absolute path inside the sandbox.
+    /// The absolute path inside the sandbox.
     pub target: String,
-    /// Size in bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 
 impl Tmpfs {
-    /// How many files it may hold: the kernel's memory for empty ones is counted by no rlimit.
+    /// Returns how many files it may hold: no rlimit counts the kernel's memory for empty files.
     pub(crate) fn files(&self) -> u64 {
         (self.size / BYTES_PER_FILE).max(LEAST_FILES)
     }
 }
 
-/// Everything that a driver needs to know to start one sandbox.
+/// Everything that a driver needs to start one sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxSpec {
     /// Unique on this host.
@@ -159,53 +157,50 @@ pub struct SandboxSpec {
     pub root: RootFs,
     /// The command; the program is looked up in the sandbox's PATH.
     pub argv: Vec<String>,
-    /// The environment beside what the image sets. Nothing of the host's is added.
+    /// Variables in addition to those of the image. Nothing of the host's environment is added.
     pub env: Vec<(String, String)>,
-    /// Working directory.
+    /// The working directory.
     pub cwd: String,
-    /// Host name inside the sandbox.
+    /// The host name inside the sandbox.
     pub hostname: String,
     /// The only writable places, `noexec,nosuid,nodev`, world-writable with the sticky bit.
     pub tmpfs: Vec<Tmpfs>,
-    /// User and group of the process.
     pub user: User,
-    /// Upper bounds.
     pub limits: Limits,
-    /// Who answers for this sandbox.
+    /// The bridge that starts the sandbox.
     pub owner: Owner,
-    /// More `--security-opt` values, for engines that take them.
+    /// Further `--security-opt` values, for podman and docker.
     pub security_options: Vec<String>,
-    /// Folders for which the image wants volumes, which the engine would make, on its disk and writable.
+    /// The folders for which the engine would make volumes of the image, which are writable and on its disk.
     pub volumes: Vec<String>,
 }
 
-/// A sandbox that cannot be described.
+/// The reason why a specification is not valid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpecError {
     /// Names end up in command lines, cgroup paths and folder names.
-    #[error("'{0}' is no sandbox name")]
+    #[error("'{0}' is not a sandbox name")]
     Name(String),
     /// Paths inside the sandbox are absolute and plain.
-    #[error("'{0}' is no plain absolute path inside the sandbox")]
+    #[error("'{0}' is not a plain absolute path inside the sandbox")]
     Path(String),
-    /// A command has at least a program, and no NUL byte anywhere.
-    #[error("the sandbox's command or environment is empty or holds a NUL byte")]
+    /// A command has at least a program, and no NUL bytes.
+    #[error("the command of the sandbox is empty, or its command or environment contains a NUL byte")]
     Command,
     /// An image reference must not look like an option.
-    #[error("'{0}' is no image reference")]
+    #[error("'{0}' is not an image reference")]
     Image(String),
     /// The smallest value that still starts an interpreter is far above this.
     #[error("a {what} limit of {value} is too small to run anything")]
     Limit {
-        /// Which limit.
+        /// The name of the limit.
         what: &'static str,
-        /// What was asked for.
         value: u64,
     },
 }
 
 impl SandboxSpec {
-    /// Checks everything that would otherwise become an odd message of some runtime.
+    /// Checks everything that would otherwise fail with an unclear message of some runtime.
     pub fn validate(&self) -> Result<(), SpecError> {
         let texts = self.argv.iter().chain(self.env.iter().flat_map(|(k, v)| [k, v]));
         if self.argv.is_empty() || texts.into_iter().any(|text| text.contains('\0')) {

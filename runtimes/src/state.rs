@@ -1,4 +1,4 @@
-//! The state folder: what every bridge of this user has running, so that it can be found and removed.
+//! The state folder: records of what every bridge of this user runs, so that it can be found and removed.
 //!
 //! ```text
 //! <base>/<instance>/owner.json              written first, by the bridge that owns the instance
@@ -27,28 +27,25 @@ use crate::root::{ComposedRoot, RootError};
 use crate::runtime::RuntimeId;
 use crate::spec::{RootFs, SandboxName, SandboxSpec};
 
-/// An instance folder is complete a moment after it was made.
+/// The age after which an incomplete instance folder is removed; a folder is complete a moment after it was made.
 const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 
-/// Why the state folder cannot be used.
+/// The reason why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// An operation on a file failed.
-    #[error("failed to {action} '{path}': {source}")]
+    #[error("could not {action} '{path}': {source}")]
     Io {
-        /// What was tried.
+        /// The verb that follows "could not".
         action: &'static str,
-        /// On which path.
         path: PathBuf,
-        /// Why it failed.
         source: io::Error,
     },
-    /// Somebody else could change what we believe of our own sandboxes.
+    /// Another user could change the records.
     #[error("'{path}' belongs to user {uid} or others may write to it; remove it or set XDG_RUNTIME_DIR")]
     Foreign {
-        /// The folder.
         path: PathBuf,
-        /// Its owner.
+        /// The owner of the folder.
         uid: u32,
     },
     /// The skeleton of a root could not be written.
@@ -61,26 +58,23 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Stat
     move |source| StateError::Io { action, path, source }
 }
 
-/// What is written down of a sandbox before it is launched.
+/// The record of a sandbox, written before its launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
     pub name: SandboxName,
-    /// What runs it.
     pub runtime: RuntimeId,
-    /// Where its root is from.
     pub root: RootFs,
     /// Seconds since 1970.
     pub created: u64,
 }
 
 impl Record {
-    /// The record of a sandbox that is about to be launched.
+    /// Returns the record of a sandbox that is about to be launched.
     pub(crate) fn now(spec: &SandboxSpec, runtime: &RuntimeId) -> Self {
         Self::new(&spec.name, runtime, spec.root.clone())
     }
 
-    /// The record of a container that is only created, to look into its image.
+    /// Returns the record of a container for its image alone.
     pub(crate) fn of_container(name: &SandboxName, runtime: &RuntimeId, image: &str) -> Self {
         Self::new(name, runtime, RootFs::Image(image.to_string()))
     }
@@ -98,8 +92,8 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// The usual place: `/run/codebridge` for root, whose sandboxes' users must be able to pass through it; else below
-    /// `XDG_RUNTIME_DIR`; else in the temporary folder. One that cannot be written, as in a read-only container, is none.
+    /// Returns the usual folder: `/run/codebridge` for root, because the users of sandboxes must be able to pass through it;
+    /// else below `XDG_RUNTIME_DIR`; else in the temporary folder. Folders that cannot be written are skipped.
     pub fn usual() -> Self {
         let uid = rustix::process::getuid();
         let run = uid.is_root().then(|| PathBuf::from("/run"));
@@ -109,17 +103,16 @@ impl StateDir {
         Self { base: places.into_iter().find(|place| can_be_written(place)).unwrap_or_else(temporary) }
     }
 
-    /// Another place, for tests.
+    /// Returns a state folder in another place, for tests.
     pub fn at(base: impl Into<PathBuf>) -> Self {
         Self { base: base.into() }
     }
 
-    /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.base
     }
 
-    /// Makes the folder of a new instance and writes its owner down.
+    /// Makes the folder of a new instance and records its owner.
     pub fn create_instance(&self, owner: &Owner) -> Result<Instance, StateError> {
         create_folder(&self.base)?;
         let meta = fs::symlink_metadata(&self.base).map_err(io_error("look at", &self.base))?;
@@ -136,7 +129,7 @@ impl StateDir {
         Ok(Instance { path, owner: owner.clone(), names: Arc::default() })
     }
 
-    /// Every instance that is written down, whoever owns it; unreadable ones are passed over.
+    /// Returns every instance, whoever owns it; unreadable ones are skipped.
     pub fn instances(&self) -> Vec<Instance> {
         let Ok(entries) = fs::read_dir(&self.base) else { return Vec::new() };
         let mut found: Vec<_> = entries.flatten().filter_map(|entry| Instance::open(entry.path())).collect();
@@ -146,8 +139,8 @@ impl StateDir {
 }
 
 impl StateDir {
-    /// Removes instance folders that were never finished: their bridge ended before it could write down who it is, and
-    /// so before it could start anything. Young ones may still be under way.
+    /// Removes instance folders that were never completed: their bridge ended before it recorded its owner, and so before it
+    /// started anything. Young folders may still be completed.
     pub(crate) fn remove_unfinished(&self) {
         let Ok(entries) = fs::read_dir(&self.base) else { return };
         for entry in entries.flatten() {
@@ -166,49 +159,47 @@ impl StateDir {
 pub struct Instance {
     path: PathBuf,
     owner: Owner,
-    /// How many names were handed out.
+    /// How many sandbox names were given out.
     names: Arc<AtomicU32>,
 }
 
 impl Instance {
-    /// Reads an instance folder; None when it is none.
+    /// Opens an instance folder; None when it has no readable owner.
     pub fn open(path: PathBuf) -> Option<Self> {
         let owner = read_json(&path.join("owner.json"))?;
         Some(Self { path, owner, names: Arc::default() })
     }
 
-    /// Who owns it.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Its folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A name that no other sandbox of this instance has.
+    /// Returns a name that no other sandbox of this instance has.
     pub fn next_name(&self) -> SandboxName {
         let number = self.names.fetch_add(1, Ordering::Relaxed) + 1;
         SandboxName::of_instance(&self.owner.instance, number)
     }
 
-    /// Where a sandbox's bundle goes.
+    /// Returns the folder of a sandbox's bundle.
     pub fn bundle(&self, name: &SandboxName) -> PathBuf {
         self.path.join("bundles").join(name.as_str())
     }
 
-    /// The state root handed to crun or runc.
+    /// Returns the state folder of crun or runc.
     pub fn runtime_root(&self, kind: &str) -> PathBuf {
         self.path.join("oci").join(kind)
     }
 
-    /// Where a file shared by the instance's sandboxes goes (the seccomp profile).
+    /// Returns the path of a file that the sandboxes of the instance share, such as the seccomp profile.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Where the skeleton of such a root is or will be.
+    /// Returns the folder of the skeleton of such a root.
     pub fn skeleton_path(&self, root: &ComposedRoot) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         (&root.folders, &root.writable, &root.links, &root.files).hash(&mut hasher);
@@ -216,7 +207,7 @@ impl Instance {
         self.path.join("roots").join(format!("{:016x}", hasher.finish()))
     }
 
-    /// Makes sure that the skeleton is there; concurrent callers end with one.
+    /// Makes the skeleton unless it exists; concurrent callers end up with one.
     pub fn ensure_skeleton(&self, root: &ComposedRoot) -> Result<PathBuf, StateError> {
         let path = self.skeleton_path(root);
         if path.is_dir() {
@@ -234,18 +225,18 @@ impl Instance {
         }
     }
 
-    /// Writes a sandbox down; to be called before anything of it exists.
+    /// Records a sandbox, before anything of it exists.
     pub fn record(&self, record: &Record) -> Result<(), StateError> {
         write_json(&self.record_path(&record.name), record)
     }
 
-    /// Forgets a sandbox, whose removal has been verified.
+    /// Removes the record of a sandbox whose removal is verified.
     pub fn forget(&self, name: &SandboxName) {
         let _ = fs::remove_dir_all(self.bundle(name));
         let _ = fs::remove_file(self.record_path(name));
     }
 
-    /// Every sandbox that is written down.
+    /// Returns the record of every sandbox.
     pub fn records(&self) -> Vec<Record> {
         let Ok(entries) = fs::read_dir(self.path.join("sandboxes")) else { return Vec::new() };
         let mut found: Vec<Record> = entries.flatten().filter_map(|entry| read_json(&entry.path())).collect();
@@ -253,18 +244,18 @@ impl Instance {
         found
     }
 
-    /// Removes the folder with all that is in it. The owner goes last: as long as that is known, somebody tries again.
+    /// Removes the folder and everything in it. The owner's file goes last: as long as it exists, a later sweep tries again.
     pub fn remove(&self) -> Result<(), StateError> {
         let owner = self.path.join("owner.json");
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let path = entry.path();
             if path != owner {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                gone(if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })
+                ignore_missing(if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })
                     .map_err(io_error("remove", &path))?;
             }
         }
-        gone(fs::remove_dir_all(&self.path)).map_err(io_error("remove", &self.path))
+        ignore_missing(fs::remove_dir_all(&self.path)).map_err(io_error("remove", &self.path))
     }
 
     fn record_path(&self, name: &SandboxName) -> PathBuf {
@@ -272,8 +263,8 @@ impl Instance {
     }
 }
 
-/// What somebody else has removed is gone as well.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+/// Treats what somebody else has removed as removed.
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -303,7 +294,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Whether a folder is there for us, or can be made.
+/// Returns whether a folder is writable, or can be made.
 fn can_be_written(folder: &Path) -> bool {
     let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     match (folder.is_dir(), folder.parent()) {
@@ -318,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_one_that_is_there_or_can_be_made() {
+    fn a_folder_can_be_used_when_it_is_writable_or_can_be_made() {
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("file");
         fs::write(&file, "").unwrap();
@@ -335,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_were_never_finished_are_removed_when_they_are_old() {
+    fn incomplete_folders_are_removed_when_they_are_old() {
         let base = tempfile::tempdir().unwrap();
         let state = StateDir::at(base.path());
         let [old, young] = ["old", "young"].map(|name| base.path().join(name));
@@ -347,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_instance_is_passed_over_and_the_others_are_found() {
+    fn a_damaged_instance_is_skipped_and_the_others_are_found() {
         let base = tempfile::tempdir().unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let state = StateDir::at(base.path());

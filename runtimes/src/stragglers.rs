@@ -1,6 +1,6 @@
-//! Runtimes' processes that outlive their sandbox: a `crun run` whose bridge was killed still tidies up when its sandbox is
-//! gone, and one that hangs would do so for ever, as a client may whose connection breaks. They are known by the instance's
-//! folder or label on their command line.
+//! Processes of runtimes that outlive their sandbox: a `crun run` whose bridge was killed still cleans up when its sandbox is
+//! gone, and may hang, as may a client whose connection breaks. They are found by the instance's folder or label on their
+//! command line.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use crate::process::Process;
 use crate::runtime::RuntimeKind;
 use crate::state::Instance;
 
-/// Whoever only tidies up is gone by then.
+/// The time that a process has to clean up.
 const GRACE: Duration = Duration::from_secs(1);
-/// Whoever cannot be killed in this time is not waited for.
+/// The time after which processes that cannot be killed are no longer waited for.
 const LIMIT: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(5);
 
-/// Waits for the end of an instance's stragglers, and kills those that stay; whether there were any.
+/// Waits for the end of an instance's stragglers, and kills those that stay. Returns whether there were any.
 pub(crate) async fn end(instance: &Instance) -> bool {
     // Its runtimes name something in the folder.
     let mut folder = instance.path().as_os_str().as_encoded_bytes().to_vec();
     folder.push(b'/');
-    // The client of an engine elsewhere names nothing of this machine.
+    // The client of a remote engine names no path of this machine.
     let label = format!("--label={INSTANCE_LABEL}={}\0", instance.owner().instance);
     let marks = [folder.as_slice(), label.as_bytes()];
     let started = Instant::now();
     let mut any = false;
-    // Again and again, because those that were found may have started others meanwhile.
+    // Repeated, because stragglers may have started others meanwhile.
     while started.elapsed() < LIMIT {
         let found = find(&marks);
         if found.is_empty() {
@@ -67,7 +67,7 @@ impl Straggler {
             return None;
         }
         let process = Process::now(pid)?;
-        // Asked again, now that the number cannot change hands unnoticed.
+        // Checked again, now that the process id cannot be reused unnoticed.
         (pid != rustix::process::getpid() && names(pid, marks)).then_some(Self { pid, process })
     }
 
@@ -75,7 +75,7 @@ impl Straggler {
         self.process.ends_within(Duration::ZERO)
     }
 
-    /// With its helpers, where it leads a group as every child of a bridge does.
+    /// Kills it with its helpers, when it leads a process group as every child of a bridge does.
     fn kill(&self) {
         if getpgid(Some(self.pid)) == Ok(self.pid) {
             let _ = kill_process_group(self.pid, Signal::KILL);
@@ -84,8 +84,8 @@ impl Straggler {
     }
 }
 
-/// Whether a process is a runtime's, by its name, and has one of these on its command line. The name of a runtime that is a
-/// script comes behind its interpreter and that one's options.
+/// Returns whether a process belongs to a runtime, by its name, and has one of these marks on its command line. The name of a
+/// runtime that is a script follows its interpreter and the options of that.
 fn names(pid: Pid, marks: &[&[u8]]) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     let is_runtime = |word: &[u8]| {

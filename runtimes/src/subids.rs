@@ -1,8 +1,8 @@
-//! Names of users, and the subordinate ids that they have.
+//! The names of users, and their subordinate ids.
 
 use std::fs;
 
-/// The name of a user in `/etc/passwd`; subordinate ids may be listed by name or number.
+/// Returns the name of a user in `/etc/passwd`; subordinate ids may be listed by name or number.
 pub(crate) fn user_name(uid: u32) -> Option<String> {
     let passwd = fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {
@@ -12,7 +12,7 @@ pub(crate) fn user_name(uid: u32) -> Option<String> {
     })
 }
 
-/// The ranges of a user in the text of `/etc/subuid`, start and size of each
+/// Returns the ranges of a user in the text of `/etc/subuid`, start and size of each
 /// (<https://man7.org/linux/man-pages/man5/subuid.5.html>: `name-or-uid:start:count`).
 pub(crate) fn parse_subids<'a>(
     text: &'a str,

@@ -1,4 +1,4 @@
-//! Removal of what dead bridges left, by records and by labels; what a live bridge owns is never touched.
+//! Removes the sandboxes of dead bridges, by records and by labels. The sandboxes of living bridges are never touched.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -16,17 +16,17 @@ use crate::spec::SandboxName;
 use crate::state::{Instance, StateDir};
 use crate::stragglers;
 
-/// Seconds after which an engine that does not answer is not asked for one sandbox any more: a week.
+/// The age in seconds after which a sandbox on an engine that does not answer is given up: a week.
 const ABSENT_AGE: u64 = 7 * 24 * 3600;
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// Sandboxes that were removed or found gone.
+    /// The sandboxes that were removed or are gone.
     pub removed: Vec<SandboxName>,
-    /// Those that could not be removed, and why.
+    /// The sandboxes that could not be removed.
     pub failed: Vec<ReclaimError>,
-    /// The same for those whose engine does not answer now; they are given up a week after they were started.
+    /// The sandboxes whose engine does not answer now. They are given up a week after their start.
     pub absent: Vec<ReclaimError>,
 }
 
@@ -39,7 +39,7 @@ impl Swept {
     }
 }
 
-/// The runtime that made a sandbox; when its program was moved or replaced since, the one of its kind that there is.
+/// Returns the driver that removes a sandbox: of the runtime that started it, or of the same kind when its program is gone.
 fn remover(maker: &RuntimeId) -> AnyDriver {
     let mut runtime = maker.clone();
     if !runtime.program.exists()
@@ -50,7 +50,7 @@ fn remover(maker: &RuntimeId) -> AnyDriver {
     AnyDriver::new(runtime)
 }
 
-/// Removes every sandbox of an instance and, when that worked, its folder. For the owner's end and for its reaper.
+/// Removes every sandbox of an instance and, when that worked, its folder. For the end of the owner, and for its reaper.
 pub async fn reclaim_instance(instance: &Instance) -> Swept {
     let mut swept = Swept::default();
     let mut running = tokio::task::JoinSet::new();
@@ -70,7 +70,7 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
         }
     }
     if stragglers::end(instance).await {
-        // What was under way may have come into being meanwhile.
+        // Runtimes that were starting may have created sandboxes meanwhile.
         for record in instance.records() {
             let result = remover(&record.runtime).reclaim(&record.name, instance).await;
             swept.add(record.name, result);
@@ -79,20 +79,20 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
     if swept.failed.is_empty()
         && let Err(error) = instance.remove()
     {
-        tracing::warn!(%error, "an instance folder stays");
+        tracing::warn!(%error, "could not remove the folder of an instance");
     }
     swept
 }
 
-/// How far away the engine is that did not remove a sandbox.
+/// Whether the engine that did not remove a sandbox can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// It is there, and could not.
+    /// The engine answers, and could not remove the sandbox.
     Here,
-    /// It does not answer now.
+    /// The engine does not answer now.
     Absent,
-    /// It has no name any more, or has not been there for long: it makes no sense to ask again. Engines keep labels, by
-    /// which the sandbox is found if the engine ever comes back.
+    /// The engine's name is gone, or the engine has not answered for long: it is not asked again. If it ever comes back, the
+    /// sandbox is found by its labels.
     Lost,
 }
 
@@ -107,7 +107,7 @@ impl Reach {
         let absent = if now.saturating_sub(record.created) > ABSENT_AGE { Self::Lost } else { Self::Absent };
         let failed = match source {
             ExecError::Failed(failed) => failed,
-            // Who is behind a network that swallows everything says nothing at all.
+            // An engine behind a network that drops everything does not answer at all.
             ExecError::TimedOut { .. } => return absent,
             ExecError::Start { source, .. } if source.kind() == ErrorKind::NotFound => return absent,
             _ => return Self::Here,
@@ -120,7 +120,7 @@ impl Reach {
     }
 }
 
-/// Removes what dead owners left: all of their records, and what the given engines know by label alone.
+/// Removes the sandboxes of dead bridges: those in their records, and those that the given engines have by label alone.
 pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
     let mut swept = Swept::default();
     state.remove_unfinished();
@@ -133,7 +133,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
                     Reach::Here => swept.failed.push(error),
                     Reach::Absent => swept.absent.push(error),
                     Reach::Lost => {
-                        tracing::info!(%error, "an engine is out of reach; what is left there is known by its labels");
+                        tracing::info!(%error, "an engine is unreachable; a sandbox left on it can be found by its labels");
                         instance.forget(error.name());
                     }
                 }
@@ -141,7 +141,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
             if instance.records().is_empty()
                 && let Err(error) = instance.remove()
             {
-                tracing::warn!(%error, "an instance folder stays");
+                tracing::warn!(%error, "could not remove the folder of an instance");
             }
         }
     }
@@ -152,7 +152,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
         let owned = match engine_driver.list_owned().await {
             Ok(owned) => owned,
             Err(error) => {
-                tracing::debug!(%engine, %error, "cannot list containers");
+                tracing::debug!(%engine, %error, "could not list the containers of an engine");
                 continue;
             }
         };

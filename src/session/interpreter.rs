@@ -32,7 +32,7 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum StartError {
     /// The process of the runtime ended before the guest's hello.
-    Ended(End, String),
+    Ended(End),
     /// The bytes are not those of the guest.
     Frame(FrameError),
     /// The guest speaks another version.
@@ -136,7 +136,7 @@ impl Interpreter {
                 Some(Ok(frame)) => self.early.take(frame),
                 Some(Err(FrameError::Io(_))) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
-                    return Err(StartError::Ended(end, self.sandbox.messages()));
+                    return Err(StartError::Ended(end));
                 }
                 Some(Err(error)) => return Err(StartError::Frame(error)),
             }

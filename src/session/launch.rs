@@ -259,7 +259,7 @@ impl Launcher {
             return Err(Attempt::Refused(refusal));
         }
         let attempt = match error {
-            StartError::Ended(end, messages) => Attempt::Refused(driver.explain(end, &messages)),
+            StartError::Ended(end) => Attempt::Refused(sandbox.explain(end)),
             StartError::TimedOut(message) => Attempt::Refused(Refusal::TimedOut { message }),
             StartError::Frame(error) => Attempt::Refused(Refusal::Other { message: error.to_string() }),
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(

@@ -56,7 +56,7 @@ fn each_product_is_named_while_it_is_stopped_and_runs_sessions_when_it_is_starte
     for (name, called, start) in PRODUCTS {
         let product = laptop.install(name);
         let bridge = laptop.bridge().start();
-        let outcome = bridge.run("1").expect("error").because("its daemon does not answer");
+        let outcome = bridge.run("1").expect("error").because("the engine does not answer");
         let _ = outcome.because(&product.url()).because(&format!("hint: start {called}: `{start}`"));
         laptop.start(&product);
         assert_eq!(bridge.run("x = 6; x * 7").ok(), "42", "{name}");
@@ -89,7 +89,7 @@ fn a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product(env: &Te
         ("colima", format!("`colima stop` and `colima start --mount \"$HOME\":w --mount {quoted}:w`")),
         (
             "orbstack",
-            format!("OrbStack shares the whole disk: see whether {quoted} is a link to another one"),
+            format!("OrbStack shares the whole disk: check whether {quoted} is a link to another disk"),
         ),
         (
             "rancher-desktop",
@@ -196,7 +196,7 @@ fn a_product_that_stops_in_the_middle_is_named_and_used_again_when_it_is_back(en
     daemon.stop();
     let outcome = call.outcome().expect("error").within(Duration::from_secs(40));
     let _ = outcome.because("its engine is docker:colima");
-    let outcome = bridge.run("1").expect("error").because("its daemon does not answer");
+    let outcome = bridge.run("1").expect("error").because("the engine does not answer");
     let _ = outcome.because("hint: start colima: `colima start`");
     daemon.start_again();
     laptop.start(&colima);

@@ -46,7 +46,7 @@ fn without_any_runtime_each_is_named_with_its_reason(env: &TestEnv) {
             "{outcome}"
         );
     }
-    let _ = outcome.because("hint: install it");
+    let _ = outcome.because("hint: install a runtime");
     bridge.close();
     let output = bare().args(&["exec", "-c", "1"]).command().run(env.guard());
     assert_eq!(output.code(), Some(69), "{output}");
@@ -214,7 +214,7 @@ fn a_client_without_its_daemon_is_named(env: &TestEnv) {
     let _ = bridge
         .run("1")
         .expect("error")
-        .because("its daemon does not answer")
+        .because("the engine does not answer")
         .because("hint: start the engine");
     bridge.close();
 }

@@ -94,7 +94,7 @@ fn a_runtime_that_hangs_when_asked_gives_way_to_the_next(env: &TestEnv) {
         assert_eq!(outcome.stdout(), "42");
     } else {
         // A machine without a runtime that works: the hanging one has its reason all the same.
-        let _ = outcome.because("podman with host:: did not come up in time");
+        let _ = outcome.because("podman with host:: did not start in time");
     }
     assert_all_gone(&fake);
     bridge.close();
@@ -112,7 +112,7 @@ fn a_runtime_that_dies_is_quoted(env: &TestEnv) {
     let _ =
         outcome.because("crun with host:: failed: first line\nthe disk has caught fire").because("hint: ");
     fake.now(&json!({ "probe": [{ "exit": 9 }] }));
-    let _ = bridge.run("1").within(AT_ONCE).expect("error").because("status 9, without a word");
+    let _ = bridge.run("1").within(AT_ONCE).expect("error").because("status 9 and printed nothing");
     fake.now(&json!({ "probe": [{ "say": "codebridgecodebridge" }] }));
     let _ = bridge.run("1").within(AT_ONCE).expect("error");
     // A repaired runtime is found by the next call.
@@ -269,7 +269,7 @@ fn a_sandbox_that_cannot_be_removed_is_reported_and_ends_in_time(env: &TestEnv) 
     let started = Instant::now();
     let log = end(bridge);
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
-    assert!(log.contains("a sandbox was left behind") && log.contains("is still there"), "{log}");
+    assert!(log.contains("a sandbox was left behind") && log.contains("still exists"), "{log}");
     assert!(traces.folder.join("owner.json").exists(), "the next bridge can try again");
     // Its owner is dead, so everybody may remove it, once that works.
     fake.now(&json!({ "delete": [{ "remove_state": true }] }));

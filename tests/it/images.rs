@@ -164,7 +164,7 @@ fn a_folder_without_python_is_an_error_that_says_so(env: &TestEnv) {
     bridge.close();
     let no_root = env.folder("no root");
     let bridge = with_image(env, &format!("dir:{}", no_root.display())).start();
-    let _ = refused(&bridge).because("is no root filesystem");
+    let _ = refused(&bridge).because("is not a root filesystem");
     bridge.close();
 }
 

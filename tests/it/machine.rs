@@ -75,10 +75,7 @@ fn a_missing_machine_is_created_and_started(env: &TestEnv) {
         let bridge = machine.bridge().start();
         let (result, told) = call_with_progress(&bridge, "6 * 7");
         assert_eq!(result["content"][0]["text"], "42", "{version}: {result}");
-        assert!(
-            told.contains("it downloads gigabytes, once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)"),
-            "{told}"
-        );
+        assert!(told.contains("downloads gigabytes once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)"), "{told}");
         assert_eq!(machine.calls(), ["init", "start podman-machine-default"]);
         assert!(bridge.close().log.contains("making a podman machine"));
     }
@@ -88,7 +85,7 @@ fn creating_a_machine_can_be_forbidden(env: &TestEnv) {
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "5.8", &json!({ "exists": false }));
     let bridge = machine.bridge().var("MCP_BRIDGE_MACHINE_INIT", "0").start();
-    let outcome = bridge.run("1").expect("error").because("it needs a podman machine and there is none");
+    let outcome = bridge.run("1").expect("error").because("podman needs a machine and there is none");
     let _ = outcome.because("unable to connect to Podman socket").because("hint: `podman machine init`");
     assert_eq!(machine.calls(), [""; 0]);
     bridge.close();
@@ -96,7 +93,7 @@ fn creating_a_machine_can_be_forbidden(env: &TestEnv) {
     for version in ["3.4", "5.8"] {
         machine.change(&json!({ "os": "linux", "version": version }));
         let bridge = machine.bridge().start();
-        let _ = bridge.run("1").expect("error").because("its daemon does not answer");
+        let _ = bridge.run("1").expect("error").because("the engine does not answer");
         assert_eq!(machine.calls(), [""; 0], "{version}");
         bridge.close();
     }
@@ -124,7 +121,7 @@ fn a_machine_that_another_process_starts_is_waited_for(env: &TestEnv) {
     let call = bridge.request("tools/call", params);
     eventually("the bridge waits", STOPPED, || {
         let told = Value::from(bridge.unasked()).to_string();
-        told.contains("waiting for the podman machine podman-machine-default, which somebody starts")
+        told.contains("waiting for the podman machine podman-machine-default, which another program starts")
             .then_some(())
     });
     assert!(!call.is_answered());
@@ -166,7 +163,7 @@ fn a_machine_that_does_not_start_is_reported_in_the_words_of_podman(env: &TestEn
     need(Kind::Podman);
     let machine = FakeMachine::new(env, "4.9", &json!({ "start_fails": true }));
     let bridge = machine.bridge().start();
-    let outcome = bridge.run("1").expect("error").because("its podman machine does not come up");
+    let outcome = bridge.run("1").expect("error").because("the podman machine does not start");
     let _ = outcome.because("machine did not transition into running state: ssh error: exit status 255");
     // Once it is repaired, the next call goes through.
     machine.change(&json!({ "start_fails": false }));
@@ -304,7 +301,7 @@ fn a_podman_of_this_host_is_not_asked_for_machines(env: &TestEnv) {
     bridge.close();
     let nowhere = format!("unix://{}", env.folder("nowhere").join("podman.sock").display());
     let remote = bridge_on(env, "podman").var("PATH", &programs).var("CONTAINER_HOST", nowhere).start();
-    let _ = remote.run("1").expect("error").because("its daemon does not answer");
+    let _ = remote.run("1").expect("error").because("the engine does not answer");
     remote.close();
     let calls = std::fs::read_to_string(log).unwrap();
     assert!(calls.lines().count() > 3 && !calls.lines().any(|line| line.contains("machine ")), "{calls}");

@@ -92,7 +92,7 @@ fn a_docker_daemon_behind_tls_runs_sessions_by_its_context_and_by_the_environmen
     }
     assert_eq!(runtime_of(by_name(), env)["remote"], true);
     let bare = bridge_on(env, "docker").var("DOCKER_HOST", daemon.url()).start();
-    let _ = bare.run("1").expect("error").because("its daemon does not answer");
+    let _ = bare.run("1").expect("error").because("the engine does not answer");
     bare.close();
     let here = bridge_on(env, &daemon.target()).var("MCP_BRIDGE_IMAGE", "host:").start();
     let _ = here.run("1").expect("error").because("the engine runs on another");
@@ -104,7 +104,7 @@ fn an_unknown_engine_is_named(env: &TestEnv) {
         need(kind);
         let bridge = bridge_on(env, target).start();
         let outcome = bridge.run("1").expect("error").because("there is no such engine");
-        let _ = outcome.because(target).because("hint: see `podman system connection list`");
+        let _ = outcome.because(target).because("hint: `podman system connection list`");
         bridge.close();
     }
 }
@@ -197,7 +197,7 @@ fn try_all(bridge: &Bridge<'_>, engines: &[(&str, &dyn Fn() -> usize)]) {
     eventually("all engines were tried", PATIENCE, || {
         let log = bridge.log();
         let is_ready = |(target, count): &(&str, &dyn Fn() -> usize)| {
-            log.contains(&format!("{target} takes sandboxes")) && count() == 0
+            log.contains(&format!("{target} works")) && count() == 0
         };
         engines.iter().all(is_ready).then_some(())
     });
@@ -287,7 +287,7 @@ fn set_aside(bridge: &Bridge<'_>, target: &str) -> Vec<usize> {
     for line in bridge.log().lines() {
         if line.starts_with("<- ") {
             answered += 1;
-        } else if line.contains("set aside") && line.contains(&format!("engine={target} ")) {
+        } else if line.contains("set an engine aside") && line.contains(&format!("engine={target} ")) {
             times.push(answered);
         }
     }
@@ -317,7 +317,7 @@ fn an_engine_that_hangs_is_skipped(env: &TestEnv) {
     one.hang(false);
     eventually("it takes sessions again", PATIENCE, || {
         let _ = bridge.run_in("new", "1").expect("success");
-        bridge.log().matches("podman:one is back").count().checked_sub(1)
+        bridge.log().matches("podman:one works again").count().checked_sub(1)
     });
     bridge.close();
     assert_eq!((one.containers().len(), two.containers().len()), (0, 0));
@@ -347,7 +347,7 @@ fn an_engine_that_hangs_while_a_sandbox_starts_is_skipped(env: &TestEnv) {
     assert_eq!(two.containers().len(), 2);
     // Not after the whole time that a sandbox may take to come up.
     let log = bridge.log();
-    let reason = log.lines().find(|line| line.contains("set aside")).unwrap();
+    let reason = log.lines().find(|line| line.contains("set an engine aside")).unwrap();
     assert!(reason.contains("--connection one info") && reason.contains("did not end within"), "{reason}");
     one.hang(false);
     eventually("what was begun there is removed", PATIENCE, || (one.containers().len() == 1).then_some(()));

@@ -223,7 +223,7 @@ fn an_engine_over_ssh_and_one_beside_it_share_the_work(env: &TestEnv) {
     assert_eq!(bridge.run_in("s0", "n = 0; n").ok(), "0");
     // The first session does not have to wait for the trial of the slower engine.
     eventually("both were tried", REMOVAL, || {
-        let tried = |name: &str| bridge.log().contains(&format!("podman:{name} takes sandboxes"));
+        let tried = |name: &str| bridge.log().contains(&format!("podman:{name} works"));
         let count = behind.containers().len() + near.containers().len();
         (tried("far") && tried("near") && count == 1).then_some(())
     });

@@ -54,8 +54,8 @@ fn an_unknown_host_key_is_reported(env: &TestEnv) {
     need(Kind::Docker);
     let server = SshServer::start(env);
     let _service = podman_behind(env, &server);
-    let said = "ssh does not know the engine's machine by its key";
-    let hint = "hint: compare the host's key";
+    let said = "ssh does not trust the host key of the engine's machine";
+    let hint = "hint: ask the owner of the host for its key";
     server.be_known_by(Some("stranger"));
     refused_soon(bridge_on(env, "podman:far"), ["podman:far with ", said, hint]);
     refused_soon(docker_over(env, &server), ["docker with ", said, hint]);
@@ -72,7 +72,7 @@ fn a_refused_key_is_reported(env: &TestEnv) {
     let server = SshServer::start(env);
     let service = PodmanService::start(env, "near");
     let (said, hint) =
-        ("ssh is not let in to the engine's machine", "hint: `ssh -o BatchMode=yes USER@HOST`");
+        ("ssh could not log in to the engine's machine", "hint: `ssh -o BatchMode=yes USER@HOST`");
     let podman = || bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
     refused_soon(podman().var("CONTAINER_SSHKEY", server.stranger()), ["podman with ", said, hint]);
     refused_soon(podman(), ["podman with ", said, hint]);
@@ -92,7 +92,7 @@ fn a_key_with_a_passphrase_does_not_prompt(env: &TestEnv) {
     let server = SshServer::start(env);
     let service = PodmanService::start(env, "near");
     let (said, hint) =
-        ("ssh is not let in to the engine's machine", "or one that ssh-agent holds (SSH_AUTH_SOCK)");
+        ("ssh could not log in to the engine's machine", "or one that ssh-agent holds (SSH_AUTH_SOCK)");
     let podman = bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
     refused_soon(podman.var("CONTAINER_SSHKEY", server.key_with_passphrase()), ["podman with ", said, hint]);
     // A desktop would ask in a window.
@@ -111,7 +111,7 @@ fn an_sshd_that_does_not_run_is_reported(env: &TestEnv) {
     let _service = podman_behind(env, &server);
     server.kill();
     let port = server.port.to_string();
-    let (said, hint) = ("onnection refused", "hint: start the engine, and see that its machine is up");
+    let (said, hint) = ("onnection refused", "hint: start the engine, and check that the machine");
     refused_soon(bridge_on(env, "podman:far"), ["podman:far with ", said, hint]);
     refused_soon(docker_over(env, &server), [&format!("port {port}: "), said, hint]);
 }
@@ -130,10 +130,8 @@ fn an_engine_on_a_silent_machine_is_given_up_in_time(env: &TestEnv) {
         .map(|(bridge, name)| (bridge.start_call(serde_json::json!({ "code": "1" })), name));
     for (call, name) in calls {
         let outcome = call.outcome().expect("error").within(Duration::from_secs(45));
-        let _ = outcome
-            .because(name)
-            .because("did not come up in time")
-            .because("an engine elsewhere out of reach");
+        let _ =
+            outcome.because(name).because("did not start in time").because("the engine's machine is down");
     }
     for bridge in [podman, docker] {
         bridge.close();

@@ -1,7 +1,7 @@
 //! The choice that worked last time, on disk: `<cache>/runtime.json`.
 //!
-//! It is keyed by all that could change the answer: the wish, the user, the kernel, and path, size and time of every
-//! runtime's program.
+//! Its key is everything that could change the choice: the settings, the user, the kernel, and path, size and time of the
+//! program of every runtime.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,9 +20,7 @@ use crate::state::{read_json, write_json};
 /// A runtime that passed its probe and later failed to launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setback {
-    /// Which runtime.
     pub runtime: Target,
-    /// Why.
     pub refusal: Refusal,
     /// Seconds since 1970.
     pub when: u64,
@@ -50,19 +48,19 @@ pub(super) struct Remembered {
 #[derive(Debug)]
 pub(super) struct Cache {
     path: Option<PathBuf>,
-    wish: String,
+    settings: String,
 }
 
 impl Cache {
-    pub(super) fn new(dir: Option<PathBuf>, wish: String) -> Self {
-        Self { path: dir.map(|dir| dir.join("runtime.json")), wish }
+    pub(super) fn new(dir: Option<PathBuf>, settings: String) -> Self {
+        Self { path: dir.map(|dir| dir.join("runtime.json")), settings }
     }
 
     fn entry(&self) -> Option<Entry> {
         read_json(self.path.as_ref()?)
     }
 
-    /// The remembered choice, when nothing that it depends on has changed.
+    /// Returns the remembered choice, when nothing that it depends on has changed.
     pub(super) fn read(&self) -> Option<Remembered> {
         let entry = self.entry().filter(|entry| entry.expires > now() && entry.key == self.key())?;
         entry.choice.filter(|remembered| match &remembered.choice.root {
@@ -72,7 +70,7 @@ impl Cache {
     }
 
     pub(super) fn write(&self, choice: &Choice, age: Duration) {
-        // What works again is no setback any more.
+        // A setback ends when its runtime works again.
         let setback = self.setback().filter(|setback| setback.runtime != choice.runtime.target());
         self.store(&Entry {
             key: self.key(),
@@ -95,17 +93,17 @@ impl Cache {
         self.entry()?.setback
     }
 
-    /// A cache that cannot be written costs time, nothing else.
+    /// Writes the file; a cache that cannot be written costs only time.
     fn store(&self, entry: &Entry) {
         let Some(path) = &self.path else { return };
         if let Some(dir) = path.parent()
             && let Err(error) = fs::create_dir_all(dir)
         {
-            tracing::debug!(dir = %dir.display(), %error, "no cache");
+            tracing::debug!(dir = %dir.display(), %error, "could not make the folder of the cache");
             return;
         }
         if let Err(error) = write_json(path, entry) {
-            tracing::debug!(%error, "no cache");
+            tracing::debug!(%error, "could not write the cache");
         }
     }
 
@@ -117,14 +115,14 @@ impl Cache {
         let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
         format!(
             "{} {uid} {} {programs:?} {engines:?} {hybrid} {}",
-            self.wish,
+            self.settings,
             kernel.trim(),
             env!("CARGO_PKG_VERSION")
         )
     }
 }
 
-/// Path, size and time of a program; empty when there is none.
+/// Returns path, size and time of a program; empty when there is none.
 fn program_stamp(name: &str) -> String {
     let Some(path) = exec::find_program(Path::new(name)) else { return String::new() };
     let stamp = fs::metadata(&path).map(|meta| format!("{} {}", meta.size(), meta.mtime()));

@@ -1,4 +1,4 @@
-//! One runtime on trial.
+//! Tries one runtime with one root filesystem.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::sandbox::Sandbox;
 use crate::spec::{RootFs, SandboxSpec};
 use crate::state::Instance;
 
-/// Where programs are looked for when the root's own environment does not say.
+/// The search path for programs when the image does not set one.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// More than any expected output.
 const OUTPUT_LIMIT: u64 = 4096;
 
-/// What a candidate is tried with.
+/// Everything that a candidate is tried with.
 pub(super) struct Trial<'a, P> {
     pub(super) machines: &'a Machines,
     pub(super) probe: &'a Probe,
@@ -38,7 +38,7 @@ pub(super) struct Trial<'a, P> {
 pub(super) struct Candidate {
     pub(super) target: Target,
     pub(super) program: Option<PathBuf>,
-    /// What the engine said of itself, asked once.
+    /// The report of the engine, which is asked once.
     pub(super) engine: Option<Result<EngineInfo, Refusal>>,
 }
 
@@ -48,14 +48,14 @@ impl Candidate {
         Self { target, program, engine: None }
     }
 
-    /// The first line of `--version`.
+    /// Returns the first line of `--version`.
     pub(super) async fn version(&self) -> Option<String> {
         let command = CommandLine::new(self.program.as_ref()?).arg("--version");
         let done = exec::run(command, Duration::from_secs(10)).await.ok()?.success().ok()?;
         Some(String::from_utf8_lossy(&done.stdout).lines().next()?.to_string())
     }
 
-    /// Runs the probe with this root, in each way this runtime might work here, best first.
+    /// Runs the probe with this root, in each mode in which this runtime might work here, best first.
     pub(super) async fn probe<P: RootProvider>(
         &mut self,
         wanted: &WantedRoot<P::Image>,
@@ -65,28 +65,28 @@ impl Candidate {
         let Trial { machines, probe, provider, instance, stop } = trial;
         let program = self.program.clone().ok_or(Refusal::NotInstalled)?;
         let mut last = None;
-        // Commands that ask or pull leave nothing behind: they can be given up in the middle.
-        let asking = async {
-            let mut ways = self.ways(&program, trial).await?;
-            let root = self.root(wanted, *provider, &ways[0]).await?;
+        // Commands that ask or pull leave nothing behind, so they can be cancelled at any time.
+        let preparing = async {
+            let mut modes = self.modes(&program, trial).await?;
+            let root = self.root(wanted, *provider, &modes[0]).await?;
             let mut volumes = Vec::new();
             if let (AnyDriver::Engine(driver), RootFs::Image(image)) =
-                (AnyDriver::new(ways[0].clone()), &root.0)
+                (AnyDriver::new(modes[0].clone()), &root.0)
             {
                 volumes = driver.volumes(image).await.map_err(|error| refusal_of(&error))?;
                 if !driver.profile_arrives() {
                     let shared = machines.shares.look(&driver, image, instance).await;
-                    ways.iter_mut().for_each(|way| way.shared.clone_from(&shared));
+                    modes.iter_mut().for_each(|mode| mode.shared.clone_from(&shared));
                 }
             }
-            Ok((ways, root, volumes))
+            Ok((modes, root, volumes))
         };
-        let (mut ways, (root, env), volumes) = tokio::select! {
-            asked = asking => asked?,
+        let (mut modes, (root, env), volumes) = tokio::select! {
+            prepared = preparing => prepared?,
             () = stop.cancelled() => return Err(Refusal::Stopped),
         };
-        while !ways.is_empty() {
-            let runtime = ways.remove(0);
+        while !modes.is_empty() {
+            let runtime = modes.remove(0);
             let driver = Arc::new(AnyDriver::new(runtime.clone()));
             let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
             spec.name = instance.next_name();
@@ -98,7 +98,7 @@ impl Candidate {
                     return Ok(Choice { runtime, root, asked, env, volumes, held, fallback, rank });
                 }
                 Err(refusal) => {
-                    ways.extend(other_ways(&runtime, &refusal));
+                    modes.extend(other_mode(&runtime, &refusal));
                     match &last {
                         Some(before) if !refusal.says_more_than(before) => {}
                         _ => last = Some(refusal),
@@ -109,22 +109,22 @@ impl Candidate {
         Err(last.unwrap_or(Refusal::NotInstalled))
     }
 
-    /// How this runtime may be driven on this host, best first; at least one.
-    async fn ways<P: RootProvider>(
+    /// Returns the modes in which this runtime may work on this host, best first; at least one.
+    async fn modes<P: RootProvider>(
         &mut self,
         program: &Path,
         trial: &Trial<'_, P>,
     ) -> Result<Vec<RuntimeId>, Refusal> {
-        let way = |cgroups| RuntimeId::at(&self.target, program, cgroups);
+        let mode = |cgroups| RuntimeId::at(&self.target, program, cgroups);
         match self.target.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => {
-                let mut id = way(CgroupMode::Direct);
+                let mut id = mode(CgroupMode::Direct);
                 if self.engine.is_none() {
                     self.engine = Some(ask_with_machine(&id, trial).await);
                 }
                 let info = self.engine.clone().unwrap_or(Err(Refusal::NotInstalled));
                 let info = match (info, self.target.kind) {
-                    // podman on a hybrid host answers once it is told to use another low-level runtime.
+                    // podman on a hybrid host answers only with another low-level runtime.
                     (Err(Refusal::HybridCgroups), RuntimeKind::Podman) => {
                         id.oci_runtime =
                             Some(exec::find_program(Path::new("runc")).ok_or(Refusal::HybridCgroups)?);
@@ -140,19 +140,19 @@ impl Candidate {
                 Ok(vec![id])
             }
             RuntimeKind::Crun | RuntimeKind::Runc if rustix::process::getuid().is_root() => {
-                Ok(vec![way(CgroupMode::Direct), way(CgroupMode::Unmanaged)])
+                Ok(vec![mode(CgroupMode::Direct), mode(CgroupMode::Unmanaged)])
             }
             RuntimeKind::Crun | RuntimeKind::Runc => {
                 let delegated = Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
                     && std::env::var_os("XDG_RUNTIME_DIR")
                         .is_some_and(|dir| Path::new(&dir).join("bus").exists());
-                let systemd = delegated.then(|| way(CgroupMode::Systemd));
-                Ok(systemd.into_iter().chain([way(CgroupMode::Unmanaged)]).collect())
+                let systemd = delegated.then(|| mode(CgroupMode::Systemd));
+                Ok(systemd.into_iter().chain([mode(CgroupMode::Unmanaged)]).collect())
             }
         }
     }
 
-    /// Makes the root available to this runtime.
+    /// Makes the root available to this runtime, and returns it with its environment.
     async fn root<P: RootProvider>(
         &self,
         wanted: &WantedRoot<P::Image>,
@@ -160,7 +160,7 @@ impl Candidate {
         runtime: &RuntimeId,
     ) -> Result<(RootFs, Vec<(String, String)>), Refusal> {
         let elsewhere = || {
-            let message = "it is on this machine, and the engine runs on another".into();
+            let message = "it is on this machine and the engine runs on another".into();
             Err(Refusal::RootElsewhere { message })
         };
         let image = match wanted {
@@ -191,7 +191,7 @@ impl Candidate {
     }
 }
 
-/// An environment in which programs are found.
+/// Adds a search path to an environment that has none.
 pub(super) fn with_path(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
     if !env.iter().any(|(key, _)| key == "PATH") {
         env.push(("PATH".into(), DEFAULT_PATH.into()));
@@ -199,18 +199,18 @@ pub(super) fn with_path(mut env: Vec<(String, String)>) -> Vec<(String, String)>
     env
 }
 
-/// Other ways that a refusal suggests.
-fn other_ways(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
+/// Returns another mode that a refusal suggests.
+fn other_mode(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
     let hybrid = *refusal == Refusal::HybridCgroups && runtime.kind == RuntimeKind::Podman;
     if !hybrid || runtime.oci_runtime.is_some() {
         return None;
     }
-    // podman only passes on what crun, its default, refuses here.
+    // crun, podman's default, refuses here; runc does not.
     let runc = exec::find_program(Path::new("runc"))?;
     Some(RuntimeId { oci_runtime: Some(runc), ..runtime.clone() })
 }
 
-/// Asks an engine; where podman needs a machine for it, that is brought up first.
+/// Asks an engine for its report; starts the machine that podman needs for it.
 async fn ask_with_machine<P: RootProvider>(
     id: &RuntimeId,
     trial: &Trial<'_, P>,
@@ -228,7 +228,7 @@ async fn ask_with_machine<P: RootProvider>(
     }
 }
 
-/// An engine that has not answered by then is taken for one that does not.
+/// An engine that has not answered by then counts as one that does not answer.
 const ASK_LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) async fn ask_engine(driver: &EngineDriver, limit: Duration) -> Result<EngineInfo, Refusal> {
@@ -243,12 +243,12 @@ pub(super) async fn ask_engine(driver: &EngineDriver, limit: Duration) -> Result
     }
 }
 
-/// The name by which the engine has the image, after a pull if need be.
+/// Returns the name by which the engine has the image, after a pull if it is needed.
 async fn ensure_image(driver: &EngineDriver, reference: &str) -> Result<String, Refusal> {
     if let Some(name) = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))? {
         return Ok(name);
     }
-    tracing::info!(image = reference, engine = %driver.id(), "pulling");
+    tracing::info!(image = reference, engine = %driver.id(), "pulling an image");
     driver.pull(reference).await.map_err(|error| {
         let message = match error {
             ExecError::Failed(failed) => failed.stderr_tail,
@@ -258,7 +258,7 @@ async fn ensure_image(driver: &EngineDriver, reference: &str) -> Result<String, 
     })
 }
 
-/// A command that did not run at all.
+/// Returns the refusal for a command that did not run at all.
 fn refusal_of(error: &ExecError) -> Refusal {
     match error {
         ExecError::Start { source, .. } => Refusal::NotExecutable { message: source.to_string() },
@@ -276,7 +276,9 @@ async fn run_probe(
 ) -> Result<HeldLimits, Refusal> {
     let launch_refusal = |error: LaunchError| match error {
         LaunchError::Exec(error) => refusal_of(&error),
-        LaunchError::Plan(PlanError::Root(error)) => Refusal::RootUnreachable { message: error.to_string() },
+        LaunchError::Plan(PlanError::Root(error)) => {
+            Refusal::RootUnreachable { message: error.to_string(), problem: error.problem() }
+        }
         other => Refusal::Other { message: other.to_string() },
     };
     let plan = driver.plan(spec, instance).map_err(|error| launch_refusal(error.into()))?;
@@ -295,19 +297,19 @@ async fn run_probe(
         ended = tokio::time::timeout(probe.limit, run) => Some(ended),
         () = stop.cancelled() => None,
     };
-    let messages = sandbox.messages();
     let verdict = match ended {
         None => Err(Refusal::Stopped),
         Some(Ok((output, Ok(End::Exited(0))))) if output == probe.expected => Ok(held),
-        Some(Ok((_, Ok(end)))) => Err(driver.explain(end, &messages)),
+        Some(Ok((_, Ok(end)))) => Err(sandbox.explain(end)),
         Some(Ok((_, Err(error)))) => Err(Refusal::Other { message: error.to_string() }),
         Some(Err(_)) => {
+            let messages = sandbox.messages();
             let message = format!("the probe did not end within {:?}; {messages}", probe.limit);
             Err(Refusal::TimedOut { message })
         }
     };
     if let Err(error) = sandbox.end().await {
-        tracing::warn!(%error, "a probe was left behind");
+        tracing::warn!(%error, "could not remove a probe sandbox");
     }
     verdict
 }

@@ -1,4 +1,4 @@
-//! What detection is asked, and what it answers.
+//! The questions to detection, and its answers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,73 +11,71 @@ use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, RuntimeKind, Target};
 use crate::spec::{RootFs, SandboxSpec};
 
-/// What is run to see whether a runtime works.
+/// The sandbox that shows whether a runtime works.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The sandbox; its name and root are filled in.
+    /// The sandbox, without its name and root.
     pub template: SandboxSpec,
-    /// What its standard output has to be.
+    /// The expected standard output.
     pub expected: Vec<u8>,
-    /// How long it may take to come up.
+    /// How long the sandbox may take to answer.
     pub limit: Duration,
 }
 
-/// A runtime that works, and what it will start.
+/// A runtime that works, and what it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// The runtime.
     pub runtime: RuntimeId,
-    /// The root as the runtime takes it: images are unpacked for those that need it.
+    /// The root as the runtime uses it: images are unpacked for runtimes without a store.
     pub root: RootFs,
     /// The root as the user named it.
     pub asked: String,
-    /// Environment of the image where the runtime does not know it.
+    /// The environment of the image, where the runtime does not know it.
     pub env: Vec<(String, String)>,
-    /// Volumes that the image wants and the engine would make.
+    /// The volumes of the image, which the engine would make.
     #[serde(default)]
     pub volumes: Vec<String>,
     /// Which mechanism holds each limit.
     pub held: HeldLimits,
-    /// Whether the root is not the one that was wanted first.
+    /// Whether the root is not the first choice.
     pub fallback: bool,
     /// The place of the root in the order of preference.
     #[serde(skip)]
     pub(super) rank: usize,
 }
 
-/// What was found out about one runtime with one root.
+/// The result of trying one runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProbeReport {
-    /// Which runtime.
     pub kind: RuntimeKind,
-    /// Which of its engines, when one was named.
+    /// The connection or context, when one was named.
     pub connection: Option<String>,
-    /// Where its program is.
+    /// The path of its program.
     pub program: Option<PathBuf>,
     /// The first line of its `--version`.
     pub version: Option<String>,
     /// The root it was tried with, as the user named it.
     pub root: String,
-    /// What works, or why nothing does.
+    /// Whether it works, or why not.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// The machine that its engine is in, when it is in one.
+    /// The podman machine of its engine, if it is in one.
     pub machine: Option<MachineReport>,
-    /// Whether an engine elsewhere sees the folder that it should; None for engines that are here.
+    /// Whether a remote engine sees the shared folder; None for local engines.
     pub share: Option<ShareReport>,
     /// Whether sandboxes get the bridge's own seccomp profile, when it works.
     pub own_profile: Option<bool>,
-    /// What mends it, when it does not work.
+    /// What to do when it does not work.
     pub hint: Option<String>,
 }
 
-/// The end of a probe.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// A sandbox ran.
     Works(Box<Choice>),
-    /// None did.
+    /// No sandbox ran.
     Refused(Refusal),
 }
 
@@ -90,7 +88,7 @@ pub struct NothingWorks {
 }
 
 impl NothingWorks {
-    /// Whether some runtime would work if it had the image.
+    /// Returns whether some runtime would work if it had the image.
     pub fn lacks_image(&self) -> bool {
         self.tried.iter().any(|(_, _, refusal)| refusal.is_image())
     }
@@ -106,7 +104,7 @@ impl NothingWorks {
         let mut hints = Vec::new();
         for (target, root, refusal) in &self.tried {
             text.push_str(&format!("\n  {target} with {root}: {refusal}"));
-            // With an image missing, what to install is not the question.
+            // When the image is missing, what to install does not matter.
             if (!lacks_image || refusal.is_image()) && !hints.contains(&refusal.hint()) {
                 hints.push(refusal.hint());
             }

@@ -22,14 +22,14 @@ use super::choice::{Choice, NothingWorks, Probe, ProbeReport, Verdict};
 use super::fleet::Fleet;
 use super::provider::{RootProvider, WantedImage, WantedRoot};
 
-/// A good choice is believed this long, one that had to make do with another root not quite so long.
+/// How long a choice is remembered, and how long one with a fallback root.
 const CACHE_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const FALLBACK_CACHE_AGE: Duration = Duration::from_secs(3600);
 
-/// An engine that comes and goes is looked for this often in this time.
+/// How often, in which time, detection runs again because the engine was gone at a launch.
 const ABSENCES: (u32, Duration) = (3, Duration::from_secs(10));
 
-/// Finds the runtime to use, once, and again when it fails.
+/// Finds the runtime to use, once, and again when that runtime fails.
 #[derive(Debug)]
 pub struct Detector<I> {
     choice: RuntimeChoice,
@@ -43,16 +43,16 @@ pub struct Detector<I> {
 #[derive(Debug, Default)]
 struct Chosen {
     chosen: Option<Choice>,
-    /// How often lately what had been chosen was gone at a launch, and since when this is counted.
+    /// How often the chosen engine was gone at a launch, and since when this is counted.
     absences: (u32, Option<Instant>),
     /// Whether `chosen` worked in an earlier run of the bridge and was not tried in this one.
     from_cache: bool,
-    /// What failed to launch in this process although its probe had run.
+    /// The runtimes that did not launch a sandbox in this process although their probe ran.
     set_aside: HashMap<Target, Refusal>,
 }
 
 impl Chosen {
-    fn may_look_again(&mut self) -> bool {
+    fn may_choose_again(&mut self) -> bool {
         let (count, since) = &mut self.absences;
         if since.is_none_or(|since| since.elapsed() > ABSENCES.1) {
             (*count, *since) = (0, Some(Instant::now()));
@@ -63,7 +63,7 @@ impl Chosen {
 }
 
 impl<I: WantedImage> Detector<I> {
-    /// A detector for this wish; `roots` in order of preference, `cache_dir` for what is remembered between runs.
+    /// Returns a detector; `roots` in order of preference, `cache_dir` for what is remembered between runs.
     pub fn new(
         choice: RuntimeChoice,
         roots: Vec<WantedRoot<I>>,
@@ -83,9 +83,9 @@ impl<I: WantedImage> Detector<I> {
         Self { choice, roots, cache, state: Mutex::default(), fleet, machines }
     }
 
-    /// The runtime to use; probes at the first call, while concurrent ones wait for the result.
+    /// Returns the runtime to use. The first call probes, and concurrent calls wait for its result.
     ///
-    /// A probe ends its sandbox before this returns, so the future has to be driven to its end: `stop` makes it short.
+    /// The future has to run to its end, so that the sandbox of a probe is removed; `stop` makes it short.
     pub async fn choose<P: RootProvider<Image = I> + Clone + 'static>(
         &self,
         probe: &Probe,
@@ -100,7 +100,7 @@ impl<I: WantedImage> Detector<I> {
         }
         let trial = Trial { machines: &self.machines, probe, provider, instance, stop };
         let mut state = self.state.lock().await;
-        // Who tells docker's client to use another context means what is started from then on.
+        // When docker's client switches to another context, new sandboxes follow.
         if let Some(choice) = state.chosen.as_ref().filter(|choice| choice.runtime.is_current()) {
             self.machines.about_to_use(&choice.runtime).await;
             return Ok(choice.clone());
@@ -133,7 +133,7 @@ impl<I: WantedImage> Detector<I> {
         Ok(choice)
     }
 
-    /// A remembered choice with the image as it is now: its name may stand for another one since, or for none.
+    /// Returns a remembered choice with the image that its name stands for now; None when there is none.
     async fn with_root_of_today<P: RootProvider<Image = I>>(
         &self,
         remembered: Remembered,
@@ -150,15 +150,15 @@ impl<I: WantedImage> Detector<I> {
         Some(choice)
     }
 
-    /// The choice did not launch: forget it. True when choosing again is worth it: it was only remembered from an earlier
-    /// run, or other runtimes may be tried.
+    /// Forgets a choice that did not launch a sandbox. Returns whether to choose again: the choice was only remembered from an
+    /// earlier run, or other runtimes may work.
     pub async fn reject(&self, choice: &Choice, refusal: Refusal) -> bool {
         if let Some(fleet) = &self.fleet {
             return fleet.reject(choice, &refusal);
         }
         let mut state = self.state.lock().await;
         if state.chosen.as_ref() != Some(choice) {
-            // Another call has said so already; what is chosen since then may do.
+            // Another call has rejected it already; the choice since then may work.
             return true;
         }
         state.chosen = None;
@@ -166,29 +166,28 @@ impl<I: WantedImage> Detector<I> {
             self.machines.shares.forget(&choice.runtime);
         }
         self.cache.drop_choice(choice, &refusal);
-        // An engine that was there a while ago, or its machine, can be brought up again, or be named as what is missing.
-        if refusal.is_absence(choice.runtime.remote) && state.may_look_again() {
+        // The engine, or its machine, can be started again, or named in the error.
+        if refusal.is_absence(choice.runtime.remote) && state.may_choose_again() {
             state.from_cache = false;
-            tracing::info!(runtime = %choice.runtime, %refusal, "what worked a while ago is gone; looking again");
+            tracing::info!(runtime = %choice.runtime, %refusal, "the engine does not answer any more; choosing again");
             return true;
         }
         if std::mem::take(&mut state.from_cache) {
-            tracing::info!(runtime = %choice.runtime, %refusal, "what worked last time does not; looking again");
+            tracing::info!(runtime = %choice.runtime, %refusal, "the remembered runtime does not work; choosing again");
             return true;
         }
         let first_time = state.set_aside.insert(choice.runtime.target(), refusal.clone()).is_none();
         let another = first_time && self.choice == RuntimeChoice::Auto;
         if another {
-            tracing::warn!(runtime = %choice.runtime, %refusal, "did not launch a sandbox; trying the next runtime");
+            tracing::warn!(runtime = %choice.runtime, %refusal, "the runtime did not launch a sandbox; trying the next one");
         } else {
-            // Nothing else to try now; the next call may find a mended host.
+            // Nothing else to try now; the next call tries everything again.
             state.set_aside.clear();
         }
         another
     }
 
-    /// Why a launch of this choice that takes long is not worth waiting for: its engine is one of several and does not
-    /// answer. Never ends otherwise.
+    /// Returns as soon as the engine of a slow launch does not answer, when it is one of several. Never ends otherwise.
     pub async fn stalls(&self, choice: &Choice) -> Refusal {
         match &self.fleet {
             Some(fleet) => fleet.stalls(choice).await,
@@ -196,14 +195,14 @@ impl<I: WantedImage> Detector<I> {
         }
     }
 
-    /// Waits for what goes on behind choices that were made. It ends soon once the tokens of those are cancelled.
+    /// Waits for the checks of engines in the background, which end soon once their calls are cancelled.
     pub async fn close(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.close().await;
         }
     }
 
-    /// What failed to launch lately although its probe had run, for diagnosis.
+    /// Returns the last runtime that did not launch a sandbox although its probe ran, for diagnosis.
     pub fn setback(&self) -> Option<Setback> {
         self.cache.setback()
     }
@@ -213,7 +212,7 @@ impl<I: WantedImage> Detector<I> {
         trial: &Trial<'_, P>,
         set_aside: &HashMap<Target, Refusal>,
     ) -> Result<Choice, NothingWorks> {
-        // A machine is made only when nothing else works: it downloads gigabytes.
+        // A machine is made only when nothing else works: that downloads gigabytes.
         let careful = self.machines.without_making_any();
         let found = self.search_with(&Trial { machines: &careful, ..*trial }, set_aside).await;
         match found {
@@ -242,7 +241,7 @@ impl<I: WantedImage> Detector<I> {
                 match verdict {
                     Ok(choice) => return Ok(choice),
                     Err(refusal) => {
-                        tracing::debug!(runtime = %candidate.target, %root, %refusal, "refused");
+                        tracing::debug!(runtime = %candidate.target, %root, %refusal, "the runtime does not work");
                         if trial.stop.is_cancelled() {
                             return Err(NothingWorks { tried });
                         }
@@ -254,7 +253,7 @@ impl<I: WantedImage> Detector<I> {
         Err(NothingWorks { tried })
     }
 
-    /// Tries every runtime with the roots in order, for diagnosis; nothing is remembered.
+    /// Tries every runtime with the roots in order, for diagnosis. Nothing is remembered.
     pub async fn examine<P: RootProvider<Image = I>>(
         &self,
         probe: &Probe,
@@ -262,7 +261,7 @@ impl<I: WantedImage> Detector<I> {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Vec<ProbeReport> {
-        // A question is no reason to download a machine.
+        // A diagnosis must not download a machine.
         let machines = self.machines.without_making_any();
         let _in_use = machines.use_engines().await;
         let trial = Trial { machines: &machines, probe, provider, instance, stop };
@@ -335,7 +334,7 @@ impl<I: WantedImage> Detector<I> {
             RuntimeChoice::Named(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
             RuntimeChoice::Program(path) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                // A program of an unknown name is taken for what most of them are: an OCI runtime.
+                // A program of an unknown name is most likely an OCI runtime.
                 let kind = RuntimeKind::of_program(&name).unwrap_or(RuntimeKind::Runc);
                 vec![Candidate { target: kind.into(), program: exec::find_program(path), engine: None }]
             }
@@ -343,7 +342,7 @@ impl<I: WantedImage> Detector<I> {
     }
 }
 
-/// Whether the engine of a podman may be in a machine, or should be.
+/// Returns whether the engine of podman may be in a machine, or should be.
 fn may_be_in_a_machine(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Works(choice) => choice.runtime.remote && choice.runtime.address.variables.is_empty(),

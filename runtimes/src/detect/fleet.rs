@@ -1,7 +1,7 @@
-//! Several engines that share the sandboxes: each new one goes to the least loaded that answers.
+//! Spreads sandboxes over several engines: each new one goes to the least loaded engine that answers.
 //!
-//! Who fails is set aside for a while, longer each time, and tried again then, or at once when nobody else is left. Where
-//! another one works, nobody waits for that.
+//! An engine that fails is set aside for a while, longer each time. It is tried again after that, or at once when no other
+//! engine is left. As long as another engine works, nobody waits for it.
 
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,41 +22,41 @@ use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, Target};
 use crate::state::Instance;
 
-/// An engine among others does not get longer to say how it is.
+/// The time that one engine of several has to report its load.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
-/// How long an engine that was never tried is waited for while another one works: longer than all that are asked.
+/// How long a first try of an engine is waited for while another engine works: longer than [`ASK_LIMIT`].
 const PATIENCE: Duration = Duration::from_secs(6);
-/// What an engine said of its load is believed this long.
+/// How long the reported load of an engine counts as current.
 const FRESH: Duration = Duration::from_millis(200);
-/// How long an engine that failed is left alone, at first and at most.
+/// How long an engine that failed is set aside, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(super) struct Fleet<I> {
-    places: Vec<Arc<Place>>,
+    engines: Vec<Arc<Engine>>,
     roots: Arc<[WantedRoot<I>]>,
     machines: Arc<Machines>,
-    /// Those that find out how an engine is; each is driven to its end, so that what it started is ended.
-    looks: TaskTracker,
+    /// The tasks that check an engine; each runs to its end, so that its sandbox is removed.
+    checks: TaskTracker,
 }
 
 /// One engine.
 #[derive(Debug)]
-struct Place {
+struct Engine {
     target: Target,
-    /// Held while it is asked, so that it is asked once.
+    /// Held while the engine is checked, so that it is checked once at a time.
     asking: Mutex<()>,
-    state: StdMutex<PlaceState>,
+    state: StdMutex<EngineState>,
 }
 
 #[derive(Debug, Default)]
-struct PlaceState {
+struct EngineState {
     choice: Option<Choice>,
     load: Load,
     asked: Option<Instant>,
     aside: Option<Aside>,
-    /// Pause after the next failure.
+    /// How long the engine is set aside after its next failure.
     pause: Option<Duration>,
 }
 
@@ -67,17 +67,17 @@ struct Aside {
     until: Instant,
 }
 
-/// How much an engine has to do.
+/// The load of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Load {
     running: u32,
-    /// Sandboxes that were sent there since it was asked.
+    /// Sandboxes that were sent to it since it reported.
     sent: u32,
     cpus: u32,
 }
 
 impl Load {
-    /// Containers for each processor.
+    /// Returns the number of containers for each processor.
     fn density(self) -> f64 {
         f64::from(self.running + self.sent) / f64::from(self.cpus.max(1))
     }
@@ -85,18 +85,18 @@ impl Load {
 
 impl<I: WantedImage> Fleet<I> {
     pub(super) fn new(targets: &[Target], roots: &[WantedRoot<I>], machines: &Arc<Machines>) -> Self {
-        let place = |target: &Target| {
-            Arc::new(Place { target: target.clone(), asking: Mutex::default(), state: StdMutex::default() })
+        let engine = |target: &Target| {
+            Arc::new(Engine { target: target.clone(), asking: Mutex::default(), state: StdMutex::default() })
         };
         Self {
-            places: targets.iter().map(place).collect(),
+            engines: targets.iter().map(engine).collect(),
             roots: roots.into(),
             machines: Arc::clone(machines),
-            looks: TaskTracker::new(),
+            checks: TaskTracker::new(),
         }
     }
 
-    /// The engine for one more sandbox.
+    /// Returns the engine for one more sandbox.
     pub(super) async fn choose<P: RootProvider<Image = I> + Clone + 'static>(
         &self,
         probe: &Probe,
@@ -104,7 +104,7 @@ impl<I: WantedImage> Fleet<I> {
         instance: &Arc<Instance>,
         stop: &CancellationToken,
     ) -> Result<Choice, NothingWorks> {
-        let look = Look {
+        let check = Check {
             machines: Arc::clone(&self.machines),
             roots: Arc::clone(&self.roots),
             probe: probe.clone(),
@@ -112,14 +112,14 @@ impl<I: WantedImage> Fleet<I> {
             instance: Arc::clone(instance),
             stop: stop.clone(),
         };
-        let (due, later): (Vec<_>, Vec<_>) = self.places.iter().partition(|place| place.is_due());
-        self.look_at(due, &look).await;
+        let (due, later): (Vec<_>, Vec<_>) = self.engines.iter().partition(|engine| engine.is_due());
+        self.check_all(due, &check).await;
         if let Some(choice) = self.least_loaded() {
             return Ok(choice);
         }
         if !stop.is_cancelled() {
-            // The others may be back by now.
-            self.look_at(later, &look).await;
+            // The others may work again.
+            self.check_all(later, &check).await;
         }
         if stop.is_cancelled() {
             return Err(NothingWorks { tried: Vec::new() });
@@ -127,16 +127,16 @@ impl<I: WantedImage> Fleet<I> {
         self.least_loaded().ok_or_else(|| NothingWorks { tried: self.refusals() })
     }
 
-    /// Finds out how these are, and returns when that is known of all, or of enough to go on with.
-    async fn look_at<P: RootProvider<Image = I> + Clone + 'static>(
+    /// Checks these engines. Returns when the result is known for all, or for enough of them to go on.
+    async fn check_all<P: RootProvider<Image = I> + Clone + 'static>(
         &self,
-        places: Vec<&Arc<Place>>,
-        look: &Look<P>,
+        engines: Vec<&Arc<Engine>>,
+        check: &Check<P>,
     ) {
-        let (back, awaited): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| place.is_aside());
-        let begin = |place: &Arc<Place>| {
-            let (place, look) = (Arc::clone(place), look.clone());
-            self.looks.spawn(async move { place.look(&look).await })
+        let (back, awaited): (Vec<_>, Vec<_>) = engines.into_iter().partition(|engine| engine.is_aside());
+        let begin = |engine: &Arc<Engine>| {
+            let (engine, check) = (Arc::clone(engine), check.clone());
+            self.checks.spawn(async move { engine.check(&check).await })
         };
         let mut awaited: FuturesUnordered<_> = awaited.into_iter().map(begin).collect();
         let mut back: FuturesUnordered<_> = back.into_iter().map(begin).collect();
@@ -146,7 +146,7 @@ impl<I: WantedImage> Fleet<I> {
         loop {
             let all = awaited.is_empty() && back.is_empty();
             let enough = awaited.is_empty() || !patient;
-            if all || (enough && self.somebody_works()) {
+            if all || (enough && self.any_works()) {
                 return;
             }
             tokio::select! {
@@ -157,12 +157,11 @@ impl<I: WantedImage> Fleet<I> {
         }
     }
 
-    fn somebody_works(&self) -> bool {
-        self.places.iter().any(|place| place.lock().choice.is_some())
+    fn any_works(&self) -> bool {
+        self.engines.iter().any(|engine| engine.lock().choice.is_some())
     }
 
-    /// Why a sandbox that takes long to start on this engine is not waited for any longer; never ends while there is no
-    /// reason.
+    /// Returns as soon as the engine of a sandbox that takes long to start does not answer.
     pub(super) async fn stalls(&self, choice: &Choice) -> Refusal {
         loop {
             tokio::time::sleep(ASK_LIMIT).await;
@@ -172,28 +171,28 @@ impl<I: WantedImage> Fleet<I> {
         }
     }
 
-    /// Waits for everybody who finds out how an engine is.
+    /// Waits for all running checks.
     pub(super) async fn close(&self) {
-        self.looks.close();
-        self.looks.wait().await;
+        self.checks.close();
+        self.checks.wait().await;
     }
 
-    /// An engine did not start what it was chosen for; whether another one may.
+    /// Sets aside an engine that did not start a sandbox. Returns whether another one works.
     pub(super) fn reject(&self, choice: &Choice, refusal: &Refusal) -> bool {
         let target = choice.runtime.target();
-        for place in self.places.iter().filter(|place| place.target == target) {
-            place.set_aside(choice.asked.clone(), refusal.clone());
+        for engine in self.engines.iter().filter(|engine| engine.target == target) {
+            engine.set_aside(choice.asked.clone(), refusal.clone());
         }
-        self.somebody_works()
+        self.any_works()
     }
 
     fn least_loaded(&self) -> Option<Choice> {
-        // Looked at and counted in one go: who chooses next sees what was sent.
-        let mut states: Vec<_> = self.places.iter().map(|place| place.lock()).collect();
+        // Compared and counted under one lock: the next call sees what was sent.
+        let mut states: Vec<_> = self.engines.iter().map(|engine| engine.lock()).collect();
         let working = states.iter_mut().filter(|state| state.choice.is_some());
-        // The wanted image goes before a free processor.
+        // The wanted image matters more than a free processor.
         let key =
-            |state: &PlaceState| (state.choice.as_ref().is_some_and(|it| it.fallback), state.load.density());
+            |state: &EngineState| (state.choice.as_ref().is_some_and(|it| it.fallback), state.load.density());
         let least =
             working.min_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal))?;
         least.load.sent += 1;
@@ -201,18 +200,18 @@ impl<I: WantedImage> Fleet<I> {
     }
 
     fn refusals(&self) -> Vec<(Target, String, Refusal)> {
-        let aside = |place: &Arc<Place>| {
-            let state = place.lock();
+        let aside = |engine: &Arc<Engine>| {
+            let state = engine.lock();
             let Aside { refusal, root, .. } = state.aside.as_ref()?;
-            Some((place.target.clone(), root.clone(), refusal.clone()))
+            Some((engine.target.clone(), root.clone(), refusal.clone()))
         };
-        self.places.iter().filter_map(aside).collect()
+        self.engines.iter().filter_map(aside).collect()
     }
 }
 
-/// What is needed to find out how an engine is.
+/// Everything that is needed to check an engine.
 #[derive(Clone)]
-struct Look<P: RootProvider> {
+struct Check<P: RootProvider> {
     machines: Arc<Machines>,
     roots: Arc<[WantedRoot<P::Image>]>,
     probe: Probe,
@@ -221,8 +220,8 @@ struct Look<P: RootProvider> {
     stop: CancellationToken,
 }
 
-impl Place {
-    fn lock(&self) -> std::sync::MutexGuard<'_, PlaceState> {
+impl Engine {
+    fn lock(&self) -> std::sync::MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,27 +240,27 @@ impl Place {
     fn set_aside(&self, root: String, refusal: Refusal) {
         let mut state = self.lock();
         let pause = state.pause.unwrap_or(FIRST_PAUSE);
-        tracing::warn!(engine = %self.target, %refusal, ?pause, "set aside");
+        tracing::warn!(engine = %self.target, %refusal, ?pause, "set an engine aside");
         let until = Instant::now() + pause;
-        *state = PlaceState {
+        *state = EngineState {
             aside: Some(Aside { refusal, root, until }),
             pause: Some((pause * 2).min(LONGEST_PAUSE)),
             asked: Some(Instant::now()),
-            ..PlaceState::default()
+            ..EngineState::default()
         };
     }
 
-    /// Finds out how the engine is: by a question when it has run a sandbox before, else by one.
-    async fn look<P: RootProvider>(&self, look: &Look<P>) {
+    /// Checks the engine: by its load when it has run a sandbox before, else by a sandbox.
+    async fn check<P: RootProvider>(&self, check: &Check<P>) {
         let _asking = self.asking.lock().await;
         if self.is_fresh() {
             return;
         }
-        let _in_use = look.machines.use_engines().await;
+        let _in_use = check.machines.use_engines().await;
         let known = self.lock().choice.clone().filter(|choice| choice.runtime.is_current());
         match known {
             Some(choice) => self.ask(&choice).await,
-            None => self.try_out(look).await,
+            None => self.try_out(check).await,
         }
     }
 
@@ -276,8 +275,8 @@ impl Place {
         }
     }
 
-    async fn try_out<P: RootProvider>(&self, look: &Look<P>) {
-        let Look { machines, roots, probe, provider, instance, stop } = look;
+    async fn try_out<P: RootProvider>(&self, check: &Check<P>) {
+        let Check { machines, roots, probe, provider, instance, stop } = check;
         let trial = Trial { machines, probe, provider, instance, stop };
         let mut candidate = Candidate::in_path(self.target.clone());
         let mut first = None;
@@ -285,14 +284,14 @@ impl Place {
             match candidate.probe(root, rank, &trial).await {
                 Ok(choice) => {
                     let was_aside = self.lock().aside.is_some();
-                    let again = if was_aside { "is back" } else { "takes sandboxes" };
+                    let again = if was_aside { "works again" } else { "works" };
                     tracing::info!(root = %choice.asked, "{} {again}", self.target);
                     let info = candidate.engine.as_ref().and_then(|info| info.as_ref().ok());
-                    *self.lock() = PlaceState {
+                    *self.lock() = EngineState {
                         choice: Some(choice),
                         load: info.map(Load::from).unwrap_or_default(),
                         asked: Some(Instant::now()),
-                        ..PlaceState::default()
+                        ..EngineState::default()
                     };
                     return;
                 }
@@ -318,7 +317,7 @@ impl From<&EngineInfo> for Load {
 async fn load_of(runtime: &RuntimeId) -> Result<Load, Refusal> {
     match AnyDriver::new(runtime.clone()) {
         AnyDriver::Engine(driver) => Ok(Load::from(&ask_engine(&driver, ASK_LIMIT).await?)),
-        // Nobody counts for them.
+        // Nothing counts their containers.
         AnyDriver::Oci(_) => Ok(Load::default()),
     }
 }
@@ -365,8 +364,8 @@ mod tests {
         let targets: Vec<Target> = loads.iter().map(|(name, ..)| choice(name).runtime.target()).collect();
         let machines = Arc::new(Machines::new(crate::machine::MachinePolicy::default(), None));
         let fleet = Fleet::new(&targets, &[], &machines);
-        for (place, (name, running, cpus)) in fleet.places.iter().zip(loads) {
-            let mut state = place.lock();
+        for (engine, (name, running, cpus)) in fleet.engines.iter().zip(loads) {
+            let mut state = engine.lock();
             state.choice = Some(choice(name));
             state.load = Load { running: *running, sent: 0, cpus: *cpus };
         }
@@ -379,24 +378,24 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_go_where_there_is_room() {
+    fn sandboxes_go_to_the_least_loaded_engine() {
         assert_eq!(picks(&fleet(&[("a", 0, 2), ("b", 0, 2)]), 4), ["a", "b", "a", "b"]);
         assert_eq!(picks(&fleet(&[("a", 0, 2), ("b", 0, 6)]), 4), ["a", "b", "b", "b"]);
         assert_eq!(picks(&fleet(&[("a", 3, 2), ("b", 0, 2)]), 3), ["b", "b", "b"]);
     }
 
     #[test]
-    fn who_fails_is_left_alone_for_longer_each_time() {
+    fn an_engine_that_fails_is_set_aside_for_longer_each_time() {
         let fleet = fleet(&[("a", 0, 1), ("b", 5, 1)]);
         let refusal = Refusal::NotInstalled;
-        assert!(fleet.reject(&choice("a"), &refusal), "b may do it");
-        assert!(!fleet.places[0].is_due() && fleet.places[1].is_due());
+        assert!(fleet.reject(&choice("a"), &refusal), "b works");
+        assert!(!fleet.engines[0].is_due() && fleet.engines[1].is_due());
         assert_eq!(picks(&fleet, 2), ["b", "b"]);
         assert_eq!(fleet.refusals().len(), 1);
-        let pause = fleet.places[0].lock().pause;
-        fleet.places[0].set_aside("host:".into(), refusal.clone());
-        assert!(fleet.places[0].lock().pause > pause);
-        assert!(!fleet.reject(&choice("b"), &refusal), "nobody is left");
+        let pause = fleet.engines[0].lock().pause;
+        fleet.engines[0].set_aside("host:".into(), refusal.clone());
+        assert!(fleet.engines[0].lock().pause > pause);
+        assert!(!fleet.reject(&choice("b"), &refusal), "no engine is left");
         assert_eq!(picks(&fleet, 1), [""; 0]);
     }
 }

@@ -1,6 +1,6 @@
-//! Which runtime is used: the first one that really ran a probe sandbox.
+//! Chooses the runtime: the first one that ran a probe sandbox.
 //!
-//! Nothing is looked at before the first execution. `candidate` tries one runtime with one root, `cache` keeps a good
+//! Nothing is looked for before the first execution. `candidate` tries one runtime with one root, `cache` keeps a good
 //! choice on disk between runs, `fleet` spreads sandboxes over several engines, `detector` chooses among the rest.
 
 mod cache;

@@ -52,8 +52,8 @@ pub trait RootProvider: Send + Sync {
     /// Returns the unpacked image; [`Refusal::ImageMissing`] when no source has it.
     fn root(&self, image: &Self::Image) -> impl Future<Output = Result<ProvidedRoot, Refusal>> + Send;
 
-    /// Returns what the name stands for now, from what is stored here and without asking anybody who takes time. `remembered`
-    /// is the id of the lease that it stood for earlier. None when only [`RootProvider::root`] can tell.
+    /// Returns the image that the name stands for now, when that is known without asking an engine or a registry. `remembered` is
+    /// the id of the lease that the name stood for earlier. None when only [`RootProvider::root`] can tell.
     fn known_root(
         &self,
         image: &Self::Image,

@@ -1,5 +1,5 @@
-//! Who runs docker's engine, as far as its socket tells: the products that put it into a virtual machine on a laptop, and
-//! docker's own services. Each is started by a command of its own, and each shares folders in its own way.
+//! The service that runs docker's engine, as its socket shows: the products that run it in a virtual machine on a laptop, and
+//! docker's own services. Each has its own command to start, and its own way to share folders.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::exec;
 use crate::refusal::Product;
 
-/// Who keeps an engine running.
+/// The service that runs an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DockerService {
     /// <https://docs.docker.com/desktop/>; on Linux its socket is in another folder.
@@ -24,9 +24,9 @@ pub(crate) enum DockerService {
     Daemon,
 }
 
-/// Where the client looks when nobody says anything.
+/// The sockets that the client uses by default.
 const USUAL: [&str; 2] = ["/var/run/docker.sock", "/run/docker.sock"];
-/// Folders in the home of who has installed a product.
+/// The folder in the home folder that each product makes.
 const HOMES: [(&str, DockerService); 4] = [
     (".colima", DockerService::Colima { profile: None }),
     (".orbstack", DockerService::OrbStack),
@@ -35,13 +35,13 @@ const HOMES: [(&str, DockerService); 4] = [
 ];
 
 impl DockerService {
-    /// By the path of a socket.
+    /// Returns the service that has this socket.
     fn of_socket(path: &str) -> Option<Self> {
         let has = |part: &str| path.contains(part);
         let runtime_dir = std::env::var("XDG_RUNTIME_DIR").unwrap_or_default();
         let in_runtime_dir = Path::new(path).parent() == Some(Path::new(&runtime_dir));
         Some(match path {
-            // `$COLIMA_HOME` and `~/.config/colima` are other places for the same.
+            // Also in `$COLIMA_HOME` and `~/.config/colima`.
             _ if has("/.colima/") || has("/colima/") => Self::Colima { profile: profile_of(path) },
             _ if has("/.orbstack/") => Self::OrbStack,
             _ if has("/.rd/") => Self::RancherDesktop,
@@ -52,7 +52,7 @@ impl DockerService {
         })
     }
 
-    /// By what an engine says of itself: the system that it runs in, and the name of its machine.
+    /// Returns the service by what an engine reports: its operating system and the name of its machine.
     fn of_engine(system: &str, name: &str) -> Option<Self> {
         let profile = name.strip_prefix("colima-").map(String::from);
         Some(match name {
@@ -64,17 +64,17 @@ impl DockerService {
         })
     }
 
-    /// By all that is known of an engine that answers.
+    /// Returns the service of an engine that answers.
     pub(crate) fn of(endpoint: &str, system: &str, name: &str) -> Option<Self> {
         Self::of_socket(endpoint).or_else(|| Self::of_engine(system, name))
     }
 
-    /// Behind a socket where nobody answers.
+    /// Returns the service behind a socket that does not answer.
     fn behind(socket: &str, home: &Path, has_daemon: bool) -> Option<Self> {
         if let Some(known) = Self::of_socket(socket) {
             return Some(known);
         }
-        // Products make the usual place a link to theirs, which stays when they stop.
+        // Products replace the default socket by a link to their own, which stays when they stop.
         let target = fs::read_link(socket).ok();
         if let Some(known) = target.and_then(|path| Self::of_socket(path.to_str()?)) {
             return Some(known);
@@ -106,7 +106,7 @@ impl DockerService {
         match self {
             Self::DockerDesktop { linux: false } => "open -a Docker".into(),
             Self::DockerDesktop { linux: true } => "systemctl --user start docker-desktop".into(),
-            Self::Colima { profile } => words("colima start", profile.as_deref()),
+            Self::Colima { profile } => with_profile("colima start", profile.as_deref()),
             Self::OrbStack => "orb start".into(),
             Self::RancherDesktop => "rdctl start".into(),
             Self::Rootless => "systemctl --user start docker".into(),
@@ -114,20 +114,22 @@ impl DockerService {
         }
     }
 
-    /// How it is told to share a folder, which is quoted for a shell; None where nothing is to be told.
+    /// Returns how to share a folder, which is quoted for a shell; None where nothing can be shared.
     pub(crate) fn sharing(&self, folder: &str) -> Option<String> {
         Some(match self {
             Self::DockerDesktop { .. } => {
                 format!("add {folder} in Docker Desktop: Settings, Resources, File sharing")
             }
             Self::Colima { profile } => {
-                // The home folder is shared as long as no other one is named.
-                let (stop, start) =
-                    (words("colima stop", profile.as_deref()), words("colima start", profile.as_deref()));
+                // The home folder is shared only as long as no other folder is named.
+                let (stop, start) = (
+                    with_profile("colima stop", profile.as_deref()),
+                    with_profile("colima start", profile.as_deref()),
+                );
                 format!("`{stop}` and `{start} --mount \"$HOME\":w --mount {folder}:w`")
             }
             Self::OrbStack => {
-                format!("OrbStack shares the whole disk: see whether {folder} is a link to another one")
+                format!("OrbStack shares the whole disk: check whether {folder} is a link to another disk")
             }
             Self::RancherDesktop => format!(
                 "add {folder} to `mounts` in Rancher Desktop's lima/_config/override.yaml (macOS: in ~/Library/Application \
@@ -138,24 +140,24 @@ impl DockerService {
     }
 }
 
-/// The profile that a colima socket is of: `~/.colima/PROFILE/docker.sock`; the default one is not told.
+/// Returns the profile of a colima socket, `~/.colima/PROFILE/docker.sock`; None for the default profile.
 fn profile_of(path: &str) -> Option<String> {
     let folder = Path::new(path).parent()?.file_name()?.to_str()?;
     (!matches!(folder, "default" | ".colima" | "colima")).then(|| folder.to_string())
 }
 
-fn words(command: &str, profile: Option<&str>) -> String {
+fn with_profile(command: &str, profile: Option<&str>) -> String {
     let profile = profile.and_then(|profile| shlex::try_quote(profile).ok());
     profile.map_or_else(|| command.into(), |profile| format!("{command} {profile}"))
 }
 
-/// The socket of this machine that docker's client did not get an answer from:
+/// Returns the local socket that did not answer docker's client:
 ///
 /// - 20.10 to 28: ``Cannot connect to the Docker daemon at unix:///PATH. Is the docker daemon running?``
 /// - 29: ``failed to connect to the docker API at unix:///PATH; check if the path is correct …``
 /// - any: ``error during connect: Get "http://%2FPATH/v1.24/info": EOF``
 ///
-/// One that is there and may not be used by this user is none of them: starting something does not help.
+/// None for a socket that this user may not use: starting something does not help.
 fn parse_dead_socket(text: &str) -> Option<String> {
     if text.contains("permission denied") {
         return None;
@@ -167,7 +169,7 @@ fn parse_dead_socket(text: &str) -> Option<String> {
     (!path.contains(['\n', '"', '\''])).then(|| path.to_string())
 }
 
-/// What would have to be started, by the words of a client that got no answer.
+/// Returns what has to be started, from the messages of a client that got no answer.
 pub(super) fn find_stopped(text: &str) -> Option<Product> {
     let socket = parse_dead_socket(text)?;
     let home = std::env::var_os("HOME").unwrap_or_default();
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn each_product_is_known_by_its_socket_and_by_its_own_words() {
+    fn each_product_is_known_by_its_socket_and_by_its_own_report() {
         for (name, said, start) in [
             ("docker-desktop", "Docker Desktop", "open -a Docker"),
             ("colima", "colima", "colima start"),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_started_is_in_the_clients_words() {
+    fn the_messages_of_a_client_show_what_has_to_be_started() {
         let stopped = |name| find_stopped(&fixture(name)).map(|product| (product.name, product.start));
         for (name, product, start) in [
             ("unreachable 20.10", "colima", "colima start"),
@@ -249,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_socket_is_that_of_what_is_installed() {
-        // Whatever it is on this machine, it is no link there.
+    fn the_default_socket_belongs_to_the_installed_product() {
+        // One that is not a link on this machine.
         let Some(usual) = USUAL.into_iter().find(|path| fs::read_link(path).is_err()) else { return };
         let home = tempfile::tempdir().unwrap();
         let behind = |has_daemon| DockerService::behind(usual, home.path(), has_daemon);
@@ -258,7 +260,7 @@ mod tests {
         fs::create_dir(home.path().join(".colima")).unwrap();
         assert_eq!(behind(false), Some(DockerService::Colima { profile: None }));
         fs::create_dir(home.path().join(".orbstack")).unwrap();
-        assert_eq!(behind(false), None, "it may be either");
+        assert_eq!(behind(false), None, "it may be either product");
     }
 
     #[test]

@@ -11,45 +11,45 @@ const PROXIES: &[&str] = &[
     "all_proxy", "NO_PROXY", "no_proxy",
 ];
 
-/// One engine's row.
+/// The facts about one engine.
 #[derive(Debug)]
 pub(super) struct Dialect {
-    /// Asks the client where the engine of a connection listens, the connection being the last word.
+    /// The command that prints the address of an engine, when the connection is added as its last argument.
     pub(super) tells_endpoint: Option<&'static [&'static str]>,
-    /// How the client is told which of the engines that it knows it shall talk to.
+    /// The flag that selects one of the engines that the client is set up for.
     pub(super) selects_engine: &'static str,
     /// `run --rootfs DIR`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#rootfs>.
     pub(super) starts_folders: bool,
-    /// Whether a tmpfs may be given an owner and a number of files; podman knows neither option.
+    /// Whether a tmpfs can have an owner and a number of files; podman knows neither option.
     pub(super) owns_tmpfs: bool,
-    /// Whether it makes the volumes that an image wants, unless something else is mounted there.
+    /// Whether it makes the volumes of an image, unless something else is mounted there.
     pub(super) makes_volumes: bool,
-    /// Whether `/dev/shm` has to be asked for: podman 5 makes it read-only together with the other places that
-    /// `--read-only-tmpfs=false` takes away.
+    /// Whether `/dev/shm` has to be requested: podman 5 makes it read-only together with the other places that
+    /// `--read-only-tmpfs=false` removes.
     pub(super) asks_for_shm: bool,
     /// `--security-opt=mask=PATH`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#security-opt-option>.
     pub(super) masks_paths: bool,
-    /// Whether the client reads the seccomp profile and sends its content; else the engine reads its own disk.
+    /// Whether the client reads the seccomp profile and sends its content; otherwise the engine reads it from its own disk.
     pub(super) sends_profile: bool,
-    /// Flags that keep the user's configuration out of the sandbox, or save work that nobody needs.
+    /// Flags that keep the user's configuration out of the sandbox, or avoid needless work.
     hermetic_flags: &'static [&'static str],
-    /// Likewise, which a client of an engine elsewhere does not know.
+    /// More such flags, which the client of a remote engine does not have.
     local_flags: &'static [&'static str],
-    /// Whether proxy variables have to be set to nothing, where the engine is here and where it is elsewhere, because
-    /// the client or the engine would fill them from its configuration.
+    /// Whether proxy variables have to be set to nothing, with a local and with a remote engine, because the client or
+    /// the engine would fill them from its configuration.
     empties_proxies: (bool, bool),
-    /// More options of a `--volume`.
+    /// Further options of a `--volume`.
     pub(super) bind_options: &'static str,
     /// Files of `/etc` over which it mounts its own, whatever the root is.
     pub(super) mounts_in_etc: &'static [&'static str],
-    /// Kills and removes, as far as there is something.
+    /// The command that kills and removes a container if there is one.
     pub(super) remove: &'static [&'static str],
     /// Reads `info --format '{{json .}}'`.
     pub(super) parse_info: fn(&[u8]) -> Option<EngineInfo>,
 }
 
 static PODMAN: Dialect = Dialect {
-    // Its own `info` says whether the engine is remote.
+    // `info` says whether the engine is remote.
     tells_endpoint: None,
     selects_engine: "--connection",
     starts_folders: true,
@@ -63,7 +63,7 @@ static PODMAN: Dialect = Dialect {
         "--read-only-tmpfs=false",
         // Output goes to us alone; a copy in a log would grow without bound.
         "--log-driver=none", "--no-healthcheck", "--no-hosts", "--stop-signal=KILL", "--systemd=false",
-        // What an image wants for a volume would be a writable folder on the host's disk.
+        // A volume would be a writable folder on the host's disk.
         "--image-volume=ignore",
     ],
     local_flags: &[
@@ -89,8 +89,8 @@ static DOCKER: Dialect = Dialect {
     sends_profile: true,
     hermetic_flags: &[
         "--log-driver=none", "--no-healthcheck", "--stop-signal=KILL",
-        // Without network as well the host's name servers and domains are copied into the sandbox, unless others are
-        // given: an address that nobody has (https://www.rfc-editor.org/rfc/rfc5737) and no domain.
+        // The host's name servers and domains are copied even into a sandbox without network, unless others are given:
+        // an address that nobody has (https://www.rfc-editor.org/rfc/rfc5737) and no domain.
         "--dns=192.0.2.1", "--dns-search=.",
     ],
     local_flags: &[],
@@ -110,13 +110,13 @@ impl Dialect {
         }
     }
 
-    /// The flags that keep configuration out.
+    /// Returns the flags that keep configuration out.
     pub(super) fn flags(&self, remote: bool) -> impl Iterator<Item = &'static str> {
         let local = if remote { &[] } else { self.local_flags };
         local.iter().chain(self.hermetic_flags).copied()
     }
 
-    /// The variables of the sandbox as this engine has to be told.
+    /// Returns the variables of the sandbox that the engine is told.
     pub(super) fn environment<'a>(
         &self,
         spec: &'a SandboxSpec,

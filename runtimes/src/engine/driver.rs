@@ -8,9 +8,9 @@ use tokio::process::Child;
 use crate::cgroup;
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::memory::find_monitor;
-use crate::messages::engine as messages;
+use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
-use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{End, HeldLimits, OwnedSandbox, Plan, PlanError, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
@@ -50,12 +50,12 @@ impl EngineDriver {
         Dialect::of(self.id.kind)
     }
 
-    /// The program, and which engine it means.
+    /// Returns the program with the variables that choose the engine.
     fn engine_itself(&self) -> CommandLine {
         CommandLine::new(&self.id.program).env(self.id.address.environment(self.id.kind))
     }
 
-    /// The program with its global options.
+    /// Returns the program with its global options.
     pub(crate) fn engine(&self) -> CommandLine {
         let command = self.engine_itself();
         let command = match &self.id.address.connection {
@@ -81,7 +81,7 @@ impl EngineDriver {
         if let Some(root) = &mut root {
             root.ensure_files("/etc", dialect.mounts_in_etc)?;
         }
-        // An engine elsewhere reads it where both of us can.
+        // A remote engine reads it from a folder that both machines have.
         let profile = match &self.id.shared {
             Some(folder) => folder.join(".codebridge/seccomp.json"),
             None => instance.file("seccomp.json"),
@@ -97,11 +97,11 @@ impl EngineDriver {
             dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
         );
         if let Some(bind) = root.iter().flat_map(|root| &root.binds).find(|bind| !is_plain(&bind.source)) {
-            tracing::debug!(path = %bind.source.display(), "cannot be a volume");
+            tracing::debug!(path = %bind.source.display(), "this path cannot be a volume");
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
                 root: spec.root.to_string(),
-                hint: "a path with a colon or a line end cannot be told to it; move the folder",
+                hint: "its path contains a colon or a line break; move the folder",
             });
         }
         let mut image = None;
@@ -137,13 +137,14 @@ impl EngineDriver {
             lease: spec.root.lease().cloned(),
             image,
             record: Record::now(spec, &self.id),
-            held: self.held(spec),
+            // The processes of a remote engine cannot be seen from here.
+            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, !self.id.remote),
             memory: spec.limits.memory,
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
     }
 
-    /// Every constraint of the specification, as flags that both engines spell alike.
+    /// Returns every constraint of the specification as flags that both engines spell alike.
     fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
         let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
         let rlimits = rlimits::of(spec, unmanaged);
@@ -181,20 +182,20 @@ impl EngineDriver {
         let is_tmpfs =
             |path: &String| spec.tmpfs.iter().any(|tmpfs| tmpfs.target == path.trim_end_matches('/'));
         args.extend(spec.volumes.iter().filter(|path| !is_tmpfs(path)).map(|path| {
-            // An anonymous volume cannot be read-only, one with a name would stay behind: what the image has there is hidden.
+            // An anonymous volume cannot be read-only, and one with a name would be left behind: an empty tmpfs hides the folder.
             format!("--tmpfs={path}:ro,noexec,nosuid,nodev,size=4096")
         }));
         if self.dialect().asks_for_shm {
             args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
         }
         if self.dialect().masks_paths && (self.id.remote || cgroup::is_v1()) {
-            // crun mounts the controllers on a tmpfs that anybody may write to. Elsewhere they may be of that kind as well.
+            // crun mounts the controllers on a tmpfs that anybody may write to; a remote engine may do the same.
             args.push("--security-opt=mask=/sys/fs/cgroup".into());
         }
         if unmanaged {
-            // Neither engine has a flag for the address space: the sandboxed program has to lower that by itself.
+            // Neither engine has a flag for the address space: the sandboxed program has to lower that limit by itself.
             args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
-            // The same ids, so that the image's files need no other owners; but a namespace of its own.
+            // A namespace of its own with the same ids, so that the image's files keep their owners.
             let User { uid, gid } = spec.user;
             let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
             args.extend(uids.map(|count| format!("--uidmap=0:0:{count}")));
@@ -210,21 +211,9 @@ impl EngineDriver {
         args
     }
 
-    /// Whether the sandbox gets our own seccomp profile; else it has the engine's.
+    /// Returns whether the sandbox gets our own seccomp profile; if not, it has the engine's.
     pub(crate) fn profile_arrives(&self) -> bool {
         !self.id.remote || self.dialect().sends_profile || self.id.shared.is_some()
-    }
-
-    fn held(&self, spec: &SandboxSpec) -> HeldLimits {
-        match (self.id.cgroups, spec.limits.cpus) {
-            (CgroupMode::Unmanaged, cpus) => HeldLimits {
-                // The processes of an engine elsewhere are not to be seen.
-                memory: if self.id.remote { Mechanism::Rlimit } else { Mechanism::Watch },
-                pids: Mechanism::Rlimit,
-                cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
-            },
-            _ => HeldLimits { memory: Mechanism::Cgroup, pids: Mechanism::Cgroup, cpus: Mechanism::Cgroup },
-        }
     }
 
     /// Makes the skeleton image that a plan needs.
@@ -238,13 +227,13 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// Whether the engine has the image already.
+    /// Returns whether the engine has the image.
     pub(crate) async fn has_image(&self, reference: &str) -> Result<bool, ExecError> {
         let done = self.run(["image", "inspect", "--format", "{{.Id}}", reference]).await?;
         Ok(done.status.success())
     }
 
-    /// The name under which the engine has an image already, if it has it.
+    /// Returns the name under which the engine has the image.
     pub(crate) async fn resolve_local(&self, reference: &str) -> Result<Option<String>, ExecError> {
         for name in [reference.to_string(), qualified(reference)] {
             if self.has_image(&name).await? {
@@ -254,7 +243,7 @@ impl EngineDriver {
         Ok(None)
     }
 
-    /// The volumes of an image that have to be replaced; none where the engine leaves them out.
+    /// Returns the volumes of an image that have to be hidden; none where the engine ignores them.
     pub(crate) async fn volumes(&self, image: &str) -> Result<Vec<String>, ExecError> {
         if !self.dialect().makes_volumes {
             return Ok(Vec::new());
@@ -264,16 +253,14 @@ impl EngineDriver {
         Ok(messages::parse_volumes(&done.stdout))
     }
 
-    /// Pulls an image; the engine's own words when it cannot be had.
-    ///
-    /// Returns the name to start it by.
+    /// Pulls an image and returns the name to start it by.
     pub(crate) async fn pull(&self, reference: &str) -> Result<String, ExecError> {
         let reference = &qualified(reference);
         exec::run(self.engine().args(["pull", "--quiet", reference]), PULL_LIMIT).await?.success()?;
         Ok(reference.clone())
     }
 
-    /// The image's id and its environment, when the engine has it.
+    /// Returns the id and the environment of an image that the engine has.
     pub(crate) async fn inspect_image(
         &self,
         reference: &str,
@@ -303,7 +290,7 @@ impl EngineDriver {
         exec::spawn_piped(&self.engine().args(["export", name.as_str()]))
     }
 
-    /// What the engine says of itself; the answer to "does it work at all".
+    /// Runs `info`, which shows whether the engine works at all.
     pub(crate) async fn info(&self, limit: Duration) -> Result<Finished, ExecError> {
         exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit.min(COMMAND_LIMIT)).await
     }
@@ -312,7 +299,7 @@ impl EngineDriver {
         (self.dialect().parse_info)(stdout)
     }
 
-    /// Where the engine listens, for a client that knows several: a URL.
+    /// Returns the URL of the engine, for a client that has several.
     pub(crate) async fn endpoint(&self) -> Option<String> {
         let command = self.engine_itself().args(self.dialect().tells_endpoint?);
         let command = command.args(self.id.address.connection.as_deref());
@@ -320,13 +307,13 @@ impl EngineDriver {
         Some(String::from_utf8_lossy(&done.stdout).trim().to_string()).filter(|url| !url.is_empty())
     }
 
-    /// Whether no folder of this machine is one of the engine's.
+    /// Returns whether the engine sees none of this machine's folders.
     pub(crate) async fn is_remote(&self, info: &EngineInfo) -> bool {
         if info.remote || self.dialect().tells_endpoint.is_none() {
             return info.remote;
         }
-        // A socket of this machine may be the end of a tunnel, or belong to an engine in a virtual machine or outside of
-        // the container that we are in.
+        // A local socket may be the end of a tunnel, or belong to an engine in a virtual machine or outside of the
+        // container that this process is in.
         let local = self.endpoint().await.is_none_or(|url| url.starts_with("unix:"));
         let here = rustix::system::uname();
         let same_host = info.host.0.as_bytes() == here.nodename().to_bytes()
@@ -340,7 +327,7 @@ impl EngineDriver {
         let done = exec::run(remove, COMMAND_LIMIT).await.map_err(error)?;
         if !done.status.success() && messages::parse_missing_container(&done.stderr).is_none() {
             // Both engines also fail when `--rm` is about to remove the container at this moment; what counts is the end.
-            tracing::debug!(sandbox = %name, stderr = done.stderr_text(), "removal was refused");
+            tracing::debug!(sandbox = %name, stderr = done.stderr_text(), "the engine refused to remove a sandbox");
         }
         let deadline = tokio::time::Instant::now() + COMMAND_LIMIT / 4;
         loop {
@@ -350,7 +337,7 @@ impl EngineDriver {
             if tokio::time::Instant::now() > deadline {
                 return Err(ReclaimError::StillThere {
                     name: name.clone(),
-                    what: format!("{} lists it", self.id.kind),
+                    what: format!("its container in {}", self.id.kind),
                 });
             }
             // Paced by the engine's own answer time; an event stream would need a process of its own.
@@ -364,7 +351,7 @@ impl EngineDriver {
         Ok(done.stdout.trim_ascii().is_empty())
     }
 
-    /// The engine's process that keeps a sandbox, as this machine counts it.
+    /// Returns the process id of the engine's monitor of a sandbox, as this machine counts it.
     pub(crate) async fn monitor(&self, name: &SandboxName) -> Option<u32> {
         let words = ["container", "inspect", "--format", "{{.Id}} {{.State.Pid}}", name.as_str()];
         let done = self.run(words).await.ok()?.success().ok()?;
@@ -382,7 +369,7 @@ impl EngineDriver {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        // One that vanishes meanwhile makes the command fail, and the others are on its standard output all the same.
+        // A container that vanishes meanwhile makes the command fail; the others are on its standard output all the same.
         let done =
             self.run(["container", "inspect"].into_iter().chain(ids.iter().map(String::as_str))).await?;
         Ok(messages::parse_containers(&done.stdout))
@@ -391,15 +378,8 @@ impl EngineDriver {
     pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {
         let errors = messages::parse_server_errors(text);
         let text = errors.as_deref().unwrap_or(text);
-        let mut refusal = messages::parse_refusal(text).unwrap_or_else(|| Refusal::Other {
-            message: match (text, end) {
-                ("", End::Exited(code)) => {
-                    format!("{} ended with status {code}, without a word", self.id.kind)
-                }
-                ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
-                _ => exec::tail(text.as_bytes()),
-            },
-        });
+        let mut refusal =
+            messages::parse_refusal(text).unwrap_or_else(|| unknown_refusal(self.id.kind, end, text));
         if let Refusal::DaemonUnreachable { product, .. } = &mut refusal
             && self.id.kind == RuntimeKind::Docker
         {
@@ -409,12 +389,13 @@ impl EngineDriver {
     }
 }
 
-/// Whether a path can stand in a `--volume`, whose parts are separated by colons.
+/// Returns whether a path can be part of a `--volume`, whose parts are separated by colons.
 fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains([':', '\n']))
 }
 
-/// A short name in full, as docker understands it: podman has no default registry on many hosts and must not ask.
+/// Returns the full form of a short name, as docker resolves it: podman has no default registry on many hosts and must not
+/// ask.
 fn qualified(reference: &str) -> String {
     match reference.split_once('/') {
         Some((first, _)) if first == "localhost" || first.contains(['.', ':']) => reference.to_string(),

@@ -1,4 +1,4 @@
-//! Takes an image out of a local engine's store, for runtimes that have none.
+//! Exports an image from the store of a local engine, for runtimes that have no store.
 
 use tokio::process::ChildStdout;
 
@@ -20,12 +20,12 @@ pub struct LocalImage {
     pub env: Vec<String>,
 }
 
-/// How the store of an engine is called in containers-transports(5).
-pub(crate) fn own_store(kind: RuntimeKind) -> &'static str {
+/// Returns the transport of an engine's store in containers-transports(5).
+fn own_store(kind: RuntimeKind) -> &'static str {
     if kind == RuntimeKind::Podman { "containers-storage:" } else { "docker-daemon:" }
 }
 
-/// An export under way.
+/// A running export.
 #[derive(Debug)]
 pub struct Export {
     child: tokio::process::Child,
@@ -36,7 +36,7 @@ pub struct Export {
     pub archive: Option<ChildStdout>,
 }
 
-/// Looks for an image in the stores of the engines that are installed here, or of one of them; nothing is pulled.
+/// Returns the image from the store of an engine that is installed here, or of this one; nothing is pulled.
 pub async fn find_local_image(reference: &str, engine: Option<RuntimeKind>) -> Option<LocalImage> {
     for id in
         RuntimeId::installed_engines().into_iter().filter(|id| engine.is_none_or(|engine| engine == id.kind))
@@ -51,17 +51,17 @@ pub async fn find_local_image(reference: &str, engine: Option<RuntimeKind>) -> O
 }
 
 impl LocalImage {
-    /// Whose it is and its name there, as in containers-transports(5).
+    /// Returns the name of the image with the transport of its store, as in containers-transports(5).
     pub fn name(&self) -> String {
         format!("{}{}", own_store(self.driver.id().kind), self.reference)
     }
 
-    /// Starts the export. It goes through a container that is never started and that [`Export::finish`] removes.
+    /// Starts the export, from a container that is never started and that [`Export::finish`] removes.
     pub async fn export(&self, instance: &Instance) -> Result<Export, ExecError> {
         let name = instance.next_name();
         let record = Record::of_container(&name, self.driver.id(), &self.reference);
         if let Err(error) = instance.record(&record) {
-            tracing::debug!(%error, "an export is not written down");
+            tracing::debug!(%error, "could not record the container of an export");
         }
         let mut child = self.driver.export(&self.reference, &name, instance.owner()).await?;
         let archive = child.stdout.take();
@@ -70,7 +70,7 @@ impl LocalImage {
 }
 
 impl Export {
-    /// Ends the export and removes its container; whether the engine wrote the archive to its end.
+    /// Ends the export and removes its container. Returns whether the engine wrote the archive to its end.
     pub async fn finish(mut self) -> bool {
         drop(self.archive.take());
         let group = exec::group_of(&self.child);
@@ -80,7 +80,7 @@ impl Export {
         }
         match self.driver.reclaim(&self.name).await {
             Ok(()) => self.record.forget(&self.name),
-            Err(error) => tracing::warn!(%error, "the container of an export was left behind"),
+            Err(error) => tracing::warn!(%error, "could not remove the container of an export"),
         }
         matches!(status, Ok(Ok(status)) if status.success())
     }

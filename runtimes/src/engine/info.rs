@@ -1,23 +1,23 @@
-//! What an engine says of itself: the output of its `info`.
+//! What an engine reports about itself: the output of its `info`.
 
 use serde::Deserialize;
 
-/// What an engine says of itself, as far as it matters here.
+/// What an engine reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EngineInfo {
-    /// Whether it can keep memory and pids limits in control groups.
+    /// Whether it can hold memory and pids limits with control groups.
     pub(crate) limits: bool,
-    /// Whether it says of itself that it runs on another machine.
+    /// Whether it reports that it runs on another machine.
     pub(crate) remote: bool,
-    /// Its machine's processors.
+    /// The number of processors of its machine.
     pub(crate) cpus: u32,
-    /// Containers that run there, whoever's they are.
+    /// The number of running containers, whoever started them.
     pub(crate) running: u32,
-    /// Its machine's name and kernel.
+    /// The host name and the kernel of its machine.
     pub(crate) host: (String, String),
-    /// The system that it runs in, in its own words.
+    /// The operating system that it runs on, in its own words.
     pub(crate) system: String,
-    /// How many user and group ids it has, from 0 on, when it is in a user namespace that all its containers share.
+    /// How many user and group ids it has, from 0 on, when all its containers share one user namespace.
     pub(crate) ids: Option<(u32, u32)>,
 }
 
@@ -102,7 +102,7 @@ struct IdRange {
     size: u32,
 }
 
-/// How many ids there are without a gap, from 0 on.
+/// Returns how many ids there are from 0 on without a gap.
 fn count_ids(mut ranges: Vec<IdRange>) -> u32 {
     ranges.sort_unstable_by_key(|range| range.first);
     let next =
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rootless_on_cgroup_v1_holds_no_limits() {
+    fn rootless_podman_on_cgroup_v1_holds_no_limits() {
         let info = |version: &str, rootless: bool, controllers: &str| {
             let text = format!(
                 r#"{{"host":{{"cgroupVersion":"{version}","cgroupControllers":{controllers},"serviceIsRemote":false,"security":{{"rootless":{rootless}}}}}}}"#
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_docker_client_without_a_daemon_is_no_engine() {
+    fn docker_info_without_a_daemon_is_not_an_engine() {
         let dead = br#"{"ID":"","MemoryLimit":false,"PidsLimit":false,"ServerErrors":["Cannot connect"]}"#;
         assert_eq!(parse_docker_info(dead), None);
         let live =

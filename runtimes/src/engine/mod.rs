@@ -1,7 +1,7 @@
 //! podman and docker: one driver, two rows of facts.
 //!
-//! `driver` drives them, `dialect` holds the facts, `info` reads what they say of themselves, `skeleton` makes the image that
-//! lets docker start a folder, `export` takes images out of their stores, `desktop` knows the products that run docker's
+//! `driver` drives them, `dialect` holds the facts, `info` reads what they report about themselves, `skeleton` makes the image that
+//! lets docker start a folder, `export` exports images from their stores, `desktop` knows the products that run docker's
 //! engine.
 
 mod desktop;

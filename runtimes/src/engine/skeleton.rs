@@ -1,4 +1,4 @@
-//! The image of a skeleton: an engine that starts images only gets the empty folders and links as one, and the real
+//! The image of a skeleton: an engine that starts only images gets the empty folders and links as an image, and the real
 //! folders as mounts.
 
 use std::path::Path;
@@ -7,13 +7,13 @@ use tar::{Builder, EntryType, Header};
 
 use crate::root::ComposedRoot;
 
-/// The name of a skeleton's image; the folder's name is a hash of its content.
+/// Returns the name of the image of a skeleton; the name of the folder is a hash of its content.
 pub(super) fn image_name(skeleton: &Path) -> String {
     let hash = skeleton.file_name().unwrap_or_default().to_string_lossy().into_owned();
     format!("codebridge-skeleton:{hash}")
 }
 
-/// The skeleton as a tar archive. Writing to memory cannot fail; names that do not fit a header are left out.
+/// Returns the skeleton as a tar archive. Writing to memory cannot fail; names that do not fit a header are left out.
 pub(super) fn archive(root: &ComposedRoot) -> Vec<u8> {
     let mut archive = Builder::new(Vec::new());
     let mut put = |path: &str, kind: EntryType, mode: u32, link: Option<&Path>, content: &[u8]| {
@@ -27,7 +27,7 @@ pub(super) fn archive(root: &ComposedRoot) -> Vec<u8> {
             None => archive.append_data(&mut header, name, content),
         };
         if let Err(error) = done {
-            tracing::debug!(path, %error, "left out of the skeleton");
+            tracing::debug!(path, %error, "this path is left out of the skeleton");
         }
     };
     for folder in &root.folders {

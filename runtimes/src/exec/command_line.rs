@@ -1,4 +1,4 @@
-//! A command line, and the environment that its process gets.
+//! A command line, and the environment of its process.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,23 +17,22 @@ const ENGINE_ENVIRONMENT: &[&str] = &[
 /// Prefixes of such variables: `DOCKER_HOST`, `CONTAINER_CONNECTION`, `CONTAINERS_CONF`, `STORAGE_DRIVER` …
 const ENGINE_PREFIXES: &[&str] = &["DOCKER_", "CONTAINER_", "CONTAINERS_", "STORAGE_", "PODMAN_"];
 
-/// There is nobody to answer ssh's questions for passphrases and unknown hosts: whichever client starts it, it asks this
-/// program in place of a terminal, and the answer is no. <https://man.openbsd.org/ssh.1#ENVIRONMENT>
+/// Nobody can answer ssh's questions for passphrases and unknown hosts: whichever client starts ssh, it asks this program
+/// instead of a terminal, and the answer is no. <https://man.openbsd.org/ssh.1#ENVIRONMENT>
 const NO_QUESTIONS: [(&str, &str); 2] = [("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")];
 
 /// A command line that has not run yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
-    /// Absolute path of the program.
+    /// The absolute path of the program.
     pub program: PathBuf,
-    /// Its arguments.
     pub args: Vec<OsString>,
-    /// Variables that it is to have, or not to have, whatever our own environment says.
+    /// Variables to set, or to remove, in the environment of the process.
     pub env: Vec<(&'static str, Option<String>)>,
 }
 
 impl CommandLine {
-    /// A command line without arguments.
+    /// Returns a command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), args: Vec::new(), env: Vec::new() }
     }
@@ -52,7 +51,7 @@ impl CommandLine {
         self
     }
 
-    /// Sets variables, or takes them away.
+    /// Sets or removes variables.
     #[must_use]
     pub fn env(mut self, env: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Self {
         self.env.extend(env);
@@ -65,7 +64,7 @@ impl CommandLine {
         command
     }
 
-    /// The only call of `Command::new` in the product.
+    /// Builds the command; the only call of `Command::new` in the product.
     pub(super) fn bare(&self) -> Command {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let mut command = Command::new(&self.program);
@@ -83,7 +82,7 @@ impl CommandLine {
 }
 
 impl fmt::Display for CommandLine {
-    /// As one would type it, long arguments shortened: a guest or a profile on the command line helps nobody.
+    /// Prints the line as one would type it, with long arguments shortened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.program.display())?;
         for arg in &self.args {

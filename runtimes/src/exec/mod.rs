@@ -1,8 +1,8 @@
-//! The one place that spawns processes.
+//! The only place that starts processes.
 //!
 //! Children are hermetic: an absolute program, a cleared environment plus an allow-list, `LC_MESSAGES=C` so that
-//! messages can be parsed, a process group of their own, and a null stdin unless it is used. What they print is
-//! captured within bounds; they always end, in [`terminate`].
+//! messages can be parsed, a process group of their own, and a null stdin unless it is used. Their output is captured within
+//! bounds, and [`terminate`] ends them.
 
 mod command_line;
 #[cfg(test)]
@@ -25,48 +25,42 @@ pub use command_line::CommandLine;
 
 /// Bytes kept of each stream of a helper command; the rest is read and dropped.
 const CAPTURE_LIMIT: usize = 1 << 20;
-/// Bytes of each stream that go into an error.
+/// Characters of each stream that go into an error.
 const TAIL_LIMIT: usize = 2_000;
 
 /// A helper command that ended by itself.
 #[derive(Debug)]
 pub struct Finished {
-    /// What was run.
     pub command: CommandLine,
-    /// How it ended.
     pub status: ExitStatus,
-    /// How long it took.
     pub elapsed: Duration,
-    /// What it printed, within bounds.
+    /// The first part of its standard output.
     pub stdout: Vec<u8>,
-    /// What it complained about, within bounds.
+    /// The first part of its standard error.
     pub stderr: Vec<u8>,
 }
 
 impl Finished {
-    /// Standard error as text, trimmed.
+    /// Returns its standard error as trimmed text.
     pub fn stderr_text(&self) -> String {
         secrets::hide(String::from_utf8_lossy(&self.stderr).trim())
     }
 
-    /// Turns an exit status that is no success into an error.
+    /// Returns an error unless the exit status is success.
     pub fn success(self) -> Result<Self, ExecError> {
         if self.status.success() { Ok(self) } else { Err(ExecError::Failed(Box::new(self.into()))) }
     }
 }
 
-/// A command that failed, with all that one needs to see why.
+/// A command that failed, with everything that shows why.
 #[derive(Debug)]
 pub struct FailedCommand {
-    /// What was run.
     pub command: CommandLine,
-    /// How it ended.
     pub status: ExitStatus,
-    /// How long it took.
     pub elapsed: Duration,
-    /// The last lines it printed.
+    /// The last lines of its standard output.
     pub stdout_tail: String,
-    /// The last lines it complained about.
+    /// The last lines of its standard error.
     pub stderr_tail: String,
 }
 
@@ -95,48 +89,36 @@ impl fmt::Display for FailedCommand {
     }
 }
 
-/// A command that could not be run to its own end.
+/// The reason why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// The program could not be started.
-    #[error("failed to start `{command}`: {source}")]
-    Start {
-        /// What was to be run.
-        command: CommandLine,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It ran longer than it may.
+    #[error("could not start `{command}`: {source}")]
+    Start { command: CommandLine, source: io::Error },
+    /// The command ran longer than its limit.
     #[error("`{command}` did not end within {limit:?}: {stderr_tail}")]
     TimedOut {
-        /// What was run.
         command: CommandLine,
-        /// How long it could have taken.
         limit: Duration,
-        /// What it said until then.
+        /// The last lines of its standard error until then.
         stderr_tail: String,
     },
-    /// It ended with another status than success.
+    /// The command exited with another status than success.
     #[error("{0}")]
     Failed(Box<FailedCommand>),
-    /// Reading from it failed.
-    #[error("failed to read what `{command}` prints: {source}")]
-    Read {
-        /// What was run.
-        command: CommandLine,
-        /// Why not.
-        source: io::Error,
-    },
+    /// The output of the command could not be read.
+    #[error("could not read the output of `{command}`: {source}")]
+    Read { command: CommandLine, source: io::Error },
 }
 
-/// Runs a helper command to its end; after `limit` it is terminated and that is an error.
+/// Runs a helper command to its end. After `limit` it is terminated, and that is an error.
 ///
 /// Any exit status is a value: see [`Finished::success`].
 pub async fn run(command: CommandLine, limit: Duration) -> Result<Finished, ExecError> {
     run_with_input(command, Vec::new(), limit).await
 }
 
-/// Like [`run`], with something to read on its standard input.
+/// Runs a helper command as [`run`] does, with this standard input.
 pub async fn run_with_input(
     command: CommandLine,
     input: Vec<u8>,
@@ -158,7 +140,7 @@ pub async fn run_with_input(
     let streams = async {
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A command that does not read its input says so by its exit status.
+                // A command that does not read its input shows that by its exit status.
                 let _ = tokio::io::AsyncWriteExt::write_all(&mut stdin, &input).await;
             }
         };
@@ -193,7 +175,7 @@ pub async fn run_with_input(
     }
 }
 
-/// Ends the group of a helper command whose caller does not wait for it any more; the child is reaped by tokio.
+/// Kills the group of a helper command that its caller no longer waits for; tokio reaps the child.
 struct KillWhenDropped(Option<Pid>);
 
 impl Drop for KillWhenDropped {
@@ -204,7 +186,7 @@ impl Drop for KillWhenDropped {
     }
 }
 
-/// Starts a child whose three standard streams are pipes of ours.
+/// Starts a child with pipes for its three standard streams.
 pub fn spawn_piped(command: &CommandLine) -> Result<Child, ExecError> {
     let mut prepared = command.command();
     prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -212,8 +194,8 @@ pub fn spawn_piped(command: &CommandLine) -> Result<Child, ExecError> {
     prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })
 }
 
-/// The same, in exactly this environment, and in this folder when there is one. Arguments are not logged: they are the
-/// user's own, and may hold credentials.
+/// Starts a child with pipes in exactly this environment, and in this folder if there is one. Its arguments come from the user
+/// and may contain credentials, so they are not logged.
 ///
 /// # Errors
 /// The program could not be started.
@@ -239,7 +221,7 @@ pub fn spawn_reaper(command: &CommandLine) -> Result<Child, ExecError> {
     prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })
 }
 
-/// Starts a child that nobody waits for. It leads no process group, so that it can begin a session of its own.
+/// Starts a child that nobody waits for. It leads no process group, so that it can start a session of its own.
 pub fn spawn_detached(command: &CommandLine) -> Result<(), ExecError> {
     let mut prepared = command.bare();
     prepared.stdout(Stdio::null()).stderr(Stdio::null());
@@ -264,7 +246,7 @@ pub async fn run_pager(command: &CommandLine, text: &[u8]) -> Result<(), ExecErr
     waited.map(drop).map_err(|source| ExecError::Read { command: command.clone(), source })
 }
 
-/// Reads a stream to its end, keeps the first [`CAPTURE_LIMIT`] bytes.
+/// Reads a stream to its end and keeps the first [`CAPTURE_LIMIT`] bytes.
 async fn capture(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) -> io::Result<()> {
     let Some(mut stream) = stream else { return Ok(()) };
     let mut chunk = vec![0; 16 << 10];
@@ -273,18 +255,17 @@ async fn capture(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) -> 
         if count == 0 {
             return Ok(());
         }
-        let room = CAPTURE_LIMIT.saturating_sub(kept.len());
-        kept.extend_from_slice(&chunk[..count.min(room)]);
+        let left = CAPTURE_LIMIT.saturating_sub(kept.len());
+        kept.extend_from_slice(&chunk[..count.min(left)]);
     }
 }
 
-/// What others said, for our own messages and logs: without the characters that steer a terminal, and without
-/// credentials.
+/// Returns the text of another program for our messages and logs, without control characters and credentials.
 pub fn printable(text: &str) -> String {
     secrets::hide(text).replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
 }
 
-/// The last lines of some output, for an error message.
+/// Returns the last lines of some output, for an error message.
 pub(crate) fn tail(bytes: &[u8]) -> String {
     let text = printable(&String::from_utf8_lossy(bytes));
     let text = text.trim();
@@ -294,19 +275,19 @@ pub(crate) fn tail(bytes: &[u8]) -> String {
     }
 }
 
-/// The process group that a child of ours leads.
+/// Returns the process group of a child of ours.
 pub fn group_of(child: &Child) -> Option<Pid> {
-    // Never a group that is not the child's own: 1 and below mean other things to kill(2).
+    // Never another group: 1 and below have special meanings for kill(2).
     child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).filter(|pid| pid.as_raw_nonzero().get() > 1)
 }
 
-/// Ends a child and its group: TERM, up to `grace` for it to leave, KILL; the child is always reaped.
+/// Ends a child and its group: TERM, up to `grace` for its exit, then KILL. The child is always reaped.
 pub async fn terminate(child: &mut Child, group: Option<Pid>, grace: Duration) {
     let Some(group) = group else { return };
     if !grace.is_zero() && kill_process_group(group, Signal::TERM).is_ok() {
         let _ = tokio::time::timeout(grace, child.wait()).await;
     }
-    // Also when the leader has left: its group may have members that ignored TERM.
+    // Also when the leader has exited: its group may have members that ignored TERM.
     if test_kill_process_group(group).is_ok() {
         let _ = kill_process_group(group, Signal::KILL);
     }

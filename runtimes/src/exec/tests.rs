@@ -1,4 +1,4 @@
-//! Real commands of this machine.
+//! Runs real commands.
 
 use super::*;
 
@@ -16,7 +16,7 @@ async fn output_and_status_are_values() {
 }
 
 #[tokio::test]
-async fn a_command_that_hangs_is_ended_with_its_children() {
+async fn a_command_that_hangs_is_killed_with_its_children() {
     let marker = tempfile::NamedTempFile::new().unwrap();
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; sleep 1000", marker.path().display());
     let error = run(sh(&script), Duration::from_millis(600)).await.unwrap_err();
@@ -24,13 +24,13 @@ async fn a_command_that_hangs_is_ended_with_its_children() {
     let sleeper: u32 = std::fs::read_to_string(marker.path()).unwrap().trim().parse().unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while crate::owner::start_time(sleeper).is_some() {
-        assert!(Instant::now() < deadline, "the grandchild lives on");
+        assert!(Instant::now() < deadline, "the grandchild still runs");
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_command_that_nobody_waits_for_any_more_is_ended() {
+async fn a_command_that_nobody_waits_for_any_more_is_killed() {
     let marker = tempfile::NamedTempFile::new().unwrap();
     let script = format!("echo $$ > {}; sleep 1000", marker.path().display());
     let written = async {
@@ -47,13 +47,13 @@ async fn a_command_that_nobody_waits_for_any_more_is_ended() {
     };
     let deadline = Instant::now() + Duration::from_secs(10);
     while crate::owner::start_time(pid).is_some() {
-        assert!(Instant::now() < deadline, "it lives on");
+        assert!(Instant::now() < deadline, "it still runs");
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn endless_output_is_read_and_not_kept() {
+async fn endless_output_is_read_but_not_kept() {
     let done = run(sh("head -c 3000000 /dev/zero"), Duration::from_secs(20)).await.unwrap();
     assert_eq!(done.stdout.len(), CAPTURE_LIMIT);
     assert!(done.status.success());
@@ -70,7 +70,7 @@ async fn the_environment_is_an_allow_list() {
 }
 
 #[tokio::test]
-async fn a_child_sees_the_environment_and_the_folder_it_was_given() {
+async fn a_child_has_the_given_environment_and_folder() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().canonicalize().unwrap();
     let child = spawn_in(&sh("pwd; /usr/bin/env"), [("ONLY", "this")], Some(&folder)).unwrap();
@@ -84,7 +84,7 @@ async fn a_child_sees_the_environment_and_the_folder_it_was_given() {
 }
 
 #[test]
-fn what_others_say_does_not_steer_a_terminal() {
+fn output_of_others_is_shown_without_control_characters() {
     assert_eq!(
         tail(b"\x1b[31mred\x07\r\n\tnext\x00 \xc2\x9b1m\n"),
         "\u{fffd}[31mred\u{fffd}\u{fffd}\n\tnext\u{fffd} \u{fffd}1m"
@@ -92,7 +92,7 @@ fn what_others_say_does_not_steer_a_terminal() {
 }
 
 #[test]
-fn command_lines_print_as_one_would_type_them() {
+fn a_command_line_prints_as_one_would_type_it() {
     let line = CommandLine::new("/bin/x").args(["a b", "$c", &"y".repeat(300)]);
     let text = line.to_string();
     assert!(text.starts_with("/bin/x 'a b' '$c' ") && text.contains("yyy…") && text.len() < 200, "{text}");

@@ -12,38 +12,37 @@ use crate::messages::machine::Machine;
 use crate::owner::Owner;
 use crate::state::{read_json, write_json};
 
-/// Held by those who try engines, and by whoever stops a machine, never by both. It was last changed when an engine was last
-/// about to be used.
+/// Held by bridges that use engines, or by a process that stops a machine. Its modification time is that of the last use.
 const USE_LOCK: &str = "machine-use.lock";
 /// The time between two attempts to take a lock.
 const PACE: Duration = Duration::from_millis(200);
 
-/// The folder that all bridges of this user share. Without one there are no locks, and nothing is written down.
+/// The folder that all bridges of this user share. Without one there are no locks and no records.
 #[derive(Debug)]
 pub(super) struct MachineFolder {
     dir: Option<PathBuf>,
 }
 
-/// Held as long as a machine or an engine is worked with.
+/// Held while a machine or an engine is in use.
 #[derive(Debug)]
 pub(crate) struct MachineLock(Option<File>);
 
-/// A start of a machine.
+/// A record of a machine's start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Started {
     /// The bridge that started it, and in which boot of this host.
     pub(super) by: Owner,
-    /// The run of the machine that came of it; None as long as it is being started.
+    /// The run of the machine; None while it is being started.
     pub(super) run: Option<Run>,
-    /// When it is stopped after its last use; None = never.
+    /// How long after its last use the machine is stopped; None = never.
     pub(super) idle: Option<Duration>,
 }
 
-/// What tells one run of a machine from another: when it was last up, as podman writes it down with every stop, and when
-/// it was made.
+/// What tells one run of a machine from another: when the machine was last up, which podman records at every stop, and when it
+/// was created.
 pub(super) type Run = (String, String);
 
-/// The run that a machine is in; None where podman does not say enough to tell it from the next one.
+/// Returns the current run of a machine; None where podman does not report enough to tell it from the next one.
 pub(super) fn run_of(machine: &Machine) -> Option<Run> {
     let run = (machine.last_up.clone(), machine.created.clone());
     (machine.running && !run.0.is_empty()).then_some(run)
@@ -58,13 +57,13 @@ impl MachineFolder {
         self.dir.as_deref()
     }
 
-    /// The lock, if nobody has it. Without a folder for it there is none, and no harm beyond work done twice.
+    /// Takes the lock on machines unless somebody has it. Without a folder there is no lock, and at worst work is done twice.
     pub(super) fn try_lock(&self) -> Option<MachineLock> {
         self.flock("machine.lock", FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// To be held while an engine is tried: an image may be on its way that no list of containers shows, and the machine
-    /// must not be stopped under it.
+    /// Takes the lock to hold while an engine is tried: a pull shows in no list of containers, and the machine must not be
+    /// stopped meanwhile.
     pub(super) async fn use_engines(&self) -> MachineLock {
         loop {
             match self.flock(USE_LOCK, FlockOperation::NonBlockingLockShared) {
@@ -72,13 +71,13 @@ impl MachineFolder {
                     let _ = lock.0.as_ref().map(|file| file.set_modified(SystemTime::now()));
                     return lock;
                 }
-                // Somebody stops the machine at this moment.
+                // A supervisor is stopping the machine.
                 None => tokio::time::sleep(PACE).await,
             }
         }
     }
 
-    /// The right to stop a machine, unless somebody tries its engine.
+    /// Takes the lock to stop a machine, unless a bridge tries its engine.
     pub(super) fn try_stop(&self) -> Option<MachineLock> {
         self.flock(USE_LOCK, FlockOperation::NonBlockingLockExclusive)
     }
@@ -92,13 +91,13 @@ impl MachineFolder {
         match open() {
             Ok(file) => flock(&file, operation).ok().map(|()| MachineLock(Some(file))),
             Err(error) => {
-                tracing::debug!(%error, "no lock on machines");
+                tracing::debug!(%error, "could not open the lock file of machines");
                 Some(MachineLock(None))
             }
         }
     }
 
-    /// When an engine was last about to be used.
+    /// Returns the time of the last use of an engine.
     pub(super) fn last_use(&self) -> Option<SystemTime> {
         fs::metadata(self.dir.as_ref()?.join(USE_LOCK)).ok()?.modified().ok()
     }
@@ -107,17 +106,17 @@ impl MachineFolder {
         Some(self.dir.as_ref()?.join(format!("machine-{}.json", plain(name))))
     }
 
-    /// What is written down of a machine.
+    /// Returns the record of a machine.
     pub(super) fn started(&self, name: &str) -> Option<Started> {
         read_json(&self.record_path(name)?)
     }
 
-    /// When that was written.
+    /// Returns when that record was written.
     pub(super) fn started_at(&self, name: &str) -> Option<SystemTime> {
         fs::metadata(self.record_path(name)?).and_then(|meta| meta.modified()).ok()
     }
 
-    /// The machines of which something is written down.
+    /// Returns the machines that have a record.
     pub(super) fn started_names(&self) -> Vec<String> {
         let entries = self.dir.as_ref().and_then(|dir| fs::read_dir(dir).ok());
         let name = |entry: fs::DirEntry| {
@@ -131,19 +130,19 @@ impl MachineFolder {
         if let Some(path) = self.record_path(name)
             && let Err(error) = write_json(&path, started)
         {
-            tracing::debug!(%error, "a machine's start is not written down");
+            tracing::debug!(%error, "could not record the start of a machine");
         }
     }
 
-    /// It was stopped, or is not ours to stop.
+    /// Removes the record of a machine that is stopped or not ours.
     pub(super) fn forget_started(&self, name: &str) {
         if let Some(path) = self.record_path(name) {
             let _ = fs::remove_file(path);
         }
     }
 
-    /// Whether this run of a machine is one that a bridge started. Without a stop that podman knows of, as when the host
-    /// was switched off, the next run looks like the one before.
+    /// Returns whether a bridge started this run of a machine. After a stop that podman did not see, as when the host was
+    /// switched off, the next run looks like the one before.
     pub(super) fn is_ours(&self, machine: &Machine) -> bool {
         let (Some(started), Some(written)) = (self.started(&machine.name), self.started_at(&machine.name))
         else {
@@ -153,7 +152,7 @@ impl MachineFolder {
     }
 }
 
-/// Podman allows letters, digits and `_.-` in names.
+/// Returns a machine's name as part of a file name: podman allows letters, digits and `_.-`.
 pub(super) fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_ascii_alphanumeric() || "_.-".contains(*c)).collect()
 }

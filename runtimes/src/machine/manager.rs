@@ -1,4 +1,4 @@
-//! Starts the machine that podman needs, and makes one when there is none: once, whoever asks, within bounds.
+//! Starts the machine that podman needs, and makes one when there is none: once for all bridges, and within time limits.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,33 +10,33 @@ use super::podman::{ASK_LIMIT, Podman, START_LIMIT, may_be_in_a_machine};
 use super::share::Shares;
 use crate::engine::EngineDriver;
 use crate::exec::{self, CommandLine, ExecError};
-use crate::messages;
-use crate::messages::machine::Machine;
+use crate::messages::machine::{self as messages, Machine};
 use crate::owner::Owner;
 use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, RuntimeKind};
 
 /// A machine's image is downloaded and unpacked: gigabytes.
 const INIT_LIMIT: Duration = Duration::from_secs(1800);
-/// Starting a supervisor takes two starts of a program.
+/// A supervisor starts by two starts of a program.
 const BEGIN_LIMIT: Duration = Duration::from_secs(20);
-/// How long a machine that runs may take until its engine answers.
+/// The time that a running machine has until its engine answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at what others do.
+/// The time between two checks of what other processes do.
 const PACE: Duration = Duration::from_millis(200);
 
-/// What the user allows.
+/// What the user allows for podman's machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachinePolicy {
-    /// Whether a machine may be made where there is none.
+    /// Whether a machine may be made when there is none.
     pub init: bool,
-    /// Whether machines are made and set to run containers as root.
+    /// Whether machines run containers as root.
     pub rootful: bool,
-    /// When a machine that we started is stopped after its last use; None = never.
+    /// How long after its last use a machine that we started is stopped; None = never.
     pub idle: Option<Duration>,
-    /// The program that does it, as it outlives us; the folder, podman and the machine's name are added. None = nobody.
+    /// The command of the supervisor, which outlives us; the folder, podman and the machine's name are added. None = no
+    /// supervisor.
     pub supervisor: Option<CommandLine>,
-    /// The folder that a remote engine should see.
+    /// The folder that a remote engine should share with this machine.
     pub share: Option<PathBuf>,
 }
 
@@ -49,15 +49,13 @@ impl Default for MachinePolicy {
 /// The machine behind an engine, for diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MachineReport {
-    /// Its name.
     pub name: String,
-    /// Whether it runs.
     pub running: bool,
-    /// Whether a bridge started it, so that a bridge may stop it.
+    /// Whether a bridge started the machine and may stop it.
     pub started_by_bridge: bool,
 }
 
-/// Looks after machines.
+/// Starts and makes machines.
 #[derive(Debug)]
 pub(crate) struct Machines {
     policy: MachinePolicy,
@@ -71,8 +69,7 @@ impl Machines {
         Self { policy, folder: MachineFolder::at(dir), shares }
     }
 
-    /// Podman did not reach its engine. Brings the machine up that it needs, if it needs one that we may bring up; None
-    /// when this is no matter of machines.
+    /// Starts the machine that podman needs to reach its engine, when that is allowed. None when a machine would not help.
     pub(crate) async fn ensure(
         &self,
         driver: &EngineDriver,
@@ -80,12 +77,12 @@ impl Machines {
         announce: &(dyn Fn(&str) + Sync),
     ) -> Option<Result<(), Refusal>> {
         let id = driver.id();
-        let said = match refusal {
+        let message = match refusal {
             Refusal::DaemonUnreachable { message, .. } if id.kind == RuntimeKind::Podman => message,
             _ => return None,
         };
-        // Who names an engine by a variable means that one.
-        if messages::engine::parse_unreachable(said).is_none() || !id.address.variables.is_empty() {
+        // An engine that a variable names is not in a machine of ours.
+        if !id.address.variables.is_empty() {
             return None;
         }
         let podman = Podman { program: &id.program };
@@ -94,7 +91,7 @@ impl Machines {
         let connection = id.address.connection.as_deref();
         match (podman.choose(&machines, connection).await, connection) {
             (None, Some(_)) => return None,
-            // Somebody's remote podman on Linux: nobody asked for a machine.
+            // A remote podman on Linux: nobody asked for a machine.
             (None, None) if !foreign => return None,
             _ => {}
         }
@@ -103,15 +100,15 @@ impl Machines {
             Ok(None) => return Some(Ok(())),
             Err(refusal) => return Some(Err(refusal)),
         };
-        Some(self.bring_up(&podman, driver, said, announce).await)
+        Some(self.bring_up(&podman, driver, message, announce).await)
     }
 
-    /// Under the lock: what others did meanwhile is looked at anew.
+    /// Starts the machine, under the lock; others may have started it meanwhile.
     async fn bring_up(
         &self,
         podman: &Podman<'_>,
         driver: &EngineDriver,
-        said: &str,
+        message: &str,
         announce: &(dyn Fn(&str) + Sync),
     ) -> Result<(), Refusal> {
         if answers(driver).await {
@@ -119,26 +116,26 @@ impl Machines {
         }
         let connection = driver.id().address.connection.as_deref();
         let failed = |message: String| Refusal::MachineFailed { message };
-        let none = || failed("podman does not list its machines".into());
+        let none = || failed("podman did not list its machines".into());
         let machine = match podman.choose(&podman.list().await.ok_or_else(none)?, connection).await {
             Some(machine) => machine,
-            None if !self.policy.init => return Err(Refusal::MachineMissing { message: said.into() }),
+            None if !self.policy.init => return Err(Refusal::MachineMissing { message: message.into() }),
             None => {
-                let text = "making a podman machine: it downloads gigabytes, once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)";
+                let text = "making a podman machine, which downloads gigabytes once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)";
                 tracing::warn!("{text}");
                 announce(text);
                 let mut words = vec!["machine", "init"];
                 words.extend(self.policy.rootful.then_some("--rootful"));
                 podman.run(&words, INIT_LIMIT).await.map_err(|error| failed(words_of(error)))?;
                 let made = podman.choose(&podman.list().await.ok_or_else(none)?, connection).await;
-                made.ok_or_else(|| failed("podman made a machine and does not list it".into()))?
+                made.ok_or_else(|| failed("podman made a machine but does not list it".into()))?
             }
         };
         let name = machine.name.clone();
         if machine.running {
             announce(&format!("waiting for the podman machine {name}"));
         } else if machine.starting {
-            announce(&format!("waiting for the podman machine {name}, which somebody starts"));
+            announce(&format!("waiting for the podman machine {name}, which another program starts"));
         }
         if !machine.running && !self.is_started_by_others(podman, machine.clone(), driver).await {
             self.start(podman, &machine, announce).await.map_err(|error| failed(words_of(error)))?;
@@ -147,7 +144,7 @@ impl Machines {
         while !answers(driver).await {
             if Instant::now() > deadline {
                 return Err(failed(format!(
-                    "the machine {name} runs and its engine does not answer; `podman machine stop` and `podman machine start` may mend it: {said}",
+                    "the machine {name} runs but its engine does not answer; `podman machine stop` and `podman machine start` may help: {message}",
                 )));
             }
             tokio::time::sleep(PACE).await;
@@ -155,7 +152,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Waits as long as somebody else is at starting a machine; false when nobody is, or when that came to nothing.
+    /// Waits while another program starts the machine. Returns whether the machine runs.
     async fn is_started_by_others(
         &self,
         podman: &Podman<'_>,
@@ -191,13 +188,13 @@ impl Machines {
         let text = format!("starting the podman machine {name}");
         tracing::info!("{text}");
         announce(&text);
-        // Written down, and somebody there to stop it, before there is anything to stop.
+        // Recorded and supervised before there is anything to stop.
         let started = Started { by: Owner::this_process(String::new()), run: None, idle: self.policy.idle };
         self.folder.write_started(name, &started);
         self.start_supervisor(podman.program, name).await;
         let result = match podman.start(name, START_LIMIT).await {
             Err(ExecError::Failed(failed))
-                if messages::machine::parse_already_starting(&failed.stderr_tail).is_some() =>
+                if messages::parse_already_starting(&failed.stderr_tail).is_some() =>
             {
                 Ok(None)
             }
@@ -214,37 +211,37 @@ impl Machines {
         result.map(drop)
     }
 
-    /// The lock on machines, as soon as nobody else has it; None when the engine answers before that.
+    /// Waits for the lock on machines; None when the engine answers first.
     async fn lock(
         &self,
         announce: &(dyn Fn(&str) + Sync),
         driver: &EngineDriver,
     ) -> Result<Option<MachineLock>, Refusal> {
-        let mut said = false;
+        let mut announced = false;
         let deadline = Instant::now() + INIT_LIMIT + START_LIMIT;
         loop {
             match self.folder.try_lock() {
                 Some(lock) => return Ok(Some(lock)),
                 None if answers(driver).await => return Ok(None),
                 None if Instant::now() > deadline => {
-                    let message = "another bridge has been at it for too long".into();
+                    let message = "another bridge has been starting the machine for too long".into();
                     return Err(Refusal::MachineFailed { message });
                 }
                 None => {}
             }
-            if !std::mem::replace(&mut said, true) {
-                announce("waiting for another bridge that brings the podman machine up");
+            if !std::mem::replace(&mut announced, true) {
+                announce("waiting for another bridge that starts the podman machine");
             }
             tokio::time::sleep(PACE).await;
         }
     }
 
-    /// Whether the user allows it.
+    /// Returns whether the user allows to make a machine.
     pub(crate) fn may_make_one(&self) -> bool {
         self.policy.init
     }
 
-    /// The same without the right to make a machine.
+    /// Returns the same without the right to make a machine.
     pub(crate) fn without_making_any(&self) -> Self {
         let policy = MachinePolicy { init: false, ..self.policy.clone() };
         self.again(policy)
@@ -254,7 +251,7 @@ impl Machines {
         Self::new(policy, self.folder.path().map(Path::to_path_buf))
     }
 
-    /// The machine that the default connection of podman means, for diagnosis.
+    /// Returns the machine of podman's default connection, for diagnosis.
     pub(crate) async fn report(&self, program: &Path) -> Option<MachineReport> {
         let podman = Podman { program };
         let machine = podman.choose(&podman.list().await?, None).await?;
@@ -267,7 +264,7 @@ impl Machines {
         self.folder.use_engines().await
     }
 
-    /// An engine that is there may be in a machine that an earlier bridge started and whose supervisor is gone.
+    /// Starts supervisors for machines that earlier bridges started and whose supervisors are gone.
     pub(crate) fn adopt(&self, id: &RuntimeId) {
         let to_be_stopped =
             |name: &String| self.folder.started(name).is_some_and(|started| started.idle.is_some());
@@ -279,7 +276,7 @@ impl Machines {
         }
     }
 
-    /// Starts the supervisor of a machine; one that finds another there ends at once.
+    /// Starts the supervisor of a machine; it ends at once when there is one already.
     async fn start_supervisor(&self, podman: &Path, name: &str) {
         let (Some(supervisor), Some(dir), Some(_)) =
             (&self.policy.supervisor, self.folder.path(), self.policy.idle)
@@ -288,12 +285,12 @@ impl Machines {
         };
         let command = supervisor.clone().arg(dir).arg(podman).arg(name);
         if let Err(error) = exec::run(command, BEGIN_LIMIT).await.and_then(exec::Finished::success) {
-            tracing::warn!(%error, machine = name, "nobody will stop the podman machine when it is idle");
+            tracing::warn!(%error, machine = name, "could not start the supervisor: the podman machine is not stopped when it is idle");
         }
     }
 
-    /// To be called before a sandbox is started in an engine that was chosen earlier: its machine is not stopped from now
-    /// on until the sandbox is written down.
+    /// Marks an engine as used before a sandbox starts in it, so that its machine is not stopped until the sandbox is
+    /// recorded.
     pub(crate) async fn about_to_use(&self, id: &RuntimeId) {
         if may_be_in_a_machine(id) {
             drop(self.use_engines().await);
@@ -301,13 +298,13 @@ impl Machines {
     }
 }
 
-/// Whether the engine itself answers.
+/// Returns whether the engine answers.
 async fn answers(driver: &EngineDriver) -> bool {
     let info = driver.info(ASK_LIMIT).await;
     info.is_ok_and(|done| done.status.success() && driver.parse_info(&done.stdout).is_some())
 }
 
-/// Podman's own words, when it said any.
+/// Returns the message of podman, if there is one.
 fn words_of(error: ExecError) -> String {
     match error {
         ExecError::Failed(failed) if !failed.stderr_tail.is_empty() => failed.stderr_tail,

@@ -1,4 +1,4 @@
-//! Podman's client as far as machines go: these commands need no engine.
+//! Podman's commands for machines, which need no engine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use crate::exec::{self, CommandLine, ExecError};
 use crate::messages::machine::{self as messages, Machine};
 use crate::runtime::{Address, RuntimeId, RuntimeKind};
 
-/// Asking podman about machines takes it no engine.
+/// The limit for a question to podman's client.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Booting, and waiting until its ssh answers.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(300);
 
-/// Whether an engine may be in a machine of podman: whoever names an engine by a variable means another one.
+/// Returns whether an engine may be in a machine of podman. An engine that a variable names is another one.
 pub(super) fn may_be_in_a_machine(id: &RuntimeId) -> bool {
     id.kind == RuntimeKind::Podman && id.remote && id.address.variables.is_empty()
 }
 
-/// The client; it is told no connection.
+/// Podman's client without a connection.
 pub(super) struct Podman<'a> {
     pub(super) program: &'a Path,
 }
 
 impl Podman<'_> {
     pub(super) async fn run(&self, words: &[&str], limit: Duration) -> Result<exec::Finished, ExecError> {
-        // Variables that choose an engine go before what is said here.
+        // Variables that choose an engine would take precedence over the arguments.
         let environment = Address::default();
         let command = CommandLine::new(self.program).args(words);
         exec::run(command.env(environment.environment(RuntimeKind::Podman)), limit).await?.success()
     }
 
-    /// Starts a machine, to the end whether or not the caller still waits for it: podman that is killed at it leaves a
-    /// machine that is neither up nor down.
+    /// Starts a machine, and goes on if the caller no longer waits: a podman that is killed meanwhile leaves a machine that is
+    /// neither up nor down.
     pub(super) async fn start(&self, name: &str, limit: Duration) -> Result<exec::Finished, ExecError> {
         let (program, name) = (self.program.to_owned(), name.to_owned());
         let starting = tokio::spawn(async move {
@@ -42,13 +42,13 @@ impl Podman<'_> {
             Ok(started) => started,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // This process ends.
+                // The task was cancelled because this process ends.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 
-    /// Every machine of this user; None where podman knows of none, as root on Linux.
+    /// Returns every machine of this user; None where podman has no machines, as for root on Linux.
     pub(super) async fn list(&self) -> Option<Vec<Machine>> {
         let listed = self.run(&["machine", "list", "--format", "json"], ASK_LIMIT).await;
         match listed {
@@ -62,13 +62,13 @@ impl Podman<'_> {
                 }
             },
             Err(error) => {
-                tracing::debug!(%error, "podman lists no machines");
+                tracing::debug!(%error, "podman did not list its machines");
                 None
             }
         }
     }
 
-    /// The machine that a connection, or podman without one, talks to.
+    /// Returns the machine of a connection, or of podman without a connection.
     pub(super) async fn choose(&self, machines: &[Machine], connection: Option<&str>) -> Option<Machine> {
         if let Some(connection) = connection {
             return machine_of(machines, connection);
@@ -76,7 +76,7 @@ impl Podman<'_> {
         if let Some(default) = machines.iter().find(|machine| machine.is_default) {
             return Some(default.clone());
         }
-        // A machine that is rootful by default is not marked, and the default may be another engine altogether.
+        // A rootful machine is not marked as the default, and the default may be another engine.
         let words = ["system", "connection", "list", "--format", "json"];
         let listed = self.run(&words, ASK_LIMIT).await.ok();
         match listed.and_then(|done| messages::parse_default_connection(&done.stdout)) {
@@ -85,8 +85,8 @@ impl Podman<'_> {
         }
     }
 
-    /// Whether this podman is one for a system without containers of its own. Before 4.2 it does not name its system, but
-    /// whoever lacks an engine shows it by the flags it has.
+    /// Returns whether this podman is for a system without containers of its own. Before 4.2 it does not name its system, but
+    /// its flags show whether it has an engine.
     pub(super) async fn is_of_another_system(&self) -> bool {
         let info = self.run(&["machine", "info", "--format", "json"], ASK_LIMIT).await;
         if let Some(system) = info.ok().and_then(|done| messages::parse_client_system(&done.stdout)) {
@@ -96,14 +96,14 @@ impl Podman<'_> {
         help.ok().and_then(|done| messages::parse_has_own_engine(&done.stdout)) == Some(false)
     }
 
-    /// Whether a connection has containers that run; None when it does not say.
+    /// Returns whether containers run on a connection; None when the connection does not answer.
     pub(super) async fn is_busy(&self, connection: &str) -> Option<bool> {
         let done = self.run(&["--connection", connection, "ps", "--quiet"], ASK_LIMIT).await.ok()?;
         Some(!done.stdout.trim_ascii().is_empty())
     }
 }
 
-/// The machine that a connection is of. Each machine has two: its name, and its name with `-root`.
+/// Returns the machine of a connection. Each machine has two: its name, and its name with `-root`.
 fn machine_of(machines: &[Machine], connection: &str) -> Option<Machine> {
     let is_of = |machine: &&Machine| {
         connection == machine.name || connection.strip_suffix("-root") == Some(&machine.name)
@@ -111,7 +111,7 @@ fn machine_of(machines: &[Machine], connection: &str) -> Option<Machine> {
     machines.iter().find(is_of).cloned()
 }
 
-/// The machine that is meant where podman does not say which.
+/// Returns the most likely machine where podman does not say which one is the default.
 fn likeliest(machines: &[Machine]) -> Option<Machine> {
     let up = machines.iter().find(|machine| machine.running || machine.starting);
     up.or_else(|| machines.first()).cloned()

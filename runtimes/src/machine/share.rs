@@ -1,8 +1,8 @@
-//! Whether an engine on another machine sees a folder of this host under the same path: a file with a secret name and
-//! content is put there, and the other side is asked to read it.
+//! Finds out whether a remote engine sees a folder of this host under the same path: by a file with a secret name and content
+//! in that folder, which the other side is asked to read.
 //!
-//! No sandbox needs such a folder, as everything goes over frames. It carries the seccomp profile to engines that read it
-//! from their own disk.
+//! No sandbox needs such a folder, because everything goes over frames. The folder carries the seccomp profile to engines that
+//! read it from their own disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,17 @@ use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::state::{Instance, Record, read_json, write_json};
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long an answer is believed: a folder that is shared stays so, one that is not may be mended.
+/// Seconds for which an answer holds: a shared folder stays shared, and the user may share one that is not.
 const SHARED_AGE: u64 = 7 * 24 * 3600;
 const NOT_SHARED_AGE: u64 = 3600;
 
-/// What is known of a folder and an engine, for diagnosis.
+/// Whether an engine sees a folder, for diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ShareReport {
-    /// The folder.
     pub folder: PathBuf,
-    /// Whether the engine sees it.
+    /// Whether the engine sees the folder.
     pub shared: bool,
-    /// The commands that mend it, when it does not.
+    /// How to share the folder, when the engine does not see it.
     pub hint: Option<String>,
 }
 
@@ -53,7 +52,7 @@ impl Shares {
         Self { folder, cache: dir.map(|dir| dir.join("shares.json")) }
     }
 
-    /// The folder, when the engine sees it; `image` is one that the engine has.
+    /// Returns the folder when the engine sees it; `image` is an image that the engine has.
     pub(crate) async fn look(
         &self,
         driver: &EngineDriver,
@@ -76,7 +75,7 @@ impl Shares {
         shared.then_some(folder)
     }
 
-    /// What was answered lately.
+    /// Returns the last answer, unless it is too old.
     fn known(&self, engine: &str, folder: &Path) -> Option<bool> {
         let entries: Vec<Entry> = read_json(self.cache.as_ref()?)?;
         let entry = entries.into_iter().find(|entry| entry.engine == engine && entry.folder == folder)?;
@@ -91,11 +90,11 @@ impl Shares {
         entries.push(Entry { engine: engine.into(), folder: folder.into(), shared, when: now() });
         let written = cache.parent().map_or(Ok(()), fs::create_dir_all);
         if written.is_err() || write_json(cache, &entries).is_err() {
-            tracing::debug!("what engines share is not written down");
+            tracing::debug!("could not record what engines share");
         }
     }
 
-    /// An engine did not find what it was said to see.
+    /// Forgets the answer of an engine that did not find a shared file.
     pub(crate) fn forget(&self, id: &RuntimeId) {
         let Some(cache) = &self.cache else { return };
         let mut entries: Vec<Entry> = read_json(cache).unwrap_or_default();
@@ -104,8 +103,8 @@ impl Shares {
         let _ = write_json(cache, &entries);
     }
 
-    /// A machine is about to be started: the one moment at which a folder can be added to what it shares. Only one that is
-    /// known to be missing is, and only by versions that can; what the user has set up stays as it is.
+    /// Adds the folder to what a machine shares, which is possible only before it starts. This is done for a folder that is
+    /// known to be missing, with versions that can; what the user has set up stays as it is.
     pub(super) async fn before_start(&self, podman: &Podman<'_>, machine: &Machine) {
         let (Some(folder), Some(cache)) = (&self.folder, &self.cache) else { return };
         let entries: Vec<Entry> = read_json(cache).unwrap_or_default();
@@ -119,18 +118,18 @@ impl Shares {
                 tracing::info!(
                     machine = machine.name,
                     folder = path,
-                    "added to what the podman machine shares"
+                    "the podman machine now shares the folder"
                 );
                 let kept: Vec<Entry> = entries.iter().filter(|entry| !of_machine(entry)).cloned().collect();
                 let _ = write_json(cache, &kept);
             }
             Err(exec::ExecError::Failed(failed))
                 if messages::parse_unknown_flag(&failed.stderr_tail).is_some() => {}
-            Err(error) => tracing::warn!(%error, "the podman machine does not take another folder"),
+            Err(error) => tracing::warn!(%error, "could not add a folder to what the podman machine shares"),
         }
     }
 
-    /// Asks by all means in order; None when none of them says.
+    /// Asks over ssh, then a container; None when neither answers.
     async fn ask(
         &self,
         driver: &EngineDriver,
@@ -149,7 +148,7 @@ impl Shares {
         nonce.ask_a_container(driver, image, instance).await
     }
 
-    /// What is known of an engine's view of the folder, and how to mend it.
+    /// Returns whether the engine sees the folder, and how to share it.
     pub(crate) async fn report(
         &self,
         driver: &EngineDriver,
@@ -170,23 +169,22 @@ impl Shares {
     }
 }
 
-/// How a folder is shared with the machine of an engine.
+/// Returns how to share a folder with the machine of an engine.
 fn hint(kind: RuntimeKind, folder: &Path, service: Option<&DockerService>) -> String {
     let path = shlex::try_quote(&folder.to_string_lossy()).map(|it| it.into_owned()).unwrap_or_default();
     if kind == RuntimeKind::Podman {
-        // One that is named takes the place of those that are shared without a word.
+        // A folder that is named replaces those that are shared by default.
         return format!(
             "`podman machine rm`, which removes its containers and images too, and \
              `podman machine init --volume \"$HOME:$HOME\" --volume {path}:{path}`"
         );
     }
     service.and_then(|service| service.sharing(&path)).unwrap_or_else(|| {
-        "none is needed: docker's client carries the profile itself, and an engine elsewhere shares no disk"
-            .into()
+        "nothing to do: docker's client sends the profile itself, and a remote engine shares no disk".into()
     })
 }
 
-/// The machine that an engine is in.
+/// Returns the machine that an engine is in.
 async fn machine_behind(id: &RuntimeId) -> Option<Machine> {
     if id.kind != RuntimeKind::Podman || !id.address.variables.is_empty() {
         return None;
@@ -195,7 +193,7 @@ async fn machine_behind(id: &RuntimeId) -> Option<Machine> {
     podman.choose(&podman.list().await?, id.address.connection.as_deref()).await
 }
 
-/// An engine as it is remembered: another machine of the same name is another one.
+/// Returns the key of an engine in the records: another machine of the same name is another engine.
 fn key(id: &RuntimeId, machine: Option<&Machine>) -> String {
     let variables: Vec<String> =
         id.address.variables.iter().map(|(name, value)| format!(" {name}={value}")).collect();
@@ -210,7 +208,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A file that only somebody who sees this folder can read. It goes when this is dropped.
+/// A file that only somebody who sees this folder can read; removed on drop.
 struct Nonce {
     file: tempfile::NamedTempFile,
     secret: String,
@@ -231,14 +229,14 @@ impl Nonce {
             file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
             Ok(Self { file, secret })
         };
-        made().inspect_err(|error: &std::io::Error| tracing::debug!(%error, "no file to ask for")).ok()
+        made().inspect_err(|error: &std::io::Error| tracing::debug!(%error, "could not write a file into the shared folder")).ok()
     }
 
     fn name(&self) -> String {
         self.file.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// None when the machine does not answer, or the path cannot be said.
+    /// Returns whether the machine sees the file; None when it does not answer, or the path cannot be quoted.
     async fn ask_over_ssh(&self, podman: &Podman<'_>, machine: &str) -> Option<bool> {
         let script = remote_script(self.file.path())?;
         let done = exec::run(
@@ -254,7 +252,7 @@ impl Nonce {
         said.contains(ABSENT).then_some(false)
     }
 
-    /// None when no container runs.
+    /// Returns whether a container sees the file; None when no container runs.
     async fn ask_a_container(&self, driver: &EngineDriver, image: &str, instance: &Instance) -> Option<bool> {
         let folder = self.file.path().parent()?;
         let code = format!("print(open('/share/{}').read())", self.name());
@@ -283,34 +281,36 @@ impl Nonce {
         let done = exec::run(asked, LIMIT).await;
         match driver.reclaim(&name).await {
             Ok(()) => instance.forget(&name),
-            Err(error) => tracing::warn!(%error, "a container that was asked for a folder was left behind"),
+            Err(error) => {
+                tracing::warn!(%error, "could not remove the container that looked for a shared folder")
+            }
         }
         let done = done.ok()?;
         if String::from_utf8_lossy(&done.stdout).contains(&self.secret) {
             return Some(true);
         }
-        // That the folder is not there is an error of the engine, that the file is not one of the program.
+        // A missing folder is an error of the engine, a missing file is one of the program.
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         let absent = [
             "no such file or directory", "No such file or directory", "FileNotFoundError", "does not exist",
-            // Docker Desktop, of a folder that is not in its list.
+            // Docker Desktop, for a folder that is not in its list.
             "is not shared from the host",
         ];
         absent.iter().any(|words| said.contains(words)).then_some(false)
     }
 }
 
-/// Said by the other side when it was reached and has no such folder.
+/// Printed by the other side when it has no such folder.
 const ABSENT: &str = "codebridge: not here";
 
-/// What the shell of the machine is told: it gets one word, because ssh puts words together with spaces.
+/// Returns the script for the shell of the machine: one word, because ssh joins words with spaces.
 fn remote_script(file: &Path) -> Option<String> {
     let folder = shlex::try_quote(file.parent()?.to_str()?).ok()?.into_owned();
     let file = shlex::try_quote(file.to_str()?).ok()?.into_owned();
     Some(format!("test -d {folder} && cat {file} || echo '{ABSENT}'"))
 }
 
-/// A bind mount that fails when the folder is not there, in place of making it. Its fields are those of a line of CSV.
+/// Returns a bind mount that fails when the folder does not exist, instead of making it. Its fields are those of a CSV line.
 fn mount(folder: &Path) -> Option<String> {
     let source = folder.to_str()?.replace('"', "\"\"");
     Some(format!("type=bind,\"src={source}\",dst=/share,readonly"))
@@ -322,7 +322,7 @@ mod tests {
     use crate::runtime::CgroupMode;
 
     #[tokio::test]
-    async fn a_shell_is_told_any_path() {
+    async fn any_path_is_quoted_for_the_shell() {
         let base = tempfile::tempdir().unwrap();
         for name in ["plain", "with space", "it's", "a\"b", "$(false)", "ünïcode", "-n", "a;b&c"] {
             let folder = base.path().join(name);
@@ -341,16 +341,16 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_a_line_of_csv() {
+    fn a_mount_is_one_line_of_csv() {
         assert_eq!(mount(Path::new("/a,b")).unwrap(), "type=bind,\"src=/a,b\",dst=/share,readonly");
         assert_eq!(mount(Path::new("/a\"b")).unwrap(), "type=bind,\"src=/a\"\"b\",dst=/share,readonly");
     }
 
     #[test]
-    fn each_kind_of_engine_has_its_own_way_to_share() {
+    fn each_kind_of_engine_has_its_own_hint_to_share() {
         let said = |kind, service: Option<&DockerService>| hint(kind, Path::new("/x"), service);
         assert!(said(RuntimeKind::Docker, Some(&DockerService::OrbStack)).contains("OrbStack shares"));
-        assert!(said(RuntimeKind::Docker, None).contains("none is needed"));
+        assert!(said(RuntimeKind::Docker, None).contains("nothing to do"));
         let podman = hint(RuntimeKind::Podman, Path::new("/x y"), None);
         assert!(podman.contains("init --volume \"$HOME:$HOME\" --volume '/x y':'/x y'"), "{podman}");
     }

@@ -1,5 +1,5 @@
-//! The supervisor of a machine: a process of its own that stops a machine which a bridge started, when nothing has run in it
-//! for a while. It begins with the machine and ends with it, whatever becomes of bridges; each machine has one.
+//! The supervisor of a machine: a separate process that stops a machine which a bridge started, when nothing has run in it for
+//! a while. It starts with the machine and ends with it, independently of bridges; each machine has one.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,11 +14,11 @@ use crate::state::StateDir;
 
 /// Shutting a machine down takes a few seconds.
 const STOP_LIMIT: Duration = Duration::from_secs(120);
-/// The shortest and the longest time between two looks at what bridges have written down.
+/// The shortest and the longest time between two checks of the records of bridges.
 const PACE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// What a supervisor does: looks after a machine until it is stopped, by it or others. `dir` is the folder where bridges write
-/// down which machines they started.
+/// Supervises a machine until it is stopped, by the supervisor or others. `dir` is the folder where bridges record the machines
+/// that they started.
 pub async fn supervise_machine(dir: PathBuf, podman: &Path, name: &str) {
     let supervisor = Supervisor {
         podman: Podman { program: podman },
@@ -26,10 +26,10 @@ pub async fn supervise_machine(dir: PathBuf, podman: &Path, name: &str) {
         state: StateDir::usual(),
         folder: MachineFolder::at(Some(dir)),
     };
-    while let Some(alone) = supervisor.alone() {
-        supervisor.until_nothing_is_to_be_done().await;
-        drop(alone);
-        // A supervisor that came meanwhile has left this one to it.
+    while let Some(lock) = supervisor.try_lock() {
+        supervisor.supervise().await;
+        drop(lock);
+        // A supervisor that started meanwhile has ended because of this one.
         if supervisor.task().is_none() {
             return;
         }
@@ -43,29 +43,29 @@ struct Supervisor<'a> {
     state: StateDir,
 }
 
-/// What became of an attempt to stop a machine.
+/// The result of an attempt to stop a machine.
 enum Attempt {
-    /// It is stopped, or not ours.
+    /// The machine is stopped, or not ours.
     Over,
-    /// Somebody uses it, or it does not stop.
+    /// The machine is in use, or does not stop.
     InUse,
 }
 
 impl Supervisor<'_> {
-    /// The right to be this machine's supervisor, unless there is one.
-    fn alone(&self) -> Option<MachineLock> {
+    /// Takes the lock of this machine's supervisor, unless there is one.
+    fn try_lock(&self) -> Option<MachineLock> {
         let name = format!("supervisor-{}.lock", plain(self.name));
         self.folder.flock(&name, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// The start that is written down, and when the machine is to be stopped.
+    /// Returns the record of the start, and the time after which the idle machine is stopped.
     fn task(&self) -> Option<(Started, Duration)> {
         let started = self.folder.started(self.name)?;
         let idle = started.idle?;
         Some((started, idle))
     }
 
-    async fn until_nothing_is_to_be_done(&self) {
+    async fn supervise(&self) {
         let (mut used, mut had_sandboxes) = (SystemTime::now(), false);
         while let Some((started, idle)) = self.task() {
             tokio::time::sleep((idle / 4).clamp(PACE.0, PACE.1)).await;
@@ -74,7 +74,7 @@ impl Supervisor<'_> {
                 self.settle(started).await;
                 used = SystemTime::now();
             } else if has_sandboxes || std::mem::replace(&mut had_sandboxes, has_sandboxes) {
-                // The last one may have ended just now.
+                // The last sandbox may have ended just now.
                 (used, had_sandboxes) = (SystemTime::now(), has_sandboxes);
             } else if self.is_unused_since(used, idle) {
                 match self.stop_unless_in_use(used, idle).await {
@@ -85,8 +85,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The machine is being started. The bridge that does it has the lock, and says how it went; when it gave up in the
-    /// middle, or was killed, what it had begun may still come to be.
+    /// Completes the record of a machine that is being started. The bridge that starts it holds the lock and writes the result;
+    /// when the bridge was killed, the machine may still start.
     async fn settle(&self, started: Started) {
         let Some(_lock) = self.folder.try_lock() else { return };
         if self.folder.started(self.name).as_ref() != Some(&started) {
@@ -102,7 +102,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether a bridge that lives has written down a sandbox in the machine: each is, before anything of it exists.
+    /// Returns whether a living bridge has recorded a sandbox in the machine: each is recorded before it exists.
     fn has_sandboxes(&self) -> bool {
         let connections = [self.name.to_string(), format!("{}-root", self.name)];
         let is_in_it = |id: &RuntimeId| {
@@ -115,7 +115,7 @@ impl Supervisor<'_> {
         living.any(|instance| instance.records().iter().any(|record| is_in_it(&record.runtime)))
     }
 
-    /// Whether its last use is that long ago. A bridge that is about to use an engine says so by the lock.
+    /// Returns whether the last use is that long ago. A bridge marks the use of an engine on the lock file.
     fn is_unused_since(&self, used: SystemTime, idle: Duration) -> bool {
         let marked = self.folder.last_use();
         let last = marked.map_or(used, |marked| marked.max(used));
@@ -123,8 +123,8 @@ impl Supervisor<'_> {
     }
 
     async fn stop_unless_in_use(&self, used: SystemTime, idle: Duration) -> Attempt {
-        // Whoever has the one lock is about to bring the machine up, whoever has the other to use it.
-        let (Some(_lock), Some(_nobody_tries)) = (self.folder.try_lock(), self.folder.try_stop()) else {
+        // One lock is held by bridges that start the machine, the other by those that use it.
+        let (Some(_lock), Some(_unused)) = (self.folder.try_lock(), self.folder.try_stop()) else {
             return Attempt::InUse;
         };
         let Some(machines) = self.podman.list().await else {
@@ -137,7 +137,7 @@ impl Supervisor<'_> {
         if !self.folder.is_ours(&machine) {
             return Attempt::Over;
         }
-        // Its two engines: the user's, and root's, which may not be known.
+        // Its two engines: the user's, and root's, which may not be set up.
         let root = format!("{}-root", self.name);
         let busy = [self.podman.is_busy(self.name).await, self.podman.is_busy(&root).await];
         if busy[0] != Some(false)

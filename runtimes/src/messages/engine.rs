@@ -1,4 +1,4 @@
-//! Reads what podman and docker say. Every parser quotes the messages it knows, as captured from real programs.
+//! What podman and docker say.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::spec::SandboxName;
 
 use super::oci;
 
-/// Understands why an engine did not start a container:
+/// Returns why an engine did not start a container:
 ///
 /// - docker 20.10: ``Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?``
 /// - docker 28: ``permission denied while trying to connect to the Docker daemon socket``
@@ -27,7 +27,7 @@ use super::oci;
 /// - docker 20.10: ``unable to resolve docker endpoint: context "x" does not exist``
 /// - podman without its machine or its service: see [`parse_unreachable`]
 /// - docker 20.10 without the certificate: ``Error response from daemon: Client sent an HTTP request to an HTTPS server.``
-/// - docker over ssh: see [`parse_ssh_refusal`]; what that does not know is ``error during connect: Get
+/// - docker over ssh: see [`parse_ssh_refusal`]; other messages are ``error during connect: Get
 ///   "http://docker.example.com/v1.24/info": command [ssh -l root -p 22 -- host docker system dial-stdio] has exited with exit
 ///   status 255, …: stderr=ssh: connect to host 127.0.0.1 port 4823: Connection refused`` (20.10 and 28.2, captured)
 /// - podman 4.3.1 and 5.8.6: ``value of CONTAINER_HOST is not a valid url: ssh://…: parse "ssh://…": invalid port …``
@@ -46,7 +46,9 @@ pub(crate) fn parse_refusal(text: &str) -> Option<Refusal> {
         || has("error during connect: ")
         || has("Client sent an HTTP request to an HTTPS server")
     {
-        Some(Refusal::DaemonUnreachable { message: message(), product: None })
+        // docker 20.10 and 29, and podman of its socket.
+        let denied = text.to_ascii_lowercase().contains("permission denied");
+        Some(Refusal::DaemonUnreachable { message: message(), product: None, denied })
     } else if has("service destination not found")
         || (has("read cli flags: connection ") && has(" not found"))
         || has("unable to resolve docker endpoint")
@@ -62,10 +64,10 @@ pub(crate) fn parse_refusal(text: &str) -> Option<Refusal> {
     }
 }
 
-/// Understands why ssh did not get as far as the engine. docker starts OpenSSH's client, podman has one of its own:
+/// Returns why ssh did not reach the engine. docker starts OpenSSH's client, podman has a client of its own:
 ///
 /// - OpenSSH 9.2: ``Host key verification failed.``, before that a page of text when another key is known
-/// - podman 4.3.1 and 5.8.6: ``ssh: handshake failed: knownhosts: key mismatch``; an unknown key it takes by itself
+/// - podman 4.3.1 and 5.8.6: ``ssh: handshake failed: knownhosts: key mismatch``; it accepts an unknown key by itself
 /// - OpenSSH 9.2: ``root@127.0.0.1: Permission denied (publickey).``
 /// - OpenSSH 9.2: ``Received disconnect from 127.0.0.1 port 22:2: Too many authentication failures``
 /// - podman 4.3.1 and 5.8.6: ``ssh: handshake failed: ssh: unable to authenticate, attempted methods [none publickey], no
@@ -90,7 +92,7 @@ fn parse_ssh_refusal(text: &str) -> Option<Refusal> {
     has(&login).then_some(Refusal::LoginRefused { message })
 }
 
-/// The image that an engine does not have and cannot get; see [`parse_refusal`].
+/// Returns the image that an engine does not have and cannot pull; see [`parse_refusal`].
 fn parse_missing_image(text: &str) -> Option<String> {
     let missing =
         ["No such image: ", "Unable to find image '", "short-name \"", "unable to copy from source "];
@@ -105,14 +107,14 @@ fn parse_missing_image(text: &str) -> Option<String> {
     })
 }
 
-/// Nothing to remove: ``Error: No such container: x`` (docker), ``no such container`` (podman).
+/// Recognises that there is nothing to remove: ``Error: No such container: x`` (docker), ``no such container`` (podman).
 pub(crate) fn parse_missing_container(stderr: &[u8]) -> Option<()> {
     let text = String::from_utf8_lossy(stderr).to_lowercase();
     text.contains("no such container").then_some(())
 }
 
-/// What docker's client could not do, out of `info` in JSON: until 23 it ends with status 0 without a daemon, and this is
-/// all that it says: ``{"ServerErrors":["Cannot connect …``
+/// Returns the errors in docker's `info` in JSON: until version 23 the client ends with status 0 without a daemon, and this
+/// is all that it says: ``{"ServerErrors":["Cannot connect …``
 pub(crate) fn parse_server_errors(text: &str) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -125,7 +127,7 @@ pub(crate) fn parse_server_errors(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
-/// `image inspect`: the id and the environment of the first image.
+/// Returns the id and the environment of the first image of `image inspect`.
 pub(crate) fn parse_image(stdout: &[u8]) -> Option<(String, Vec<String>)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -153,7 +155,7 @@ pub(crate) fn parse_volumes(stdout: &[u8]) -> Vec<String> {
     volumes.unwrap_or_default().into_keys().collect()
 }
 
-/// Podman's word that it does not reach its engine, which is what it says without a machine, or with one that is stopped:
+/// Recognises that podman does not reach its engine, as it does not without a machine, or with a machine that is stopped:
 ///
 /// - 3.2.3 (podman issue 11306): ``Error: cannot connect to the Podman socket, please verify that Podman REST API service is
 ///   running: Get "http://d/v3.2.3/libpod/_ping": …``
@@ -166,7 +168,7 @@ pub(crate) fn parse_volumes(stdout: &[u8]) -> Vec<String> {
 ///   refused`` alone, which 4.5.0 says too (podman issue 18786)
 /// - 5.8.6, captured: ``Error: unable to connect to Podman socket: failed to connect: dial tcp 127.0.0.1:1: connect: connection
 ///   refused: ssh://core@127.0.0.1:1/run/podman.sock``
-pub(crate) fn parse_unreachable(text: &str) -> Option<()> {
+fn parse_unreachable(text: &str) -> Option<()> {
     let words = [
         "Cannot connect to Podman",
         "cannot connect to the Podman socket",
@@ -177,7 +179,7 @@ pub(crate) fn parse_unreachable(text: &str) -> Option<()> {
     words.iter().any(|words| text.contains(words)).then_some(())
 }
 
-/// Reads `container inspect` of either engine; what is not ours or malformed is passed over.
+/// Reads `container inspect` of either engine; containers of others and malformed entries are skipped.
 pub(crate) fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_says_is_understood() {
+    fn refusals_of_ssh_are_understood() {
         let command = "error during connect: Get \"http://docker.example.com/v1.24/info\": command [ssh -l root -p 4822 -- 127.0.0.1 docker system dial-stdio] has exited with exit status 255, please make sure the URL is valid, and Docker 18.09 or later is installed on the remote host: stderr=";
         let docker = |words: &str| parse_refusal(&format!("{command}{words}\r\n"));
         let podman = |words: &str| parse_refusal(&format!("Error: {words}"));
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_docker_client_tells_its_errors_in_json() {
+    fn errors_of_docker_info_are_read_from_its_json() {
         let said = r#"{"ID":"","ServerErrors":["error during connect: x\r\n"],"ClientInfo":{}}"#;
         assert_eq!(parse_server_errors(said).as_deref(), Some("error during connect: x"));
         assert_eq!(parse_server_errors(r#"{"ID":"X","ServerErrors":[]}"#), None);
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_is_understood_when_it_does_not_reach_its_engine() {
+    fn each_version_of_podman_without_its_engine_is_understood() {
         for name in [
             "unreachable 3.2", "unreachable 3.3", "unreachable 3.4", "unreachable 3.4 agent",
             "unreachable 4.1", "unreachable 4.3", "unreachable 4.3 ssh", "unreachable 4.9",
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_of_others_are_passed_over() {
+    fn containers_of_others_are_skipped() {
         let owner = Owner::this_process("a1".into());
         let labels = serde_json::to_string(&owner.labels()).unwrap();
         let text = format!(

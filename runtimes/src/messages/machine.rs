@@ -1,5 +1,4 @@
-//! What podman says of its machines. Every parser quotes the messages it knows; where a text was not captured by us, it
-//! says whose report it is from.
+//! What podman says about its machines. Where a message was not captured by us, its parser names the report that it is from.
 
 use serde::Deserialize;
 
@@ -10,12 +9,12 @@ pub(crate) struct Machine {
     pub(crate) is_default: bool,
     pub(crate) running: bool,
     pub(crate) starting: bool,
-    /// When it was last up, as podman writes it; changes with every run of the machine.
+    /// When the machine was last up, as podman writes it; changes with every run of the machine.
     pub(crate) last_up: String,
     pub(crate) created: String,
 }
 
-/// `machine list --format json`. Numbers are texts in it, and a version that knows more says more; the oldest ones take
+/// Reads `machine list --format json`. Numbers are strings in it, newer versions have more fields, and the oldest ones take
 /// `json` for a template.
 pub(crate) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
     #[derive(Deserialize)]
@@ -45,8 +44,8 @@ pub(crate) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
     Some(listed.into_iter().map(machine).collect())
 }
 
-/// The template for versions whose list knows no JSON, and how its lines are read. The default machine's name ends in `*`,
-/// and one that runs was last up `Currently running`.
+/// The template for versions whose list has no JSON. The name of the default machine ends in `*`, and a machine that runs was
+/// last up `Currently running`.
 pub(crate) const LIST_TEMPLATE: &str = "{{.Name}}\t{{.LastUp}}";
 
 /// Reads the lines of [`LIST_TEMPLATE`].
@@ -62,7 +61,7 @@ pub(crate) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
             is_default: name.ends_with('*'),
             running,
             starting: last_up == "Currently starting",
-            // Said relative to now: of no use to tell one run from another, or one machine.
+            // Relative to now: useless to tell runs or machines apart.
             last_up: String::new(),
             created: String::new(),
         })
@@ -70,7 +69,7 @@ pub(crate) fn parse_plain_list(stdout: &[u8]) -> Vec<Machine> {
     text.lines().filter_map(machine).collect()
 }
 
-/// The default of `system connection list --format json` (4.3.1 and 5.8.6, captured).
+/// Returns the default connection of `system connection list --format json` (4.3.1 and 5.8.6, captured).
 pub(crate) fn parse_default_connection(stdout: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -83,7 +82,7 @@ pub(crate) fn parse_default_connection(stdout: &[u8]) -> Option<String> {
     connections.into_iter().find(|connection| connection.default).map(|connection| connection.name)
 }
 
-/// The system that this podman was made for: `Host.OS` of `machine info --format json`, 4.2 and newer.
+/// Returns the system that this podman was built for: `Host.OS` of `machine info --format json`, 4.2 and newer.
 pub(crate) fn parse_client_system(stdout: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -99,12 +98,12 @@ pub(crate) fn parse_client_system(stdout: &[u8]) -> Option<String> {
     Some(info.host.system)
 }
 
-/// A version without this flag: ``Error: unknown flag: --volume`` (4.3.1 and 5.8.6, captured).
+/// Recognises a version without a flag: ``Error: unknown flag: --volume`` (4.3.1 and 5.8.6, captured).
 pub(crate) fn parse_unknown_flag(stderr: &str) -> Option<()> {
     stderr.contains("unknown flag").then_some(())
 }
 
-/// Somebody else starts it, or has done so:
+/// Recognises that somebody else starts the machine, or has started it:
 ///
 /// - 4.2 (podman issue 12751): ``Error: machine "podman-machine-default" is already in the process of being started``
 /// - 4.3.1 (its source): ``cannot start VM podman-machine-default: VM already running or starting``
@@ -118,8 +117,8 @@ pub(crate) fn parse_already_starting(stderr: &str) -> Option<()> {
     words.iter().any(|words| stderr.contains(words)).then_some(())
 }
 
-/// Whether this podman can run containers by itself, by the flags in its `--help`: one that is a client alone, as every one
-/// for macOS and Windows, has none for a storage of its own (the source from 3.4 on; 4.3.1, captured).
+/// Returns whether this podman can run containers by itself, from the flags in its `--help`: a podman that is only a client, as
+/// on macOS and Windows, has no flag for a storage of its own (the source from 3.4 on; 4.3.1, captured).
 pub(crate) fn parse_has_own_engine(stdout: &[u8]) -> Option<bool> {
     let text = String::from_utf8_lossy(stdout);
     let has = |flag: &str| text.lines().any(|line| line.trim_start().starts_with(flag));
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_read() {
+    fn other_outputs_of_each_version_are_read() {
         assert_eq!(parse_client_system(fixture("machine info 4.3").as_bytes()).as_deref(), Some("linux"));
         assert_eq!(parse_client_system(fixture("machine info 5.8").as_bytes()).as_deref(), Some("linux"));
         assert_eq!(parse_client_system(b"Error: unrecognized command"), None);

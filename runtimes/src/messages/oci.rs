@@ -1,9 +1,9 @@
 //! What crun and runc say.
 
 use crate::exec;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RootProblem};
 
-/// Understands why crun or runc did not start a container. The messages, as captured:
+/// Returns why crun or runc did not start a container. The messages, as captured:
 ///
 /// - crun 1.8.1: ``cgroups in hybrid mode not supported, drop all controllers from cgroupv1 or unmount cgroupv2``
 /// - crun 1.8.1: ``executable file `python3` not found in $PATH: No such file or directory``
@@ -45,7 +45,7 @@ pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
     {
         Some(Refusal::CgroupDenied { message: message() })
     } else if (has("rootfs") || has("mount ")) && has("ermission denied") {
-        Some(Refusal::RootUnreachable { message: message() })
+        Some(Refusal::RootUnreachable { message: message(), problem: RootProblem::Unreadable })
     } else {
         None
     }

@@ -19,7 +19,7 @@ use crate::spec::{SandboxSpec, Tmpfs};
 
 use super::idmap::IdMaps;
 
-/// Microseconds of the cpu quota's period, the kernel's default.
+/// The period of the cpu quota in microseconds, the kernel's default.
 const CPU_PERIOD: u64 = 100_000;
 /// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
 const SHM_SIZE: u64 = 64 << 20;
@@ -34,7 +34,7 @@ const NAMESPACES: [LinuxNamespaceType; 7] = [
     LinuxNamespaceType::Cgroup,
 ];
 
-/// Parts of `/proc` that tell of the host or reach its hardware.
+/// Parts of `/proc` and `/sys` that reveal the host or reach its hardware.
 const MASKED: &[&str] = &[
     "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
     "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/firmware",
@@ -156,7 +156,7 @@ fn tmpfs(tmpfs: &Tmpfs) -> Result<Mount, OciSpecError> {
     mount("tmpfs", "tmpfs", &tmpfs.target, &["noexec", "nosuid", "nodev", "mode=1777", &size, &files])
 }
 
-/// Binds first, so that a tmpfs below one of them lies on top.
+/// Returns the mounts: binds first, so that a tmpfs below one of them covers it.
 fn mounts(spec: &SandboxSpec, root: &ComposedRoot, maps: &IdMaps) -> Result<Vec<Mount>, OciSpecError> {
     let mut mounts = Vec::new();
     for bind in &root.binds {
@@ -176,7 +176,7 @@ fn mounts(spec: &SandboxSpec, root: &ComposedRoot, maps: &IdMaps) -> Result<Vec<
         "/dev",
         &["nosuid", "noexec", "strictatime", "mode=755", "size=65536k"],
     )?);
-    // Group 5 is tty by convention; it is not there in a map of one id.
+    // Group 5 is tty by convention; a map of one id does not have it.
     let mut pts = vec!["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"];
     if maps.has_gid(5) {
         pts.push("gid=5");

@@ -7,8 +7,9 @@ use rustix::process::Pid;
 
 use crate::cgroup;
 use crate::exec::{self, CommandLine};
-use crate::messages;
-use crate::plan::{End, HeldLimits, Mechanism, Plan, PlanError, ReclaimError};
+use crate::messages::oci::parse_refusal;
+use crate::messages::unknown_refusal;
+use crate::plan::{End, HeldLimits, Plan, PlanError, ReclaimError};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
@@ -23,15 +24,15 @@ use super::idmap::IdMaps;
 /// A removal that takes longer is stuck.
 const DELETE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What differs between the two runtimes.
+/// The differences between the two runtimes.
 #[derive(Debug, Clone, Copy)]
 struct Dialect {
-    /// How it is told to leave control groups alone; crun has a switch, runc does so by itself as an ordinary user
+    /// The flag that turns control groups off; runc needs none, because it does without them as an ordinary user
     /// (<https://github.com/containers/crun/blob/main/crun.1.md>, `--cgroup-manager`).
     unmanaged_cgroups: Option<&'static str>,
-    /// How it is told to ask systemd for a scope.
+    /// The flag to ask systemd for a scope.
     systemd_cgroups: &'static str,
-    /// Whether it comes up within the memory that a small sandbox may have.
+    /// Whether it starts within the memory limit of a small sandbox.
     fits_in_sandbox: bool,
 }
 
@@ -65,7 +66,7 @@ impl OciDriver {
         &self.id
     }
 
-    /// The program with its global options.
+    /// Returns the program with its global options.
     fn runtime(&self, state_root: &Path) -> CommandLine {
         let dialect = Dialect::of(self.id.kind);
         let mut command = CommandLine::new(&self.id.program).arg("--root").arg(state_root);
@@ -86,7 +87,7 @@ impl OciDriver {
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
                 root: spec.root.to_string(),
-                hint: "it starts folders only; the image has to be unpacked first",
+                hint: "it starts only folders; the image has to be unpacked first",
             });
         };
         let maps = IdMaps::of_this_user(spec.user);
@@ -113,21 +114,10 @@ impl OciDriver {
             lease: spec.root.lease().cloned(),
             image: None,
             record: Record::now(spec, &self.id),
-            held: self.held(spec),
+            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true),
             memory: spec.limits.memory,
             own_limits,
         })
-    }
-
-    fn held(&self, spec: &SandboxSpec) -> HeldLimits {
-        let grouped = self.id.cgroups != CgroupMode::Unmanaged;
-        let mechanism = if grouped { Mechanism::Cgroup } else { Mechanism::Rlimit };
-        let memory = if grouped { Mechanism::Cgroup } else { Mechanism::Watch };
-        let cpus = match (grouped, spec.limits.cpus) {
-            (false, Some(_)) => Mechanism::Nothing,
-            _ => Mechanism::Cgroup,
-        };
-        HeldLimits { memory, pids: mechanism, cpus }
     }
 
     pub(crate) async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
@@ -138,7 +128,7 @@ impl OciDriver {
             exec::run(command, DELETE_LIMIT)
                 .await
                 .map_err(|source| ReclaimError::Command { name: name.clone(), source })?;
-            // They signal it and do not wait: only its end is the end of all others.
+            // The runtimes kill the first process without waiting; all others end with it.
             if let Some(first) = first
                 && !has_ended(first).await
             {
@@ -155,19 +145,19 @@ impl OciDriver {
         }
     }
 
-    /// The first process of a container that still has one.
+    /// Returns the first process of a container that still runs.
     async fn first_process(&self, root: &Path, name: &SandboxName) -> Option<Process> {
         #[derive(serde::Deserialize)]
-        struct State {
+        struct ContainerState {
             pid: i32,
         }
         let command = self.runtime(root).args(["state", name.as_str()]);
         let done = exec::run(command, DELETE_LIMIT).await.ok()?.success().ok()?;
-        let State { pid } = serde_json::from_slice(&done.stdout).ok()?;
+        let ContainerState { pid } = serde_json::from_slice(&done.stdout).ok()?;
         Process::now(Pid::from_raw(pid)?)
     }
 
-    /// What is left of a sandbox: its state folder, or a control group.
+    /// Returns what is left of a sandbox: its state folder, or a control group.
     pub(crate) fn leftovers(&self, name: &SandboxName, instance: &Instance) -> Option<String> {
         let state = self.state_root(instance).join(name.as_str());
         if state.exists() {
@@ -177,19 +167,11 @@ impl OciDriver {
     }
 
     pub(crate) fn explain(&self, end: End, messages: &str) -> Refusal {
-        messages::oci::parse_refusal(messages).unwrap_or_else(|| Refusal::Other {
-            message: match (messages, end) {
-                ("", End::Exited(code)) => {
-                    format!("{} ended with status {code}, without a word", self.id.kind)
-                }
-                ("", End::Signalled(signal)) => format!("{} was ended by signal {signal}", self.id.kind),
-                _ => exec::tail(messages.as_bytes()),
-            },
-        })
+        parse_refusal(messages).unwrap_or_else(|| unknown_refusal(self.id.kind, end, messages))
     }
 }
 
-/// Waits for the end of a process that was killed; false when it does not come.
+/// Waits for the end of a process that was killed. Returns whether it has ended.
 async fn has_ended(process: Process) -> bool {
     tokio::task::spawn_blocking(move || process.ends_within(DELETE_LIMIT)).await.unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! Which host ids stand behind the ids of the sandbox's user namespace.
+//! Maps the ids of a sandbox's user namespace to ids of the host.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ const ROOT_RANGE_START: u32 = 1_900_000_000;
 /// Ids 0 to 65535, as a container expects them.
 const RANGE_SIZE: u32 = 65_536;
 
-/// One run of ids.
+/// A range of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     inside: u32,
@@ -22,17 +22,17 @@ struct Range {
     size: u32,
 }
 
-/// The maps of a sandbox's user namespace, and the user that its process has in there.
+/// The maps of a sandbox's user namespace, and the user of its process inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdMaps {
     uids: Vec<Range>,
     gids: Vec<Range>,
-    /// The process's user; another one than asked for when only a single id can be mapped.
+    /// The user of the process; not the requested one when only a single id can be mapped.
     pub(crate) user: User,
 }
 
 impl IdMaps {
-    /// The best maps that this user can have: root takes a high range; others their subordinate ids, else only themselves.
+    /// Returns the best maps that this user can have: a high range for root; for others their subordinate ids, or only themselves.
     pub(crate) fn of_this_user(user: User) -> Self {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         if uid.is_root() {
@@ -56,14 +56,14 @@ impl IdMaps {
         Self { uids: vec![range], gids: vec![range], user }
     }
 
-    /// 0 is ourselves, everything else subordinate; the sandbox's process gets the subordinate ones only.
+    /// Maps 0 to ourselves and everything else to subordinate ids; the sandbox's process gets only subordinate ids.
     fn with_subids(user: User, (uid, subuids): (u32, (u32, u32)), (gid, subgids): (u32, (u32, u32))) -> Self {
         let map = |own, (start, size): (u32, u32)| {
             let size = size.min(RANGE_SIZE - 1);
             vec![Range { inside: 0, outside: own, size: 1 }, Range { inside: 1, outside: start, size }]
         };
         let covered = |id: u32, (_, size): (u32, u32)| id <= size.min(RANGE_SIZE - 1);
-        // A short range cannot hold 65534: the last id of the range is as good, it is nobody's either.
+        // A short range does not contain 65534; its last id is used by nobody either.
         let uid_inside = if covered(user.uid, subuids) { user.uid } else { subuids.1 };
         let gid_inside = if covered(user.gid, subgids) { user.gid } else { subgids.1 };
         Self {
@@ -73,19 +73,19 @@ impl IdMaps {
         }
     }
 
-    /// Only ourselves, seen as 0 inside: the kernel allows no other map without privileges, the runtimes no other id.
-    /// Without any capability that 0 may do nothing that another could not.
+    /// Maps only ourselves, as 0 inside: the kernel allows no other map without privileges, and the runtimes no other id. Without
+    /// capabilities 0 has no more rights than another id.
     fn single(uid: u32, gid: u32) -> Self {
         let map = |own| vec![Range { inside: 0, outside: own, size: 1 }];
         Self { uids: map(uid), gids: map(gid), user: User { uid: 0, gid: 0 } }
     }
 
-    /// Whether a group is there inside, for mounts that want one.
+    /// Returns whether a group exists inside, for mounts that need it.
     pub(crate) fn has_gid(&self, gid: u32) -> bool {
         self.gids.iter().any(|range| (range.inside..range.inside + range.size).contains(&gid))
     }
 
-    /// In the words of `config.json`: uids, gids.
+    /// Returns the maps of uids and gids for `config.json`.
     pub(crate) fn to_oci(&self) -> Result<(Vec<LinuxIdMapping>, Vec<LinuxIdMapping>), OciSpecError> {
         let convert = |ranges: &[Range]| {
             ranges
@@ -110,7 +110,7 @@ mod tests {
     const NOBODY: User = User { uid: 65534, gid: 65534 };
 
     #[test]
-    fn the_process_never_gets_our_own_id_where_there_are_others() {
+    fn the_process_does_not_get_our_own_id_when_there_are_others() {
         let maps = IdMaps::with_subids(NOBODY, (1000, (100_000, 65_536)), (1000, (100_000, 65_536)));
         assert_eq!(maps.user, NOBODY);
         let short = IdMaps::with_subids(NOBODY, (1000, (100_000, 1000)), (1000, (100_000, 1000)));

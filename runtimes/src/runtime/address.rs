@@ -1,4 +1,4 @@
-//! Which engine a client talks to: the user's name for it, and all that has to be said to reach the same one again.
+//! Which engine a client talks to, and everything that is needed to reach the same engine again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,25 +12,25 @@ use crate::secrets;
 /// How one engine is reached, from this process and from others: a reaper, a later bridge.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
-    /// The connection or context that the client is told.
+    /// The connection or context for the client.
     #[serde(default)]
     pub connection: Option<String>,
-    /// The variables that choose an engine where no connection is told, as they were when it was chosen, without passwords:
-    /// this is written down.
+    /// The variables that select an engine when no connection is named, as they were when it was chosen. Without passwords,
+    /// because records contain this.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
 }
 
-/// Variables by which podman's client chooses an engine:
-/// <https://docs.podman.io/en/latest/markdown/podman.1.html#environment-variables>. They go before `--connection`.
+/// The variables that select an engine for podman's client:
+/// <https://docs.podman.io/en/latest/markdown/podman.1.html#environment-variables>. They take precedence over `--connection`.
 const PODMAN_VARIABLES: &[&str] = &["CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINER_SSHKEY"];
-/// The same of docker's: <https://docs.docker.com/reference/cli/docker/#environment-variables>. `DOCKER_CONFIG` is the
-/// folder where contexts are kept.
+/// The same for docker's client: <https://docs.docker.com/reference/cli/docker/#environment-variables>. `DOCKER_CONFIG` is the
+/// folder of the contexts.
 const DOCKER_VARIABLES: &[&str] =
     &["DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", DOCKER_CONFIG];
 const DOCKER_CONFIG: &str = "DOCKER_CONFIG";
 const DOCKER_CONTEXT: &str = "DOCKER_CONTEXT";
-/// The context that docker's client has without any, and takes when `DOCKER_HOST` is set.
+/// The context of docker's client when none is set up, or `DOCKER_HOST` is set.
 const DEFAULT_CONTEXT: &str = "default";
 
 fn variables_of(kind: RuntimeKind) -> &'static [&'static str] {
@@ -42,7 +42,7 @@ fn variables_of(kind: RuntimeKind) -> &'static [&'static str] {
 }
 
 impl Address {
-    /// The address of a target as things are now.
+    /// Returns the current address of a target.
     pub(crate) fn of(target: &Target) -> Self {
         Self::with(target, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -50,15 +50,15 @@ impl Address {
     fn with(target: &Target, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut variables = BTreeMap::new();
         if target.connection.is_none() {
-            let set = |name: &&str| Some((name.to_string(), shown(name, &variable(name)?)));
+            let set = |name: &&str| Some((name.to_string(), without_secret(name, &variable(name)?)));
             variables.extend(variables_of(target.kind).iter().filter_map(set));
         }
         if target.kind == RuntimeKind::Docker {
-            // A name means something in the folder that it was made in, whoever asks later.
+            // The name of a context belongs to the folder that defines it.
             let folder = docker_config(&variable);
             let says_which = ["DOCKER_HOST", DOCKER_CONTEXT].iter().any(|name| variables.contains_key(*name));
             if target.connection.is_none() && !says_which {
-                // `docker context use` changes it for everybody, at any time; what runs stays where it is.
+                // `docker context use` may change the default at any time; running sandboxes stay where they are.
                 variables.insert(DOCKER_CONTEXT.into(), current_context(folder.as_deref()));
             }
             variables.extend(folder.map(|folder| (DOCKER_CONFIG.into(), folder.display().to_string())));
@@ -66,7 +66,7 @@ impl Address {
         Self { connection: target.connection.clone(), variables }
     }
 
-    /// The connection or context, whoever has named it; None for the one that is there without a name.
+    /// Returns the connection or context, whether it was named or is the default; None when it has no name.
     pub(crate) fn name(&self) -> Option<&str> {
         let context = || match self.variables.contains_key("DOCKER_HOST") {
             true => None,
@@ -75,40 +75,40 @@ impl Address {
         self.connection.as_ref().or_else(context).map(String::as_str)
     }
 
-    /// What a command's environment has to be changed to: each variable with its value, or without one.
+    /// Returns the changes to a command's environment: each variable with its value, or None to remove it.
     pub(crate) fn environment(
         &self,
         kind: RuntimeKind,
     ) -> impl Iterator<Item = (&'static str, Option<String>)> {
         variables_of(kind).iter().map(|&name| {
             let value = self.variables.get(name).map(|value| {
-                // The same address with its password, when this process has that.
-                let own = std::env::var(name).ok().filter(|own| shown(name, own) == *value);
+                // With the password, when this process has it.
+                let own = std::env::var(name).ok().filter(|own| without_secret(name, own) == *value);
                 own.unwrap_or_else(|| value.clone())
             });
             (name, value)
         })
     }
 
-    /// Where the engine is, as far as a variable says that it is elsewhere.
+    /// Returns the URL of the engine when a variable says that it is remote.
     pub(crate) fn elsewhere(&self) -> Option<&str> {
         let urls = secrets::URLS.iter().filter_map(|name| self.variables.get(*name));
         urls.map(String::as_str).find(|url| !url.starts_with("unix:"))
     }
 }
 
-/// A variable's value as it may be written down.
-fn shown(name: &str, value: &str) -> String {
+/// Returns a variable's value without a password.
+fn without_secret(name: &str, value: &str) -> String {
     if secrets::URLS.contains(&name) { secrets::without_password(value) } else { value.to_string() }
 }
 
-/// The folder in which docker's client keeps its configuration and its contexts.
+/// Returns the folder with the configuration and the contexts of docker's client.
 fn docker_config(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let usual = || Some(PathBuf::from(variable("HOME")?).join(".docker"));
     variable(DOCKER_CONFIG).map(PathBuf::from).or_else(usual)
 }
 
-/// The context that docker's client uses when nobody says which: `currentContext` in its configuration
+/// Returns the default context of docker's client: `currentContext` in its configuration
 /// (<https://docs.docker.com/engine/manage-resources/contexts/>).
 fn current_context(folder: Option<&Path>) -> String {
     #[derive(Deserialize)]
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_connection_hides_what_the_environment_says() {
+    fn a_named_connection_overrides_the_environment() {
         let target = "podman:big".parse::<Target>().unwrap();
         let address = Address::of(&target);
         assert!(address.environment(RuntimeKind::Podman).all(|(_, value)| value.is_none()));

@@ -1,4 +1,4 @@
-//! All that has to be known of a runtime to drive it.
+//! Everything that is needed to drive a runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,50 +10,48 @@ use crate::exec;
 use super::address::Address;
 use super::target::{RuntimeKind, Target};
 
-/// Who keeps the sandbox's control group.
+/// Who manages the control group of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupMode {
-    /// The runtime makes it below `/sys/fs/cgroup`, or the engine does in its own way.
+    /// The runtime makes it below `/sys/fs/cgroup`, or the engine does it in its own way.
     Direct,
     /// The user's systemd makes a delegated scope on request.
     Systemd,
-    /// Nobody: there is none that we may write to, and rlimits stand in.
+    /// Nobody: there is no writable control group, and rlimits replace it.
     Unmanaged,
 }
 
-/// Everything that has to be known of a runtime to drive it, and to find its sandboxes again from another process.
+/// Everything that is needed to drive a runtime, and to find its sandboxes from another process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RuntimeId {
-    /// Which dialect it speaks.
     pub kind: RuntimeKind,
-    /// Absolute path of the program.
+    /// The absolute path of the program.
     pub program: PathBuf,
-    /// How control groups are made here.
     pub cgroups: CgroupMode,
-    /// The low-level runtime that the engine is told to use in place of its default.
+    /// The low-level runtime for the engine, in place of its default.
     pub oci_runtime: Option<PathBuf>,
-    /// Whether the engine is on another machine: no file of this host is there.
+    /// Whether the engine is on another machine, which has none of this host's files.
     pub remote: bool,
-    /// Which engine the client is told to talk to.
+    /// The engine that the client talks to.
     #[serde(default)]
     pub address: Address,
     /// A folder of this host that a remote engine sees under the same path.
     #[serde(default)]
     pub shared: Option<PathBuf>,
-    /// How many user and group ids the engine has, when a sandbox gets a user namespace of its own with the same ids:
-    /// RLIMIT_NPROC counts by namespace, and the sandboxes of a rootless podman would all be in one.
+    /// How many user and group ids the engine has, when each sandbox gets a user namespace of its own with the same ids:
+    /// RLIMIT_NPROC counts by namespace, and all sandboxes of a rootless podman would share one.
     #[serde(default)]
     pub ids: Option<(u32, u32)>,
 }
 
 impl RuntimeId {
-    /// A runtime of this machine, or whatever engine its client takes by itself.
+    /// Returns a runtime of this machine, or the default engine of its client.
     pub fn local(kind: RuntimeKind, program: impl Into<PathBuf>, cgroups: CgroupMode) -> Self {
         Self::at(&Target::from(kind), program, cgroups)
     }
 
-    /// A runtime by the user's name for it.
+    /// Returns the runtime of a target.
     pub fn at(target: &Target, program: impl Into<PathBuf>, cgroups: CgroupMode) -> Self {
         Self {
             kind: target.kind,
@@ -67,19 +65,19 @@ impl RuntimeId {
         }
     }
 
-    /// A runtime whose program is in `PATH`.
+    /// Returns the runtime of a target when its program is in `PATH`.
     pub fn installed(target: &Target) -> Option<Self> {
         let program = exec::find_program(Path::new(target.kind.program_name()))?;
         Some(Self::at(target, program, CgroupMode::Direct))
     }
 
-    /// The engines whose clients are in `PATH`, each as the client is set up.
+    /// Returns the engines whose clients are in `PATH`, each with the client's default connection.
     pub fn installed_engines() -> Vec<Self> {
         let engines = [RuntimeKind::Podman, RuntimeKind::Docker];
         engines.into_iter().filter_map(|kind| Self::installed(&kind.into())).collect()
     }
 
-    /// Where its sandboxes are, when it is not simply here.
+    /// Returns which engine runs the sandboxes, for messages, when it is not the local default.
     pub(crate) fn place(&self) -> Option<String> {
         let at = self.address.elsewhere().map(|url| format!(" at {url}")).unwrap_or_default();
         match (self.address.name(), self.remote) {
@@ -88,17 +86,17 @@ impl RuntimeId {
         }
     }
 
-    /// The connection or context of its engine, whether it was asked for or is the client's current one.
+    /// Returns the connection or context of its engine, whether it was named or is the client's current one.
     pub fn connection(&self) -> Option<&str> {
         self.address.name()
     }
 
-    /// Whether its client, told as little as when this was made, still means the same engine.
+    /// Returns whether the client's default is still the same engine.
     pub(crate) fn is_current(&self) -> bool {
         self.address == Address::of(&self.target())
     }
 
-    /// The user's name for it.
+    /// Returns the target that stands for it.
     pub fn target(&self) -> Target {
         Target { kind: self.kind, connection: self.address.connection.clone() }
     }

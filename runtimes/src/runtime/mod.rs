@@ -1,7 +1,7 @@
-//! Which runtime, and where: the vocabulary that everything else here is written in.
+//! Which runtime, and where: the vocabulary of the crate.
 //!
-//! `target` is a runtime as its user names it, `address` is how one engine is reached, `id` is all that is needed to drive a
-//! runtime and to find its sandboxes again from another process.
+//! `target` is a runtime as its user names it, `address` is how one engine is reached, `id` is everything needed to drive a
+//! runtime and to find its sandboxes from another process.
 
 mod address;
 mod id;

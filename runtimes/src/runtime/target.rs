@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The runtimes that there is a driver for, in the order in which they are tried.
+/// The runtimes that have a driver, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeKind {
     /// <https://podman.io>, rootful or rootless.
     Podman,
-    /// The docker CLI, with whatever engine answers it.
+    /// The docker CLI, with any engine that answers it.
     Docker,
     /// <https://github.com/containers/crun>.
     Crun,
@@ -32,7 +32,7 @@ impl RuntimeKind {
         Self::Runc.program_name(),
     ];
 
-    /// The program's usual name.
+    /// Returns the usual name of the program.
     pub const fn program_name(self) -> &'static str {
         match self {
             Self::Podman => "podman",
@@ -42,7 +42,7 @@ impl RuntimeKind {
         }
     }
 
-    /// Which kind a program is, by its file name: `/opt/podman-5/bin/podman-remote` is a podman.
+    /// Returns the kind of a program by its file name: `podman-remote` is a podman.
     pub fn of_program(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| name.starts_with(kind.program_name()))
     }
@@ -58,9 +58,8 @@ impl fmt::Display for RuntimeKind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
-    /// Which runtime.
     pub kind: RuntimeKind,
-    /// A connection of podman or a context of docker; None = what the client takes by itself.
+    /// A connection of podman or a context of docker; None = the client's default.
     pub connection: Option<String>,
 }
 
