@@ -1,4 +1,4 @@
-//! Sessions without Python: the code says what should happen.
+//! Sessions without Python, for tests: the code says what happens.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::session::{
     Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, Stream,
 };
 
-/// Sessions that obey these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
+/// Sessions that take these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
 /// released, whatever is cancelled), `panic`, `report TEXT…` (each word as a line, then hold), `print TEXT` and `raise`.
 #[derive(Debug, Default)]
 pub(crate) struct FakeSessions {
@@ -73,7 +73,7 @@ impl RunPython for FakeSessions {
                 let streams = [OutputStream::Stdout, OutputStream::Stderr];
                 let output = streams.map(|stream| Progress::Output(stream, text.as_bytes().to_vec()));
                 for event in running.into_iter().chain(output) {
-                    // As the trait says: a closed receiver means that nobody looks.
+                    // A closed receiver does not stop the run.
                     let _ = progress.send(event).await;
                 }
                 match cancel.is_cancelled() {

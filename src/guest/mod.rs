@@ -3,7 +3,7 @@
 //! `boot.txt` is the command line's program; it reads a length and that many bytes: a line of settings, a table of
 //! contents, and the parts. `FRAMES.md` has the protocol that they speak afterwards.
 
-/// What the interpreter is started with; it reads the rest from its standard input.
+/// The program on the command line of the interpreter; it reads the rest from standard input.
 const BOOT: &str = include_str!("boot.txt");
 
 /// Name and source of each part; the first one runs first.
@@ -23,7 +23,7 @@ const PARTS: &[(&str, &str)] = &[
     ("channel", include_str!("channel.py")),
 ];
 
-/// What tells the guest of one build of the bridge from that of another.
+/// Returns a number that differs between the guests of two builds.
 pub fn fingerprint() -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -31,48 +31,48 @@ pub fn fingerprint() -> u64 {
     hasher.finish()
 }
 
-/// A program that says whether the sandbox's Python is good enough.
+/// A program that checks the version of the sandbox's Python.
 pub const PROBE: &str = "import sys\n\
     sys.version_info >= (3, 9) or sys.exit('CPython 3.9 or newer is needed, this is ' + sys.version.split()[0])\n\
     sys.stdout.write('codebridge')";
-/// What it prints when it is.
+/// The output of [`PROBE`] when the version is right.
 pub const PROBE_ANSWER: &str = "codebridge";
 
-/// The sandbox's command.
+/// Returns the command of the sandbox.
 pub fn argv() -> Vec<String> {
-    // -B: the root is read-only, and stale bytecode beside modules that the code writes would only confuse.
+    // -B: the root is read-only, and modules that the code rewrites must not leave stale bytecode.
     ["python3", "-B", "-c", BOOT].map(String::from).to_vec()
 }
 
-/// What a sandbox of its own kind needs to know.
+/// What the guest needs to know of its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Start {
-    /// Limits in bytes that the interpreter has to put on itself, because nobody else does.
+    /// Limit in bytes that the interpreter sets on itself, because nothing else does.
     pub data: Option<u64>,
-    /// Likewise.
+    /// The same for its address space.
     pub address_space: Option<u64>,
-    /// Likewise, a number of processes.
+    /// The same for its number of processes.
     pub processes: Option<u32>,
-    /// Whether the guest is to offer its parts in compiled form.
+    /// Whether the guest has to offer its parts in compiled form.
     pub wants_compiled: bool,
-    /// What a guest under the same Python offered before.
+    /// What an earlier guest under the same Python offered.
     pub compiled: Option<Vec<u8>>,
 }
 
-/// A program that compiles the standard library of an image, and writes it as an archive. It reads a line of
-/// [`library_limits`] first.
+/// Returns the command that compiles the standard library of an image and writes it as an archive. Its first line of
+/// input is [`library_limits`].
 pub fn library_argv() -> Vec<String> {
-    // Isolated from whatever the image's environment says; nothing of another is run.
+    // -I: the environment of the image must not change what runs.
     ["python3", "-B", "-I", "-c", include_str!("library.py")].map(String::from).to_vec()
 }
 
-/// What [`library_argv`] puts on itself.
+/// Returns the limits that [`library_argv`] sets on itself.
 pub fn library_limits(data: Option<u64>, address_space: Option<u64>, processes: Option<u32>) -> String {
     let word = |limit: Option<u64>| limit.map_or_else(|| "-".into(), |limit| limit.to_string());
     format!("{} {} {}\n", word(data), word(address_space), word(processes.map(u64::from)))
 }
 
-/// What is sent first: the length, the settings and all parts.
+/// Returns the first bytes for the guest: the length, the settings and all parts.
 pub fn blob(start: &Start) -> Vec<u8> {
     let settings: Vec<String> = [
         ("data", start.data),

@@ -54,7 +54,7 @@ impl Answers for PeerAnswers {
     }
 }
 
-/// A question that is cancelled when nobody waits for its answer any more, so that no dialog stays open.
+/// A question that is cancelled when its answer is no longer needed, so that no dialog stays open.
 struct PendingQuestion(Option<RequestHandle<RoleServer>>);
 
 impl Drop for PendingQuestion {

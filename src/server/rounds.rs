@@ -72,7 +72,7 @@ impl Rounds {
 
     /// Keeps a call for the next round of its client; returns the name that the client repeats it with.
     pub(super) fn pause(&self, mut round: Round) -> String {
-        // Nobody reads progress between rounds, and the code must not wait for that.
+        // Progress is not read between rounds, and the code must not wait for that.
         round.events.close();
         let random = || RandomState::new().build_hasher().finish();
         let name = format!("{:016x}{:016x}", random(), random());

@@ -2,6 +2,7 @@
 //! go only to those that the current run may use, whatever the sandbox claims.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,9 +17,7 @@ use super::guest_questions::{
 use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
-use crate::upstream::{
-    Answers, CallOptions, CallerGuard, NoAnswers, ServerProgress, Upstream, UpstreamError,
-};
+use crate::upstream::{Answers, CallOptions, CallerGuard, NoAnswers, Upstream, UpstreamError};
 
 /// How long a search waits for servers whose tools are not known yet.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -307,31 +306,20 @@ impl Drop for UnderWay<'_> {
 }
 
 /// Forwards the progress that a server reports of a call, as long as the call runs.
-fn forward_server_progress(
+fn forward_server_progress<R: Display + Send + 'static>(
     server: &Server,
     tool: &str,
     progress: mpsc::Sender<Progress>,
-) -> mpsc::Sender<ServerProgress> {
-    let (sender, mut reports) = mpsc::channel::<ServerProgress>(WAITING_PROGRESS);
+) -> mpsc::Sender<R> {
+    let (sender, mut reports) = mpsc::channel::<R>(WAITING_PROGRESS);
     let name = format!("{}.{tool}", server.name);
     tokio::spawn(async move {
         while let Some(report) = reports.recv().await {
             // What does not fit in the queue is out of date by the time it would.
-            let _ = progress.try_send(Progress::Calling(progress_line(&name, &report)));
+            let _ = progress.try_send(Progress::Calling(format!("{name}: {report}")));
         }
     });
     sender
-}
-
-fn progress_line(name: &str, report: &ServerProgress) -> String {
-    let so_far = match report.total {
-        Some(total) => format!("{}/{total}", report.progress),
-        None => report.progress.to_string(),
-    };
-    match &report.message {
-        Some(message) => format!("{name}: {message} ({so_far})"),
-        None => format!("{name}: {so_far}"),
-    }
 }
 
 fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<Item = ToolItem> {

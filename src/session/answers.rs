@@ -1,4 +1,4 @@
-//! Answers the questions of one guest, side by side, until nobody waits for an answer any more.
+//! Answers the questions of one guest, side by side, as long as their answers are needed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ const LONGEST_OUTPUT: u64 = 8 << 20;
 pub(super) enum QuestionFromGuest {
     /// A question as JSON, with its share of the bytes that may wait.
     Asked { id: u32, json: Vec<u8>, share: OwnedSemaphorePermit },
-    /// Nobody waits for the answer to that question any more.
+    /// The answer to that question is no longer needed.
     Withdrawn(u32),
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn answer_questions(
             }
         }
     }
-    // Servers are told that their calls are cancelled; nobody waits for that here.
+    // The tasks tell servers that their calls are cancelled, which is not waited for.
     gone.cancel();
     tasks.detach_all();
 }

@@ -31,7 +31,7 @@ pub(super) enum GrantError {
     Lookup(#[from] JoinError),
 }
 
-/// What the guest is told before a run.
+/// What the guest learns before a run.
 #[derive(Serialize)]
 struct Context<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -82,7 +82,7 @@ impl Grant {
         Ok(Self::Named(servers))
     }
 
-    /// Returns what the guest is told before the run, as JSON.
+    /// Returns what the guest learns before the run, as JSON.
     pub(super) fn context(&self) -> Vec<u8> {
         let (any, servers) = match self {
             Self::Nothing => return b"{}".to_vec(),

@@ -139,7 +139,7 @@ impl RunInProgress {
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
                 FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
-                // Those go to whoever answers questions.
+                // pipes.rs sends them to those who answer questions.
                 FromGuest::Question(..) | FromGuest::Withdraw(_) => {}
             },
             Some(Err(FrameError::Io(error))) => {

@@ -1,4 +1,4 @@
-//! What servers ask of the clients behind the bridge: a form for the user, the words of a model, folders.
+//! What servers ask of the clients of the bridge: a form for the user, the text of a model, folders.
 //!
 //! A question goes to the client whose call caused it, never to another one.
 
@@ -21,7 +21,7 @@ pub struct Question {
     pub params: Option<Value>,
 }
 
-/// Why a question has no answer, as JSON-RPC says it.
+/// Why a question has no answer: an error of JSON-RPC.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
     pub code: i32,
@@ -71,7 +71,7 @@ impl Refusal {
     }
 }
 
-/// Which questions servers are told that they may ask.
+/// Which questions servers may ask.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offers {
     /// `elicitation/create` with a form.
@@ -98,7 +98,7 @@ impl Offers {
 /// The answer to come.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send + 'a>>;
 
-/// A client, as far as one has to be told from another.
+/// Identifies a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientId(u64);
 
@@ -112,7 +112,7 @@ impl ClientId {
 
 /// How one run asks its client.
 pub trait Answers: fmt::Debug + Send + Sync + 'static {
-    /// Returns who answers.
+    /// Returns the client that answers.
     fn client(&self) -> ClientId;
 
     /// Returns which questions the client can answer.
@@ -148,11 +148,11 @@ pub(super) struct Callers(Arc<watch::Sender<UnderWay>>);
 struct UnderWay {
     callers: Vec<(CallNumber, Arc<dyn Answers>)>,
     last: CallNumber,
-    /// What any of the callers so far could answer. A server is told when it starts, which may be between two calls.
+    /// What any of the callers so far could answer. A server learns it when it starts, which may be between two calls.
     offers: Offers,
 }
 
-/// Tells one call from another.
+/// Identifies a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CallNumber(u64);
 

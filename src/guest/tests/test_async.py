@@ -141,7 +141,7 @@ class BackgroundTasks(CellTest):
         self.until_printed(b"BETWEEN CALLS")
         self.ok("server.close()\nawait asyncio.sleep(0)")
 
-    def test_a_failure_is_told_in_the_cell_it_happens_in(self):
+    def test_a_failure_is_reported_in_the_cell_it_happens_in(self):
         result = self.ok(
             "import asyncio\nasync def bad(): raise ValueError('nobody looked')\nt = asyncio.create_task(bad())\nawait asyncio.sleep(0.01)"
         )
@@ -150,12 +150,12 @@ class BackgroundTasks(CellTest):
         self.assertEqual(result.err.count("Traceback"), 1)
         self.assertEqual(self.ok("del t").err, "")
 
-    def test_a_failure_between_calls_is_told_at_once(self):
+    def test_a_failure_between_calls_is_reported_at_once(self):
         with Guest() as guest:
             guest.run("import asyncio\nasync def bad():\n    await asyncio.sleep(0.05); raise ValueError('late')\nt = asyncio.create_task(bad())\nawait asyncio.sleep(0)")
             guest.until(lambda: b"ValueError: late" in guest.results[0].stderr)
 
-    def test_a_failure_that_is_looked_at_is_not_told(self):
+    def test_a_failure_that_code_looks_at_is_not_reported(self):
         result = self.ok(
             """
             import asyncio

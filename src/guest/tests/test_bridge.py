@@ -11,7 +11,7 @@ from test_cells import CellTest
 
 
 class Names(CellTest):
-    def test_they_are_there_and_importable(self):
+    def test_they_are_available_and_importable(self):
         self.ok(
             """
             from mcp import runtime as r, mcp_servers as s
@@ -54,7 +54,7 @@ class Context(CellTest):
             guest.run("def servers(): return LOADED_MCP_SERVERS")
             self.assertEqual(guest.run("servers()", self.context("ü", more=1)).out, "['ü']\n")
 
-    def test_a_call_without_servers_pays_nothing(self):
+    def test_a_call_without_servers_costs_nothing(self):
         with Guest() as guest:
             loaded = "import sys\n'json' in sys.modules, 'servers' in runtime._guest.parts"
             self.assertEqual(guest.run(loaded, {}).out, "(False, False)\n")
@@ -172,7 +172,7 @@ sorted(got.items()) == [(i, i * i) for i in range(20)]
             guest.interrupt(number)
             guest.finish(number)
 
-    def test_the_reader_hands_over_to_whoever_still_waits(self):
+    def test_the_reader_hands_over_to_a_waiting_thread(self):
         """The first thread to ask reads for all; when it has its answer, the others still get theirs."""
         self.guest.answers["echo"] = LATER
         number = self.guest.start(
@@ -276,11 +276,11 @@ class SavedTools(unittest.TestCase):
         )
         self.assertEqual(self.saved, {"fetch": "@functools.lru_cache(\n    maxsize=None)\nasync def fetch(): return 1\n"})
 
-    def test_names_of_the_session_are_told(self):
+    def test_names_of_the_session_are_listed(self):
         result = self.ok("import math, json\nfactor = 2; default = 1\ndef f(x=default):\n    import json\n    return json.dumps(math.pi * factor * len(x.json))\nsave_tool(f)")
         self.assertIn("It uses default, factor, math of this session", result.out)
 
-    def test_what_cannot_stand_alone_is_refused(self):
+    def test_functions_that_depend_on_the_session_are_refused(self):
         for code, error in (
             ("save_tool(lambda: 1)", "TypeError: save_tool needs a function made with def"),
             ("save_tool(len)", "TypeError: save_tool needs a function made with def"),
@@ -299,7 +299,7 @@ class SavedTools(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder.name), [])
 
     @unittest.skipIf(IN_CHROOT, "the guest does not see our folder")
-    def test_a_copy_lies_in_the_projects_folder(self):
+    def test_a_copy_is_written_to_the_projects_folder(self):
         self.ok("def f(): return 'ä'\nsave_tool(f)")
         with open(os.path.join(self.folder.name, "f.py"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "def f(): return 'ä'\n")

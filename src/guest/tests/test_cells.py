@@ -111,7 +111,7 @@ class State(CellTest):
             self.assertEqual(result.out, "{'x': 'undefined_name'}\n")
 
 
-    def test_replaced_builtins_are_the_users_own_affair(self):
+    def test_replaced_builtins_do_not_change_the_guest(self):
         with Guest() as guest:
             guest.run("import builtins\nfor name in 'len', 'print', 'any', 'type', 'open', 'getattr', 'isinstance': setattr(builtins, name, None)")
             self.assertEqual(guest.run("1/0").error, "ZeroDivisionError: division by zero")
@@ -375,11 +375,11 @@ class Streams(CellTest):
         result = self.ok("print('out'); import sys; print('err', file=sys.stderr); os.system('echo child')")
         self.assertEqual((result.out, result.err), ("out\nchild\n0\n", "err\n"))
 
-    def test_a_descriptor_that_was_made_non_blocking_is_mended(self):
+    def test_a_descriptor_that_was_made_non_blocking_is_restored(self):
         self.ok("import os\nos.set_blocking(1, False)")
         self.assertEqual(len(self.ok("print('x' * 3_000_000)").stdout), 3_000_001)
 
-    def test_text_without_a_newline_is_not_kept_back(self):
+    def test_text_without_a_newline_is_not_delayed(self):
         self.assertEqual(self.ok("print('half', end='')").out, "half")
 
     def test_output_streams_while_the_code_runs(self):
@@ -419,7 +419,7 @@ class Order(CellTest):
             result = self.ok("import os\nos.write(1, b'%d' * 1000)\nos.write(2, b'e')\nNone" % (number % 10))
             self.assertEqual((len(result.stdout), result.stderr), (1000, b"e"))
 
-    def test_a_flood_does_not_hold_up_the_end(self):
+    def test_a_flood_does_not_delay_the_end(self):
         """To a host that reads so slowly that the pipe is never empty."""
         with Guest() as guest:
             guest.run("import subprocess\nflood = subprocess.Popen(['yes', 'x' * 1000])")

@@ -60,7 +60,7 @@ class PlainCode(InterruptTest):
         result = self.interrupted("import time\ntry:\n    " + READY + "    time.sleep(1000)\nfinally:\n    print(' tidied')")
         self.assertEqual(result.out, "ready tidied\n")
 
-    def test_code_that_catches_it_ends_as_it_likes(self):
+    def test_code_that_catches_the_interrupt_decides_how_it_ends(self):
         number = self.guest.start("import time\ntry:\n    " + READY + "    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print(' caught')\n7")
         self.guest.until(lambda: b"ready" in self.guest.results[number].stdout)
         self.guest.interrupt(number)

@@ -49,7 +49,7 @@ class Children(CellTest):
             self.assertEqual(self.ok("[os.WEXITSTATUS(s) for s in pids], [os.WTERMSIG(s) for s in pids]").out, "([%d], [0])\n" % status)
             self.assertEqual("ValueError: in the child" in result.err, "ValueError" in end)
 
-    def test_an_interrupted_forked_child_ends_without_a_word(self):
+    def test_an_interrupted_forked_child_ends_without_output(self):
         self.ok("import os, signal")
         code = "pid = os.fork()\nif not pid:\n    print('child')\n    raise KeyboardInterrupt\nos.WTERMSIG(os.waitpid(pid, 0)[1])"
         result = self.ok(code)
@@ -256,7 +256,7 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
         self.forge("os.close(up)")
         self.assertIn("closed control channel", self.notices[0])
 
-    def test_an_end_of_run_of_ones_own_ends_nothing_but_the_session(self):
+    def test_a_forged_end_of_run_ends_only_the_session(self):
         with Guest() as guest:
             guest.run(self.FIND)
             number = guest.start("os.write(up, %r)\n" % frame(b"D", 2, b"ok 0\n"))
@@ -277,7 +277,7 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             guest.send_raw(frame(b"C", 2, b"{}") + frame(b"I", 1) + frame(b"R", 2, b"'many'"))
             self.assertEqual(guest.finish(2).out, "'many'\n")
 
-    def test_an_interpreter_that_does_not_read_is_no_reason_to_stop_pumping(self):
+    def test_output_goes_on_when_the_interpreter_does_not_read(self):
         with Guest() as guest:
             number = guest.start("import sys\nfor line in range(100000): print('x' * 50)\nprint('end')")
             # More than the pipe to the interpreter holds, and nobody there reads it now.
@@ -287,7 +287,7 @@ up = [fd for fd in range(900, 1024) if usable(fd, os.O_WRONLY) and os.fstat(fd).
             sender.join()
             self.assertEqual(guest.run("1").out, "1\n")
 
-    def test_a_second_run_before_the_first_is_done_is_the_hosts_mistake(self):
+    def test_a_second_run_before_the_first_is_done_is_an_error_of_the_host(self):
         with Guest(stderr=subprocess.DEVNULL) as guest:
             guest.start("import time; time.sleep(1000)")
             guest.start("1")
@@ -363,7 +363,7 @@ others()
             self.skipTest("the guest does not see /proc")
         self.assertEqual(self.guest.run(code).out, "[]\n")
 
-    def test_all_go_with_it(self):
+    def test_all_processes_end_with_it(self):
         self.guest.start("import os, subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'])\nos._exit(5)")
         self.assertEqual(self.guest.wait_end(), Ended("exit 5", 5))
 

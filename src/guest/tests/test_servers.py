@@ -122,7 +122,7 @@ class ServerTest(CellTest):
 
 
 class Names(ServerTest):
-    def test_a_server_is_there_in_code_that_mentions_it(self):
+    def test_a_server_is_defined_in_code_that_mentions_it(self):
         out = self.ok("mcp_forge, mcp_my_tracker, (lambda: mcp_filesystem)()").out
         self.assertEqual(
             out,
@@ -132,13 +132,13 @@ class Names(ServerTest):
         self.assertIn("NameError", self.run_cell("mcp_nobody").error)
         self.ok("mcp_forge = 5\nassert mcp_forge == 5\ndel mcp_forge")
 
-    def test_those_of_the_call_are_there_from_the_start(self):
+    def test_those_of_the_call_are_defined_from_the_start(self):
         with Guest() as guest:
             guest.answers.update(self.host.answers())
             context = {"servers": [{"name": "forge", "alias": "forge"}]}
             self.assertEqual(guest.run("'mcp_' + 'forge' in globals()", context).out, "True\n")
 
-    def test_all_servers_are_there_without_a_mention_and_without_a_question(self):
+    def test_all_servers_are_defined_without_a_mention_and_without_a_question(self):
         with Guest() as guest:
             listed = [{"name": "server-%d" % at, "alias": "server_%d" % at} for at in range(5000)]
             context = {"any": True, "servers": listed}
@@ -152,7 +152,7 @@ class Names(ServerTest):
             self.assertEqual(guest.run("eval('mcp_' + 'server_1')", context).out, "<MCP server 'Server 1': mcp_server_1>\n")
             self.assertEqual(guest.questions, [])
 
-    def test_what_is_always_there_comes_back_and_a_variable_stays(self):
+    def test_initial_names_come_back_and_variables_stay(self):
         with Guest() as guest:
             guest.answers.update(self.host.answers())
             context = {"servers": [{"name": "forge", "alias": "forge"}]}
@@ -249,7 +249,7 @@ runtime._ask = asked
             self.assertEqual(guest.run("hasattr(mcp___2, '_repr_png_'), hasattr(mcp___2, '_ipython_display_')").out, "(False, False)\n")
             self.assertIn("it does not start", guest.run("mcp___2.search").error)
 
-    def test_a_star_takes_what_does_no_harm(self):
+    def test_a_star_import_skips_names_that_would_hide_others(self):
         taken = ["print", "open", "list", "__init__", "__class__", "__dict__", "__doc__", "__custom__", "_codebridge_name", "mcp", "runtime", "save_tool"]
         given = ["_repr_html_", "search", "_", "__2", "broken"]
         with Guest() as guest:
@@ -287,7 +287,7 @@ for name in ("__init__", "__class__", "__custom__", "_codebridge_name"): await m
 
 
 class Functions(ServerTest):
-    def test_they_tell_what_they_take(self):
+    def test_they_document_their_arguments(self):
         self.ok("make = mcp_forge.create_issue")
         out = self.ok("import inspect\ninspect.signature(make), inspect.iscoroutinefunction(make)").out
         self.assertEqual(
@@ -371,7 +371,7 @@ class Calls(ServerTest):
         )
         self.assertEqual(self.guest.withdrawn, [])
 
-    def test_one_that_is_given_up_is_taken_back(self):
+    def test_an_abandoned_call_is_withdrawn(self):
         self.returns("search", lambda params: LATER)
         self.ok(
             """
@@ -404,7 +404,7 @@ assert r["content"][0]["text"] == r.content[0].text == r.raw["content"][0].text 
         self.check(text("[unclosed"), "assert r == '[unclosed' and r.upper()")
         self.check(text(""), "assert r == ''")
 
-    def test_documentation_is_printed_without_what_it_says_twice(self):
+    def test_documentation_is_printed_without_repeated_values(self):
         item = {"server": "my-forge", "serverAlias": "my_forge", "tool": "search", "toolAlias": "search", "name": "search", "signature": "search()"}
         self.ok(
             "tool = runtime._Tool(%r)\n" % item
@@ -513,7 +513,7 @@ assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<imag
             """
         )
 
-    def test_an_answer_that_is_no_result_raises_as_well(self):
+    def test_an_answer_that_is_not_a_result_raises_too(self):
         whole, content = "the answer of the server is not an MCP result", "the content in the answer of the server is not a list of blocks"
         for answer, error in (
             ([], whole + ": []"),

@@ -22,7 +22,7 @@ class Compiled(unittest.TestCase):
             self.assertIn("ZeroDivisionError", guest.run("1/0").traceback)
             self.assertEqual(guest.run("[n for n in dir() if len(n) == 1 or n in ('os', 'sys', 'marshal')]").out, "[]\n")
 
-    def test_that_of_another_python_is_passed_over(self):
+    def test_that_of_another_python_is_ignored(self):
         _, _, code = self.offer().partition(b"\n")
         for other in b"'2.7.18'\n" + code, b"", b"\n", b"garbage without a line":
             with Guest("offer=1", compiled=other) as guest:

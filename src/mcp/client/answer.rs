@@ -1,5 +1,6 @@
 //! What a caller waits for, handed over without `rmcp`'s types.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rmcp::model::ErrorData;
@@ -24,6 +25,20 @@ pub struct ServerProgress {
     pub total: Option<f64>,
     /// A description for people.
     pub message: Option<String>,
+}
+
+impl fmt::Display for ServerProgress {
+    /// Writes `MESSAGE (3/5)`, as far as the server says it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let so_far = match self.total {
+            Some(total) => format!("{}/{total}", self.progress),
+            None => self.progress.to_string(),
+        };
+        match &self.message {
+            Some(message) => write!(f, "{message} ({so_far})"),
+            None => f.write_str(&so_far),
+        }
+    }
 }
 
 /// What the sender of a request expects. It is an extension of the request, so that it passes through `rmcp` to the

@@ -89,7 +89,7 @@ async fn malformed_parameters_are_protocol_errors() {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_and_the_server_lives() {
+async fn a_panic_is_answered_and_the_server_goes_on() {
     let mut client = Client::open().await;
     client.start_call(1, json!({ "code": "panic" })).await;
     let answer = client.receive().await;
@@ -133,7 +133,7 @@ async fn many_calls_at_once_are_all_answered() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_is_told_so_and_gets_no_answer() {
+async fn a_cancelled_call_is_cancelled_in_its_session_and_gets_no_answer() {
     let mut client = Client::open().await;
     client.start_running(1, "hold").await;
     client.start_running(2, "hold").await;
@@ -148,7 +148,7 @@ async fn a_cancelled_call_is_told_so_and_gets_no_answer() {
 }
 
 #[tokio::test]
-async fn who_asked_for_progress_gets_the_latest_line() {
+async fn a_client_that_asks_for_progress_gets_the_latest_line() {
     for token in [json!(5), json!("token")] {
         let mut client = Client::open().await;
         let meta = json!({ "progressToken": token });
@@ -175,7 +175,7 @@ async fn who_asked_for_progress_gets_the_latest_line() {
 }
 
 #[tokio::test]
-async fn who_did_not_ask_for_progress_gets_none() {
+async fn a_client_that_does_not_ask_for_progress_gets_none() {
     let mut client = Client::open().await;
     client.start_running(1, "hold").await;
     client.sessions.release.notify_one();

@@ -54,7 +54,7 @@ async fn a_stop_cancels_what_runs_and_answers_it() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_also_what_does_not_listen() {
+async fn a_stop_also_ends_calls_that_ignore_it() {
     let mut client = Client::open().await;
     client.start_running(1, "stubborn").await;
     let started = Instant::now();
@@ -82,7 +82,7 @@ async fn a_client_that_hangs_up_cancels_what_runs_at_once() {
 }
 
 #[tokio::test]
-async fn an_output_that_breaks_ends_the_server() {
+async fn a_broken_output_ends_the_server() {
     let client = Client::open().await;
     let Client { to, from, serving, .. } = client;
     drop(from);
@@ -93,7 +93,7 @@ async fn an_output_that_breaks_ends_the_server() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_does_not_make_the_server_pile_up_answers() {
+async fn the_answers_for_a_client_that_reads_nothing_are_bounded() {
     let mut client = Client::open().await;
     // Each answer is 1 MiB, the output takes 64 KiB, and 16 MiB may wait.
     let mut to = client.to.take().unwrap();

@@ -106,7 +106,7 @@ async fn a_cancellation_reaches_a_call_of_the_modern_era() {
 }
 
 #[tokio::test]
-async fn a_call_that_could_ask_is_a_call_like_any_other() {
+async fn a_call_whose_client_can_be_asked_is_a_call_like_any_other() {
     let mut client = Client::connect();
     let call = |code: &str, token: Value| {
         let mut params = json!({ "name": "run_python", "arguments": { "code": code } });

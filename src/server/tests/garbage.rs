@@ -5,7 +5,7 @@ use serde_json::json;
 use super::client::Client;
 
 #[tokio::test]
-async fn lines_that_are_no_json_are_ignored_before_and_after_the_session_is_open() {
+async fn lines_that_are_not_json_are_ignored_before_and_after_the_session_is_open() {
     let garbage: [&[u8]; 9] = [
         b"\n", b"\r\n", b"   \n", b"hello\n", b"\0\0\n", b"\xff\xfe\n", b"{\n", b"5\n",
         b"Content-Length: 5\r\n",
@@ -23,7 +23,7 @@ async fn lines_that_are_no_json_are_ignored_before_and_after_the_session_is_open
 }
 
 #[tokio::test]
-async fn json_that_is_no_message_is_refused_and_the_session_goes_on() {
+async fn json_that_is_not_a_message_is_refused_and_the_session_goes_on() {
     let mut client = Client::open().await;
     for line in [
         "{}",
@@ -64,7 +64,7 @@ async fn a_long_line_is_read() {
 }
 
 #[tokio::test]
-async fn a_line_over_the_limit_is_refused_by_its_id_wherever_that_stands() {
+async fn a_line_over_the_limit_is_refused_by_its_id_wherever_that_is() {
     let mut client = Client::open().await;
     let filling = vec![b'x'; 1 << 20];
     for (id, head, tail) in [

@@ -108,7 +108,7 @@ async fn kept_output_can_be_listed_and_read_part_by_part() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_cannot_be_read() {
+async fn a_missing_resource_cannot_be_read() {
     let mut client = Client::open().await;
     for uri in ["codebridge://runs/3/stdout", "codebridge://runs/3", "file:///etc/passwd", ""] {
         let answer = client.request(1, "resources/read", json!({ "uri": uri })).await;
