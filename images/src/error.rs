@@ -83,7 +83,7 @@ impl ImageError {
                 Some("run `codebridge image ls` to list the images".into())
             }
             Self::Which { wanted: None, .. } => {
-                Some("put the name of one behind the path: `PATH:NAME`".into())
+                Some("append the name of one to the path: `PATH:NAME`".into())
             }
             Self::Pull(error) => error.hint(),
             _ => None,

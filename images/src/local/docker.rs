@@ -33,7 +33,7 @@ pub(super) fn open(files: Files, reference: Option<&str>) -> Result<(Image, Arc<
     let path = files.path.clone();
     let wrong = |why: String| ImageError::Form { path: path.clone(), form: FORM, why };
     let text = files.read("manifest.json", MANIFEST_LIMIT)?;
-    let text = text.ok_or_else(|| wrong("it has no manifest.json".into()))?;
+    let text = text.ok_or_else(|| wrong("its manifest.json is missing or too large".into()))?;
     let items: Vec<Item> = serde_json::from_slice(&text)
         .map_err(|error| wrong(format!("its manifest.json is malformed: {error}")))?;
     let item = select(items, reference, &files)?;

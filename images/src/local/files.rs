@@ -61,10 +61,8 @@ impl Files {
             let why = "it is a folder; use `oci:` for a layout in a folder".into();
             return Err(ImageError::Form { path: path.into(), form, why });
         }
-        let bad = |error: crate::UnpackError| {
-            let why = error.to_string().replace("the layer", "the archive");
-            ImageError::Form { path: path.into(), form, why }
-        };
+        let bad =
+            |error: crate::UnpackError| ImageError::Form { path: path.into(), form, why: error.to_string() };
         let mut start = [0; 4];
         let compressed = file.read_exact_at(&mut start, 0).is_ok()
             && matches!(start, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd]);

@@ -32,7 +32,7 @@ pub(super) fn open(
 ) -> Result<(Image, Arc<dyn Layers>), ImageError> {
     let layout = Layout { files, form };
     let index = layout.files.read("index.json", MANIFEST_LIMIT)?;
-    let index = index.ok_or_else(|| layout.wrong("it has no index.json, or one that is too large"))?;
+    let index = index.ok_or_else(|| layout.wrong("its index.json is missing or too large"))?;
     let entry = match parse_document(&index).map_err(|source| layout.manifest_error(source))? {
         Document::Index(entries) => layout.select(entries, tag)?,
         Document::Image(_) => return Err(layout.wrong("its index.json is not an index")),

@@ -254,13 +254,13 @@ async fn a_file_or_folder_that_is_not_an_image_is_refused() {
     fs::write(place.path("text"), "no archive at all, but long enough to be read as one".repeat(20)).unwrap();
     fs::write(place.path("empty.tar"), Archive::new().done()).unwrap();
     for (form, file, expected) in [
-        ("oci", "empty", "it has no index.json"),
+        ("oci", "empty", "its index.json is missing"),
         ("oci", "text", "use `oci-archive:`"),
         ("oci", "missing", "failed to read"),
         ("oci-archive", "empty", "use `oci:`"),
         ("oci-archive", "text", "checksum"),
-        ("oci-archive", "empty.tar", "it has no index.json"),
-        ("docker-archive", "empty.tar", "it has no manifest.json"),
+        ("oci-archive", "empty.tar", "its index.json is missing"),
+        ("docker-archive", "empty.tar", "its manifest.json is missing"),
         ("docker-archive", "missing", "failed to read"),
     ] {
         let error = place.what(form, &place.path(file), "").await.unwrap_err().to_string();
@@ -277,6 +277,6 @@ async fn links_in_an_archive_never_lead_to_files_of_this_machine() {
         let archive = Archive::new().entry("manifest.json", EntryType::Symlink, 0o777, target, b"");
         fs::write(place.path("a.tar"), archive.done()).unwrap();
         let error = place.what("docker-archive", &place.path("a.tar"), "").await.unwrap_err().to_string();
-        assert!(error.contains("it has no manifest.json"), "{error}");
+        assert!(error.contains("its manifest.json is missing"), "{error}");
     }
 }

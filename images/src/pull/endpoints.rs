@@ -1,6 +1,6 @@
-//! Where a registry's images are asked for: mirrors first, over TLS unless it is this very machine or was asked for.
+//! The addresses of a registry: mirrors first, over TLS unless the host is this machine or is configured as insecure.
 //!
-//! Read from the files that people already have: containers-registries.conf(5) of podman and skopeo, and docker's
+//! The configuration is that of other tools: containers-registries.conf(5) of podman and skopeo, and docker's
 //! `daemon.json` (<https://docs.docker.com/reference/cli/dockerd/#daemon-configuration-file>).
 
 use std::net::IpAddr;
@@ -12,37 +12,36 @@ use serde::Deserialize;
 use super::environment::Environment;
 use crate::name::RegistryName;
 
-/// How a registry is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Https,
-    /// Whatever certificate it shows.
+    /// With any certificate.
     HttpsUnverified,
     Http,
 }
 
-/// One address to ask.
+/// One address of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    /// Host, and port where it is not the usual one.
+    /// Host, and port if it is not the default one.
     pub(super) host: String,
     pub(super) repository: String,
     pub(super) scheme: Scheme,
 }
 
 impl Endpoint {
-    /// For messages.
+    /// Returns scheme and host, for messages.
     pub(super) fn url(&self) -> String {
         let scheme = if self.scheme == Scheme::Http { "http" } else { "https" };
         format!("{scheme}://{}", self.host)
     }
 }
 
-/// What the files say of registries.
+/// The configuration of registries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Registries {
     known: Vec<Registry>,
-    /// Of docker, for docker.io alone.
+    /// From docker, for docker.io only.
     docker_mirrors: Vec<Mirror>,
     docker_insecure: Vec<String>,
 }
@@ -69,13 +68,13 @@ struct Mirror {
 }
 
 impl Registries {
-    /// What the files of this user and this machine say; one that cannot be read is passed over with a warning.
+    /// Reads the configuration of this user and this machine; ignores a file that cannot be read, with a warning.
     pub(super) fn of(environment: &Environment) -> Self {
         let mut registries = Self::default();
         for path in registries_files(environment) {
             let Some(text) = read(&path) else { continue };
             match toml::from_str::<Conf>(&text) {
-                // Files read later are meant to win; the first of equal prefixes does.
+                // Later files override earlier ones, and the first of equal prefixes is used.
                 Ok(conf) => drop(registries.known.splice(0..0, conf.registry)),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "ignored a registries configuration file")
@@ -110,11 +109,11 @@ impl Registries {
         self.docker_insecure.extend(daemon.insecure_registries);
     }
 
-    /// Where to ask for an image, in order; None when asking is forbidden.
+    /// Returns the addresses of an image, in order; None when its registry is blocked.
     pub(super) fn endpoints(&self, name: &RegistryName, plain_http: bool) -> Option<Vec<Endpoint>> {
         let whole = name.full_repository();
         let known = self.known.iter().filter_map(|known| Some((matched(known, &whole)?, known)));
-        // The longest prefix says most; of equal ones the first.
+        // The longest prefix counts; of equal ones the first.
         let known = known.min_by_key(|(length, _)| std::cmp::Reverse(*length));
         let mut endpoints = Vec::new();
         let mut add = |location: &str, insecure: bool| {
@@ -122,7 +121,7 @@ impl Registries {
             let insecure =
                 insecure || plain_http || self.docker_insecure.iter().any(|entry| covers(entry, host));
             let schemes: &[Scheme] = match (is_loopback(host), insecure) {
-                // Nobody listens in; few registries there have certificates.
+                // Nobody can listen on this machine, where few registries have certificates.
                 (true, _) => &[Scheme::Http, Scheme::HttpsUnverified],
                 (false, true) => &[Scheme::HttpsUnverified, Scheme::Http],
                 (false, false) => &[Scheme::Https],
@@ -150,7 +149,7 @@ impl Registries {
         for mirror in &known.mirrors {
             add(&format!("{}{rest}", mirror.location.trim_end_matches('/')), mirror.insecure);
         }
-        // A prefix with an asterisk stands for many places, and so for none.
+        // A prefix with an asterisk has no location.
         match known.location.as_str() {
             "" => add(&whole, known.insecure),
             location => add(&format!("{}{rest}", location.trim_end_matches('/')), known.insecure),
@@ -194,7 +193,7 @@ fn read(path: &Path) -> Option<String> {
     }
 }
 
-/// How much of a repository an entry speaks of, if it does.
+/// Returns how much of a repository the prefix of an entry matches; None when it does not.
 fn matched(known: &Registry, whole: &str) -> Option<usize> {
     let prefix = if known.prefix.is_empty() { &known.location } else { &known.prefix };
     if let Some(domain) = prefix.strip_prefix("*.") {
@@ -215,7 +214,7 @@ fn covers(entry: &str, host: &str) -> bool {
     network.is_ok_and(|network| address(host).is_some_and(|address| network.contains(&address)))
 }
 
-/// A host without its port.
+/// Returns a host without its port.
 fn bare(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
@@ -227,7 +226,7 @@ fn address(host: &str) -> Option<IpAddr> {
     bare(host).parse().ok()
 }
 
-/// Whether a host is this machine, by its name alone.
+/// Returns whether a host is this machine, by its name alone.
 pub(super) fn is_loopback(host: &str) -> bool {
     let bare = bare(host);
     bare == "localhost"
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn without_files_a_registry_is_asked_over_tls_and_this_machine_without() {
+    fn by_default_only_this_machine_is_asked_without_tls() {
         let none = Registries::default();
         assert_eq!(urls(&none, "python:3"), ["https://docker.io/library/python"]);
         assert_eq!(
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_come_first_and_the_longest_prefix_speaks() {
+    fn mirrors_come_first_and_the_longest_prefix_counts() {
         let registries = conf(
             r#"
             unqualified-search-registries = ["example.com"]
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_docker_are_understood() {
+    fn the_configuration_of_docker_is_read() {
         let mut registries = Registries::default();
         registries.add_docker(
             r#"{"registry-mirrors":["https://mirror.example/","http://plain.example"],

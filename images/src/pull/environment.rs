@@ -1,10 +1,10 @@
-//! What the environment says of proxies, credentials and configuration folders.
+//! Environment variables for proxies, credentials and configuration folders.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The variables that matter, read once.
+/// The variables, read once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment(HashMap<&'static str, OsString>);
 
@@ -14,7 +14,7 @@ const NAMES: &[&str] = &[
     "all_proxy", "NO_PROXY", "no_proxy",
 ];
 
-/// This machine is never behind a proxy, as curl and Go have it.
+/// No proxy is used for this machine, as in curl and Go.
 const NEVER_PROXIED: &str = "localhost,127.0.0.0/8,::1";
 
 impl Environment {
@@ -28,7 +28,7 @@ impl Environment {
         Self(found.collect())
     }
 
-    /// A variable that holds a path.
+    /// Returns a variable as a path.
     pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.get(name).map(PathBuf::from)
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lower_case_wins_and_this_machine_needs_no_proxy() {
+    fn lower_case_variables_win_and_this_machine_needs_no_proxy() {
         let environment = Environment::from_lookup(|name| match name {
             "https_proxy" => Some("http://lower:1".into()),
             "HTTPS_PROXY" => Some("http://upper:1".into()),

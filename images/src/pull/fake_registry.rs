@@ -1,4 +1,4 @@
-//! A registry that does what no real one does on demand: it lies, breaks off, forgets ranges, wants tokens, stalls.
+//! A registry that fails on demand: it sends wrong content, breaks connections, ignores ranges, requires tokens, stalls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,48 +11,48 @@ use crate::digest::Digest;
 use crate::platform::Platform;
 use crate::unpack::archive::Archive;
 
-/// How one path misbehaves.
+/// The fault of one path.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
-    /// The connection breaks after so many bytes of the answer, so often.
+    /// The connection breaks after this many bytes, this many times.
     Cut { after: usize, times: usize },
-    /// Other content than was asked for.
-    Lie(Vec<u8>),
-    /// This status, so often.
+    /// The answer has other content.
+    WrongContent(Vec<u8>),
+    /// The answer has this status, this many times.
     Status { code: u16, times: usize },
-    /// No answer at all.
+    /// There is no answer.
     Silence,
-    /// The answer is at another address.
+    /// The answer redirects to this URL.
     Elsewhere(String),
-    /// Bytes without end.
+    /// The answer has no end.
     Endless,
 }
 
-/// Who may ask.
+/// The login that the registry requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Door {
-    /// User and password, as a header has them.
+pub(super) enum Login {
+    /// This `Authorization` header.
     Basic(String),
-    /// A token from `/token`, which wants this header to give it; an empty one is for anybody.
+    /// A token from `/token`, which requires this header; an empty one is for anybody.
     Bearer(String),
-    /// A token from `/token`, which wants this in the form that is posted to it.
+    /// A token from `/token`, which requires this in its form.
     Identity(String),
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RegistryState {
     content: HashMap<String, (String, Vec<u8>)>,
     faults: HashMap<String, Fault>,
     asked: Vec<String>,
     ranges: bool,
-    door: Option<Door>,
+    login: Option<Login>,
 }
 
 /// The registry; it ends with the test's runtime.
 #[derive(Clone)]
 pub(super) struct FakeRegistry {
     pub(super) host: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RegistryState>>,
 }
 
 struct Request {
@@ -66,13 +66,13 @@ impl FakeRegistry {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
-        let state = Arc::new(Mutex::new(State { ranges: true, ..State::default() }));
+        let state = Arc::new(Mutex::new(RegistryState { ranges: true, ..RegistryState::default() }));
         let registry = Self { host, state };
         let serving = registry.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let registry = serving.clone();
-                // A client that goes away is part of the game.
+                // Some tests close the connection.
                 tokio::spawn(async move { drop(registry.serve(stream).await) });
             }
         });
@@ -91,23 +91,23 @@ impl FakeRegistry {
         self.state.lock().unwrap().ranges = false;
     }
 
-    pub(super) fn close(&self, door: Door) {
-        self.state.lock().unwrap().door = Some(door);
+    pub(super) fn require(&self, login: Login) {
+        self.state.lock().unwrap().login = Some(login);
     }
 
-    /// What was asked for, one line each, since the last time.
+    /// Returns the requests since the last call, one line each.
     pub(super) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().asked)
     }
 
-    /// Keeps a blob and gives its descriptor.
+    /// Adds a blob; returns its descriptor.
     pub(super) fn blob(&self, repository: &str, media_type: &str, content: &[u8]) -> Value {
         let digest = Digest::of(content);
         self.put(blob_path(repository, &digest), "application/octet-stream", content.to_vec());
         json!({ "mediaType": media_type, "digest": digest, "size": content.len() })
     }
 
-    /// Keeps a manifest under its digest, and under a tag if there is one.
+    /// Adds a manifest by its digest, and by a tag if there is one.
     pub(super) fn manifest(
         &self,
         repository: &str,
@@ -209,7 +209,7 @@ impl FakeRegistry {
                 return (Some(status(code, "", b"not now")), None);
             }
             Some(Fault::Cut { after, times }) if times > 0 => cut = Some(after),
-            Some(Fault::Lie(other)) => content = other,
+            Some(Fault::WrongContent(other)) => content = other,
             Some(Fault::Endless) => {
                 return (Some([b"HTTP/1.1 200 OK\r\n\r\n", ENDLESS].concat()), None);
             }
@@ -231,20 +231,20 @@ impl FakeRegistry {
         (Some(answer), cut)
     }
 
-    fn refuse(&self, state: &mut State, path: &str, auth: &str, body: &str) -> Option<Vec<u8>> {
-        match state.door.clone()? {
-            Door::Basic(wanted) if auth != wanted => {
+    fn refuse(&self, state: &mut RegistryState, path: &str, auth: &str, body: &str) -> Option<Vec<u8>> {
+        match state.login.clone()? {
+            Login::Basic(wanted) if auth != wanted => {
                 Some(status(401, "WWW-Authenticate: Basic realm=\"fake\"\r\n", b""))
             }
-            Door::Bearer(wanted) if path == "/token" => Some(match auth == wanted {
+            Login::Bearer(wanted) if path == "/token" => Some(match auth == wanted {
                 true => status(200, "", br#"{"token":"t0ken"}"#),
                 false => status(401, "", b"who are you?"),
             }),
-            Door::Identity(wanted) if path == "/token" => Some(match body.contains(&wanted) {
+            Login::Identity(wanted) if path == "/token" => Some(match body.contains(&wanted) {
                 true => status(200, "", br#"{"access_token":"t0ken"}"#),
                 false => status(400, "", b"{}"),
             }),
-            Door::Bearer(_) | Door::Identity(_) if auth != "Bearer t0ken" => {
+            Login::Bearer(_) | Login::Identity(_) if auth != "Bearer t0ken" => {
                 let challenge = format!(
                     "WWW-Authenticate: Bearer realm=\"http://{}/token\",service=\"fake\"\r\n",
                     self.host

@@ -131,7 +131,7 @@ async fn receive(
                         Some(receiving) => receiving,
                         None => {
                             return Err(Reason::interrupted(
-                                "another process downloads the same layer".into(),
+                                "another process is downloading the same layer".into(),
                             ));
                         }
                     };

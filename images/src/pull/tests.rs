@@ -11,7 +11,7 @@ use super::credentials::{CredentialHelper, HelperAnswer, HelperError};
 use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
 use super::error::{ConnectionFailure, PullError, Reason, Tried};
-use super::fake_registry::{Door, FakeRegistry, Fault, blob_path};
+use super::fake_registry::{FakeRegistry, Fault, Login, blob_path};
 use super::http::{self, Timeouts};
 use super::puller::Puller;
 use crate::digest::Digest;
@@ -32,23 +32,23 @@ impl CredentialHelper for NoHelper {
     }
 }
 
-/// Keeps every event.
+/// Records all events.
 #[derive(Default)]
-struct Heard(Mutex<Vec<Event>>);
+struct Recorder(Mutex<Vec<Event>>);
 
-impl Progress for Heard {
+impl Progress for Recorder {
     fn event(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-/// A registry, a store and one who pulls.
+/// A registry, a store and a puller.
 struct Scene {
     registry: FakeRegistry,
     store: Store,
     dir: tempfile::TempDir,
     puller: Puller,
-    heard: Arc<Heard>,
+    recorder: Arc<Recorder>,
 }
 
 impl Scene {
@@ -59,7 +59,7 @@ impl Scene {
             store: Store::at(dir.path().join("store")),
             puller: puller(&[("HOME", dir.path().to_str().unwrap())]),
             dir,
-            heard: Arc::default(),
+            recorder: Arc::default(),
         };
         drop(scene.store.adding().await.unwrap());
         scene
@@ -67,7 +67,7 @@ impl Scene {
 
     async fn pull(&self, name: &str) -> Result<Root, ImageError> {
         let name = format!("{}/{name}", self.registry.host).parse().unwrap();
-        let progress: Arc<dyn Progress> = self.heard.clone();
+        let progress: Arc<dyn Progress> = self.recorder.clone();
         self.puller.pull(&self.store, &name, &progress).await
     }
 
@@ -94,7 +94,7 @@ impl Scene {
     }
 
     fn retries(&self) -> usize {
-        self.heard.0.lock().unwrap().iter().filter(|event| matches!(event, Event::Retrying { .. })).count()
+        self.recorder.0.lock().unwrap().iter().filter(|event| matches!(event, Event::Retrying { .. })).count()
     }
 
     fn roots(&self) -> usize {
@@ -139,12 +139,12 @@ async fn an_image_is_downloaded_verified_unpacked_and_named() {
     let listed = &scene.store.list().unwrap()[0];
     assert_eq!(listed.names, [format!("{}/team/app:v1", scene.registry.host)]);
     assert_eq!(listed.manifest.as_ref().unwrap().to_string(), manifest["digest"].as_str().unwrap());
-    let heard = scene.heard.0.lock().unwrap();
+    let recorder = scene.recorder.0.lock().unwrap();
     for digest in &digests {
         let whole = |event: &Event| matches!(event, Event::Received { layer, received, size } if layer == digest && received == size);
-        assert!(heard.iter().any(whole));
+        assert!(recorder.iter().any(whole));
     }
-    assert!(heard.contains(&Event::Unpacking { layer: 2, of: 2 }));
+    assert!(recorder.contains(&Event::Unpacking { layer: 2, of: 2 }));
 }
 
 #[tokio::test]
@@ -278,7 +278,7 @@ async fn content_that_does_not_match_its_digest_is_refused() {
         let scene = Scene::new().await;
         let (_, digests) = scene.registry.image("a", Some("1"), &layers());
         let path = blob_path("a", &digests[layer]);
-        scene.registry.fault(&path, Fault::Lie(content));
+        scene.registry.fault(&path, Fault::WrongContent(content));
         let tried = scene.refused("a:1").await;
         let told = matches!(
             tried[0].why,
@@ -294,7 +294,9 @@ async fn content_that_does_not_match_its_digest_is_refused() {
     let (manifest, _) = scene.registry.image("a", Some("1"), &layers());
     // A manifest that is asked for by its digest.
     let digest = manifest["digest"].as_str().unwrap();
-    scene.registry.fault(format!("/v2/a/manifests/{digest}"), Fault::Lie(b"{\"schemaVersion\":2}".to_vec()));
+    scene
+        .registry
+        .fault(format!("/v2/a/manifests/{digest}"), Fault::WrongContent(b"{\"schemaVersion\":2}".to_vec()));
     let tried = scene.refused(&format!("a@{digest}")).await;
     assert!(tried[0].to_string().contains("igest"), "{}", tried[0]);
 }
@@ -309,7 +311,7 @@ async fn a_configuration_that_does_not_match_its_digest_is_refused() {
         asked.iter().find(|line| line.contains("/blobs/")).unwrap().split(' ').next().unwrap().to_string();
     let fresh = Scene { store: Store::at(scene.dir.path().join("fresh")), ..scene };
     drop(fresh.store.adding().await.unwrap());
-    fresh.registry.fault(config, Fault::Lie(vec![b' '; 80]));
+    fresh.registry.fault(config, Fault::WrongContent(vec![b' '; 80]));
     let tried = fresh.refused("a:1").await;
     assert!(matches!(tried[0].why, Reason::Store(_)), "{}", tried[0]);
 }
@@ -364,15 +366,15 @@ async fn a_manifest_without_an_end_is_refused() {
 
 #[tokio::test]
 async fn a_password_serves_basic_and_bearer_logins() {
-    for door in [Door::Basic("Basic dTpw".into()), Door::Bearer("Basic dTpw".into())] {
+    for login in [Login::Basic("Basic dTpw".into()), Login::Bearer("Basic dTpw".into())] {
         let scene = Scene::new().await;
         scene.registry.image("a", Some("1"), &layers());
-        scene.registry.close(door.clone());
+        scene.registry.require(login.clone());
         let tried = scene.refused("a:1").await;
-        assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: false }), "{door:?}: {}", tried[0]);
+        assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: false }), "{login:?}: {}", tried[0]);
         scene.login(r#"{"auths":{"HOST":{"auth":"eDp4"}}}"#);
         let tried = scene.refused("a:1").await;
-        assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: true }), "{door:?}: {}", tried[0]);
+        assert!(matches!(tried[0].why, Reason::Unauthorized { logged_in: true }), "{login:?}: {}", tried[0]);
         scene.login(r#"{"auths":{"HOST":{"auth":"dTpw"}}}"#);
         assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
     }
@@ -382,7 +384,7 @@ async fn a_password_serves_basic_and_bearer_logins() {
 async fn an_identity_token_is_exchanged_for_an_access_token() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
-    scene.registry.close(Door::Identity("refresh_token=r%2Fme".into()));
+    scene.registry.require(Login::Identity("refresh_token=r%2Fme".into()));
     scene.login(r#"{"auths":{"HOST":{"auth":"dTpw","identitytoken":"r/me"}}}"#);
     assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
     scene.registry.image("b", Some("1"), &layers());
@@ -395,7 +397,7 @@ async fn an_identity_token_is_exchanged_for_an_access_token() {
 async fn an_anonymous_token_needs_no_login() {
     let scene = Scene::new().await;
     scene.registry.image("a", Some("1"), &layers());
-    scene.registry.close(Door::Bearer(String::new()));
+    scene.registry.require(Login::Bearer(String::new()));
     assert_eq!(what(&scene.pull("a:1").await.unwrap()), "image");
 }
 
@@ -405,7 +407,7 @@ async fn credentials_stay_with_the_registry_when_content_is_elsewhere() {
     let storage = FakeRegistry::start().await;
     let (_, digests) = scene.registry.image("a", Some("1"), &layers());
     storage.image("a", Some("1"), &layers());
-    scene.registry.close(Door::Basic("Basic dTpw".into()));
+    scene.registry.require(Login::Basic("Basic dTpw".into()));
     scene.login(r#"{"auths":{"HOST":{"auth":"dTpw"}}}"#);
     let path = blob_path("a", &digests[0]);
     // By another name, as a storage behind a registry has one.

@@ -105,13 +105,6 @@ impl Store {
         Ok(None)
     }
 
-    /// The unpacked image that has this root; for those who only know the folder.
-    pub fn root_at(&self, directory: &Path) -> Result<Option<Root>, StoreError> {
-        let id = directory.parent().filter(|place| place.parent() == Some(&self.folders.roots()));
-        let id = id.and_then(|place| place.file_name()?.to_str()?.parse().ok());
-        id.map_or(Ok(None), |id| self.root(&id))
-    }
-
     /// Returns the unpacked image, or the right to unpack it. Waits while another process unpacks it.
     pub(crate) async fn claim(&self, id: &ImageId, progress: &dyn Progress) -> Result<Claim, StoreError> {
         self.folders.make()?;

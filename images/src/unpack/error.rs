@@ -8,19 +8,19 @@ use crate::digest::Digest;
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// Reading the archive failed.
-    #[error("failed to read the layer: {0}")]
+    #[error("failed to read the archive: {0}")]
     Read(io::Error),
     /// Writing an entry failed.
     #[error("failed to unpack '{entry}': {source}")]
     Write { entry: String, source: io::Error },
     /// The archive is not a tar archive, or a damaged one.
-    #[error("the layer is damaged: {0}")]
+    #[error("the archive is damaged: {0}")]
     Malformed(String),
     /// An entry leads out of the root.
-    #[error("the layer's entry '{entry}' leads out of the image: {how}")]
+    #[error("the archive's entry '{entry}' leads out of the image: {how}")]
     Escape { entry: String, how: &'static str },
     /// An entry has no meaning, or more than one.
-    #[error("the layer's entry '{entry}' cannot be unpacked: {why}")]
+    #[error("the archive's entry '{entry}' cannot be unpacked: {why}")]
     Entry { entry: String, why: &'static str },
     /// The image exceeds a limit.
     #[error("the image has more than {limit} {what}, which is the limit")]

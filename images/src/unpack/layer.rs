@@ -204,7 +204,7 @@ impl Unpacker {
         if self.written.insert(key) {
             return Ok(());
         }
-        Err(UnpackError::Entry { entry: shown(path), why: "the layer has it twice" })
+        Err(UnpackError::Entry { entry: shown(path), why: "it comes twice" })
     }
 
     fn mark_open(&mut self) {
