@@ -1,55 +1,50 @@
-//! Lines from a stream, of bounded length.
+//! Reads lines of bounded length from a stream.
 
 use std::ops::Range;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes asked for at a time.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
-/// A buffer that grew beyond this for one long line is given back after it.
+/// A buffer that a long line made larger than this is freed after the line.
 const KEPT_CAPACITY: usize = 1 << 20;
-/// Bytes that are remembered of each end of a line that is too long.
-pub(crate) const REMEMBERED: usize = 1 << 10;
+/// Bytes that are kept of each end of a line that is too long.
+pub(crate) const KEPT_BYTES: usize = 1 << 10;
 
-/// One line, without its newline.
+/// A line without its newline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// The whole of it.
     Complete(&'a [u8]),
-    /// It was longer than the limit.
     TooLong(Skipped),
 }
 
 /// What is known of a line that was too long to keep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skipped {
-    /// Its first bytes.
     pub(crate) head: Vec<u8>,
-    /// Its last bytes.
     pub(crate) tail: Vec<u8>,
-    /// How long it was.
     pub(crate) length: u64,
 }
 
 impl Skipped {
     fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
-        let room = REMEMBERED - self.head.len();
-        self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
-        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(REMEMBERED)..]);
-        self.tail.drain(..self.tail.len().saturating_sub(REMEMBERED));
+        let free = KEPT_BYTES - self.head.len();
+        self.head.extend_from_slice(&bytes[..free.min(bytes.len())]);
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_BYTES)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(KEPT_BYTES));
     }
 }
 
-/// Reads lines. Dropping a future of it loses nothing: what was read stays here.
+/// Reads lines. Its futures are cancel-safe: what was read stays here.
 #[derive(Debug)]
 pub(crate) struct LineReader<R> {
     input: R,
     limit: usize,
     buffer: Vec<u8>,
-    /// Where the current line starts.
+    /// The start of the current line.
     start: usize,
-    /// Up to where no newline was found.
+    /// The end of what contains no newline.
     searched: usize,
     skipped: Option<Skipped>,
 }
@@ -60,12 +55,12 @@ enum Found {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    /// Lines of at most `limit` bytes.
+    /// Reads lines of at most `limit` bytes.
     pub(crate) fn new(input: R, limit: usize) -> Self {
         Self { input, limit, buffer: Vec::new(), start: 0, searched: 0, skipped: None }
     }
 
-    /// The next line; None at the end. A last line without newline counts.
+    /// Returns the next line; None at the end. The last line needs no newline.
     pub(crate) async fn next_line(&mut self) -> std::io::Result<Option<Line<'_>>> {
         Ok(self.find().await?.map(|found| match found {
             Found::Line(range) => Line::Complete(&self.buffer[range]),
@@ -79,7 +74,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 let end = self.searched + at;
                 return Ok(Some(self.take(end, end + 1)));
             }
-            self.make_room();
+            self.reserve();
             if self.input.read_buf(&mut self.buffer).await? == 0 {
                 let end = self.buffer.len();
                 let nothing_left = self.start == end && self.skipped.is_none();
@@ -107,7 +102,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    fn make_room(&mut self) {
+    fn reserve(&mut self) {
         if self.skipped.is_some() || self.buffer.len() - self.start > self.limit {
             self.skipped.get_or_insert_default().push(&self.buffer[self.start..]);
             self.start = self.buffer.len();
@@ -171,7 +166,7 @@ mod tests {
         let mut reader = LineReader::new(&input[..], 100_000);
         let Some(Line::TooLong(skipped)) = reader.next_line().await.unwrap() else { panic!("not skipped") };
         assert_eq!(skipped.length, (3 << 20) + 6);
-        assert_eq!((skipped.head.len(), skipped.tail.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!((skipped.head.len(), skipped.tail.len()), (KEPT_BYTES, KEPT_BYTES));
         assert!(skipped.head.starts_with(b"<head>xxx"));
         assert!(skipped.tail.ends_with(b"xxx<tail>"));
         assert!(reader.buffer.capacity() <= KEPT_CAPACITY, "{}", reader.buffer.capacity());
@@ -182,11 +177,11 @@ mod tests {
     async fn a_long_line_is_skipped_also_when_the_stream_ends_in_it() {
         let input = vec![b'x'; 200_000];
         let read = read_all(LineReader::new(&input[..], 100)).await;
-        assert_eq!(read, [Read::TooLong(200_000, "x".repeat(REMEMBERED), "x".repeat(REMEMBERED))]);
+        assert_eq!(read, [Read::TooLong(200_000, "x".repeat(KEPT_BYTES), "x".repeat(KEPT_BYTES))]);
     }
 
     #[tokio::test]
-    async fn the_memory_of_a_long_line_is_given_back() {
+    async fn the_memory_of_a_long_line_is_freed() {
         let mut input = vec![b'x'; 8 << 20];
         input.extend_from_slice(b"\nshort\n");
         let mut reader = LineReader::new(&input[..], 16 << 20);

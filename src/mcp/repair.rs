@@ -1,4 +1,4 @@
-//! Making JSON of what is almost JSON: what servers in the wild write, and strict parsers refuse.
+//! Repairs almost valid JSON, as servers in the wild write it.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ pub(crate) fn parse(raw: &RawValue) -> Result<Value, serde_json::Error> {
     serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(&repair(raw.get().as_bytes())))
 }
 
-/// Rewrites the few things that keep otherwise sound text from being JSON; borrowed when there are none.
+/// Replaces the few mistakes that are common in otherwise valid JSON; returns the text itself if there are none.
 ///
-/// `NaN` becomes `null`, `Infinity` a number beyond every float (which is what readers make of it), half of a surrogate
-/// pair and bytes that are no UTF-8 become U+FFFD, raw control characters in strings are escaped.
+/// `NaN` becomes `null`, `Infinity` a number beyond every float, half of a surrogate pair and bytes that are not UTF-8
+/// become U+FFFD, and raw control characters in strings are escaped.
 pub(crate) fn repair(bytes: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(bytes);
     let mut patches = Patches::default();
@@ -29,7 +29,7 @@ pub(crate) fn repair(bytes: &[u8]) -> Cow<'_, str> {
     patches.apply(text)
 }
 
-/// What to put in place of which bytes, in order.
+/// Replacements of byte ranges, in order.
 #[derive(Default)]
 struct Patches(Vec<(std::ops::Range<usize>, Cow<'static, str>)>);
 
@@ -65,7 +65,7 @@ impl<'a> Walk<'a> {
         self.at += length;
     }
 
-    /// Steps over a string, or to the end of a text that ends in it.
+    /// Steps over a string, or to the end of the text.
     fn string(&mut self, patches: &mut Patches) {
         self.at += 1;
         while let Some(&byte) = self.bytes.get(self.at) {
@@ -92,7 +92,7 @@ enum Half {
     Low,
 }
 
-/// Which half of a surrogate pair an escape such as `\ud83d` at the start of the bytes is.
+/// Returns which half of a surrogate pair an escape such as `\ud83d` is.
 fn surrogate(bytes: &[u8]) -> Option<Half> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     match u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()? {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sound_json_is_left_as_it_is() {
+    fn valid_json_is_unchanged() {
         for text in [
             r#"{"a":[1,-2.5e3,"NaN \" Infinity \ud83d\ude00 \\ud83d \n",null]}"#,
             "",
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_has_no_words_for_is_replaced() {
+    fn common_mistakes_are_replaced() {
         let cases: [(&[u8], &str); 8] = [
             (br#"{"a":NaN,"b":[NaN]}"#, r#"{"a":null,"b":[null]}"#),
             (br#"[Infinity,-Infinity]"#, r#"[1e999,-1e999]"#),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_repaired_can_be_parsed() {
+    fn repaired_text_can_be_parsed() {
         for text in [r#"{"NaN":NaN,"s":"\udfff"}"#, "[\"\u{1}\u{1f}\"]", r#"[-Infinity]"#] {
             let repaired = repair(text.as_bytes());
             assert!(serde_json::from_str::<Value>(&repaired).is_ok(), "{repaired}");

@@ -1,21 +1,21 @@
-//! Finding the id in the bytes of a message that cannot be parsed, or of which only the ends are known.
+//! Finds the id in a message that is invalid, or of which only the ends are known.
 
 use rmcp::model::RequestId;
 use serde_json::{Map, Value};
 
-use super::line::REMEMBERED;
+use super::line::KEPT_BYTES;
 
-/// What the bytes of a message show of its outermost object.
+/// What a scan found in the outermost object of a message.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// The id, when it is a whole string or integer.
+    /// The id, if it is a complete string or integer.
     pub(crate) id: Option<RequestId>,
-    /// Whether it has a result or an error, so that it answers something and must not be answered.
+    /// Whether it has a result or an error: then it is an answer, and must not be answered.
     pub(crate) is_reply: bool,
 }
 
-/// Walks through the outermost object until the bytes end or make no sense. Values are stepped over without being
-/// checked, so that neither broken text nor deep nesting in them hides what comes after.
+/// Scans the outermost object until the bytes end or are invalid. Values are not checked, so that neither broken text nor
+/// deep nesting hides what follows.
 pub(crate) fn scan(bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     let mut walk = Walk { bytes, at: 0 };
@@ -45,13 +45,13 @@ pub(crate) fn scan(bytes: &[u8]) -> Seen {
     }
 }
 
-/// The id when it stands near the end, after everything that is long: `…, "id": 7}`.
+/// Returns the id if it is near the end, after long members: `…, "id": 7}`.
 pub(crate) fn id_at_the_end(bytes: &[u8]) -> Option<RequestId> {
     const KEY: &[u8] = br#""id""#;
-    let bytes = &bytes[bytes.len().saturating_sub(REMEMBERED)..];
+    let bytes = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
     let starts = (0..bytes.len().saturating_sub(KEY.len())).rev().filter(|&at| bytes[at..].starts_with(KEY));
     for at in starts {
-        // When the rest closes exactly one object, the id belongs to the outermost one.
+        // If the rest closes exactly one object, the id belongs to the outermost one.
         let mut rest = b"{".to_vec();
         rest.extend_from_slice(&bytes[at..]);
         if let Ok(mut object) = serde_json::from_slice::<Map<String, Value>>(&rest)
@@ -69,7 +69,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Steps over white space and looks at what comes then.
+    /// Steps over white space and returns the next byte.
     fn next_token(&mut self) -> Option<u8> {
         while self.bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
         self.bytes.get(self.at).copied()
     }
 
-    /// Steps over a string and returns it with its quotes; None when there is none or it does not end.
+    /// Steps over a string and returns it with its quotes; None if there is none or it does not end.
     fn string(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         if self.bytes.get(start) != Some(&b'"') {
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Steps over a value of any kind; None when it does not end.
+    /// Steps over a value of any kind; None if it does not end.
     fn value(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         let mut depth = 0_usize;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_is_found_before_and_after_what_cannot_be_read() {
+    fn the_id_is_found_before_and_after_invalid_parts() {
         assert_eq!(id(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"code":"…"#), number(7));
         assert_eq!(id(r#" { "id" : "a\"b" , "params": NaN }"#), Some(RequestId::String("a\"b".into())));
         assert_eq!(id(b"{\"params\":{\"code\":\"\xff\xfe \\ud83d\",\"id\":1},\"id\":8}"), number(8));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_not_whole_or_not_the_outermost_is_none() {
+    fn an_incomplete_or_nested_id_is_not_found() {
         for text in [
             "", "{", "[1]", r#"{"id"#, r#"{"id""#, r#"{"id":"#, r#"{"id":12"#, r#"{"id":"ab"#,
             r#"{"id":"ab\"#, r#"{"id":null,"#, r#"{"id":1.5,"#, r#"{"id":{"id":1},"#,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_known_as_one() {
+    fn an_answer_is_recognised() {
         assert!(scan(br#"{"id":1,"result":{"#).is_reply);
         assert!(scan(br#"{"id":1,"error":{"code":-1},"x":"#).is_reply);
         assert!(!scan(br#"{"id":1,"method":"a","params":{"result":1}"#).is_reply);

@@ -1,9 +1,9 @@
-//! Standard input and output without blocking a thread, whatever the parent made them of: pipes, sockets (as
-//! Node-based clients do), terminals or files.
+//! Standard input and output without blocking a thread, whether they are pipes, sockets (as Node-based clients use),
+//! terminals or files.
 //!
-//! The flags of the descriptors are left as they are, because they are shared with the parent and with whoever
-//! else holds them. Pipes and terminals are opened a second time instead, sockets are asked not to wait call by
-//! call, and files, which never keep anybody waiting for long, go through the blocking pool.
+//! The flags of the descriptors are not changed, because other processes share them. Pipes and terminals are opened a
+//! second time, sockets are used with flags for each call, and files, which do not block for long, go through the
+//! blocking pool.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,18 +25,18 @@ pub(crate) struct Output(Stream);
 
 #[derive(Debug)]
 enum Stream {
-    /// A descriptor of our own that does not wait.
+    /// A non-blocking descriptor of our own.
     Ready(AsyncFd<OwnedFd>),
-    /// A socket, asked not to wait with every call.
+    /// A socket, made non-blocking for each call.
     Socket(AsyncFd<OwnedFd>),
-    /// What cannot be waited for, because it is always ready.
+    /// A file or device, which is always ready.
     File(tokio::fs::File),
 }
 
 /// Opens standard input. Needs a runtime.
 ///
 /// # Errors
-/// The descriptor is not to be used.
+/// The descriptor cannot be used.
 pub(crate) fn input() -> io::Result<Input> {
     Stream::open(io::stdin().as_fd(), OFlags::RDONLY, Interest::READABLE).map(Input)
 }
@@ -44,7 +44,7 @@ pub(crate) fn input() -> io::Result<Input> {
 /// Opens standard output. Needs a runtime.
 ///
 /// # Errors
-/// The descriptor is not to be used.
+/// The descriptor cannot be used.
 pub(crate) fn output() -> io::Result<Output> {
     Stream::open(io::stdout().as_fd(), OFlags::WRONLY, Interest::WRITABLE).map(Output)
 }
@@ -52,20 +52,20 @@ pub(crate) fn output() -> io::Result<Output> {
 /// Opens standard error. Needs a runtime.
 ///
 /// # Errors
-/// The descriptor is not to be used.
+/// The descriptor cannot be used.
 pub(crate) fn error_output() -> io::Result<Output> {
     Stream::open(io::stderr().as_fd(), OFlags::WRONLY, Interest::WRITABLE).map(Output)
 }
 
-/// Waits until nobody can read standard output any more. Never returns for a file.
+/// Waits until the reader of standard output has closed it. Never returns for a file.
 pub(crate) async fn output_hung_up() {
     hung_up(io::stdout().as_fd()).await;
 }
 
 #[cfg(target_os = "linux")]
 async fn hung_up(fd: BorrowedFd<'_>) {
-    // Errors and hang-ups are reported whatever is asked for. Urgent data, which pipes and sockets of this kind do
-    // not have, is asked for alone, so that neither room to write nor the end of what the reader sends wakes it.
+    // Errors and hang-ups are always reported. Only urgent data is asked for, which these streams never have, so that
+    // neither free space nor the end of the other direction wakes this up.
     let watched = fd.try_clone_to_owned().and_then(|fd| register(fd, Interest::PRIORITY));
     let Ok(watched) = watched else { return std::future::pending().await };
     while let Ok(mut guard) = watched.ready(Interest::PRIORITY | Interest::ERROR).await {
@@ -76,7 +76,7 @@ async fn hung_up(fd: BorrowedFd<'_>) {
     }
 }
 
-/// Elsewhere it is noticed by the next write.
+/// On other systems the next write notices it.
 #[cfg(not(target_os = "linux"))]
 async fn hung_up(_: BorrowedFd<'_>) {
     std::future::pending().await
@@ -103,7 +103,7 @@ impl Stream {
             }
             _ => return Ok(Self::file(own)),
         };
-        // Devices such as /dev/null are always ready and cannot be waited for.
+        // Devices such as /dev/null cannot be polled.
         ready.or_else(|_| fd.try_clone_to_owned().map(Self::file))
     }
 
@@ -112,8 +112,7 @@ impl Stream {
     }
 }
 
-/// The same pipe or terminal with flags of its own. Where the file system does not offer that, or does not allow
-/// it to this user, the shared flags have to be changed after all.
+/// Opens the same pipe or terminal with flags of its own. Where that is impossible, the shared flags are changed.
 fn reopen(fd: BorrowedFd<'_>, direction: OFlags) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = direction | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -159,7 +158,7 @@ impl AsyncWrite for Output {
             Stream::File(file) => Pin::new(file).poll_write(cx, bytes),
             Stream::Ready(fd) => poll_write(fd, cx, |fd| Ok(rustix::io::write(fd, bytes)?)),
             Stream::Socket(fd) => {
-                // Elsewhere the standard library has seen to the signal, as it has for pipes.
+                // On other systems the standard library ignores the signal.
                 #[cfg(target_os = "linux")]
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 #[cfg(not(target_os = "linux"))]

@@ -96,7 +96,7 @@ impl ServerAccess {
     /// standard error.
     pub(super) fn under_way(&self) -> Vec<String> {
         let under_way = self.lock().under_way.clone();
-        let describe = |(server, tool): Awaited| match (self.upstream.words_of_start(&server), tool) {
+        let describe = |(server, tool): Awaited| match (self.upstream.startup_output(&server), tool) {
             (Some(words), _) => {
                 let lines: Vec<&str> = words.lines().rev().take(START_LINES).collect();
                 let stderr: String = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");

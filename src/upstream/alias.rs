@@ -1,15 +1,15 @@
-//! Names of servers and tools as Python sees them.
+//! The names of servers and tools in Python.
 
 use std::collections::{HashMap, HashSet};
 
-/// The words that Python keeps for itself, as far as lower-case names can be one.
+/// The keywords of Python in lower case.
 const KEYWORDS: &[&str] = &[
     "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else",
     "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not",
     "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
-/// A name as a Python identifier: lower case, every run of other characters `_`, no leading digit, no keyword.
+/// Returns a name as a Python identifier: lower case, every run of other characters `_`, no leading digit, no keyword.
 pub fn alias(name: &str) -> String {
     let mut alias = String::with_capacity(name.len() + 1);
     let mut in_run = false;
@@ -31,10 +31,10 @@ pub fn alias(name: &str) -> String {
     alias
 }
 
-/// An alias for each name, none twice: a second one of the same alias gets `_2`, and so on.
+/// Returns a unique alias for each name: a second one of the same alias gets `_2`, and so on.
 pub fn aliases<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut taken = HashSet::new();
-    // Where the search for a free number goes on, so that many of one alias are not tried from 2 on each time.
+    // The next number to try for an alias, so that many equal aliases do not each start at 2.
     let mut next_number: HashMap<String, usize> = HashMap::new();
     let unique = |name| {
         let alias = alias(name);

@@ -1,6 +1,6 @@
-//! Whether arguments can be what a tool takes: what can be told from its schema before the call.
+//! Checks the arguments of a call against the schema of the tool, as far as that is possible before the call.
 //!
-//! Only names are looked at. A server knows its values better, and some schemas say less than their servers do.
+//! Only names are checked: servers check values better, and some schemas are incomplete.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::catalog::signature;
 use super::nearest::nearest;
 use super::pool::Tool;
 
-/// What makes other arguments possible than those that are listed.
+/// Keywords that allow other arguments than the listed properties.
 const OPEN_ENDED: &[&str] = &[
     "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas",
     "patternProperties",
@@ -17,7 +17,7 @@ const OPEN_ENDED: &[&str] = &[
 /// Checks the names of arguments.
 ///
 /// # Errors
-/// One is missing or none of the tool's: in words, with what may have been meant and the signature.
+/// A name is missing or unknown. The text suggests similar names and shows the signature.
 pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), String> {
     let Some(schema) = tool.input_schema.as_object() else { return Ok(()) };
     let none = Map::new();
@@ -25,7 +25,7 @@ pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<()
     let mut problems = Vec::new();
     let missing: Vec<&str> = required(schema)
         .filter(|name| !arguments.contains_key(*name))
-        // Servers that fill in a default may list the argument as required all the same.
+        // Some servers list arguments with a default as required.
         .filter(|name| properties.get(*name).is_none_or(|property| property.get("default").is_none()))
         .collect();
     if names_all(schema, properties) {
@@ -51,7 +51,7 @@ fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
     schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Whether there can be no other arguments than those of the list.
+/// Whether the properties are all possible arguments.
 fn names_all(schema: &Map<String, Value>, properties: &Map<String, Value>) -> bool {
     match schema.get("additionalProperties") {
         Some(Value::Bool(false)) => {}
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_goes_through() {
+    fn valid_arguments_pass() {
         for arguments in [json!({ "title": "t" }), json!({ "title": null, "body": 7, "retry-max": 1 })] {
             assert_eq!(check(&issue(), arguments), Ok(()));
         }
@@ -105,7 +105,7 @@ mod tests {
         let error = check(&issue(), json!({ "title": "t", "retry_max": 1, "wombat": 1 })).unwrap_err();
         assert!(error.contains("unknown argument 'retry_max'; did you mean 'retry-max'?"), "{error}");
         assert!(error.contains("unknown argument 'wombat'; signature:"), "{error}");
-        // What is there already cannot have been meant.
+        // An argument that is already given is not suggested.
         let error = check(&issue(), json!({ "title": "t", "titel": "t" })).unwrap_err();
         assert!(error.starts_with("unknown argument 'titel'; signature:"), "{error}");
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_schema_may_not_list_go_through() {
+    fn unknown_names_pass_where_the_schema_may_be_incomplete() {
         let properties = json!({ "a": {} });
         for schema in [
             json!({ "type": "object" }),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_so_whatever_else_is_possible() {
+    fn required_arguments_are_required_in_any_schema() {
         let schema = json!({ "oneOf": [{}], "required": ["a"], "additionalProperties": true });
         assert!(check(&schema, json!({ "b": 1 })).unwrap_err().contains("missing argument 'a'"));
         assert_eq!(check(&json!({ "required": "a" }), json!({})), Ok(()));

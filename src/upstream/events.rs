@@ -1,35 +1,31 @@
-//! What servers say without being asked.
+//! What servers say to nobody in particular.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::broadcast;
 
-/// Said by a server to whoever listens. A listener that falls behind misses the oldest.
+/// A notification of a server. A receiver that falls behind misses the oldest ones.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A log message.
     Log {
-        /// Who says it.
         server: Arc<str>,
         /// `debug` to `emergency`, as the server wrote it.
         level: String,
-        /// The part of the server that says it.
+        /// The part of the server.
         logger: Option<String>,
-        /// What it says.
         data: Value,
     },
-    /// The list of tools is another one now.
     ToolsChanged {
-        /// Whose list.
         server: Arc<str>,
     },
 }
 
-/// Events that wait for a listener that is busy.
+/// Events kept for a slow receiver.
 const BACKLOG: usize = 1_000;
 
-/// Where events go.
+/// The sender of events.
 #[derive(Debug, Clone)]
 pub(super) struct Events(broadcast::Sender<Event>);
 
@@ -41,7 +37,7 @@ impl Default for Events {
 
 impl Events {
     pub(super) fn send(&self, event: Event) {
-        // That nobody listens is no failure.
+        // There may be no receiver.
         let _ = self.0.send(event);
     }
 

@@ -1,4 +1,4 @@
-//! All of the user's servers, for the rest of the product.
+//! All servers of a user, for the rest of the product.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::events::Event;
 use super::nearest::nearest;
 use super::options::CallOptions;
 use super::pool::{
-    Age, CallOutcome, Context, Limits, Listener, Pool, Purpose, ServerState, ServerUse, Tool, ToolList,
+    Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, ServerState, Tool, ToolList,
 };
 use super::questions::{Answers, CallerGuard};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
-/// The user's servers: found when asked for, started when used.
+/// The servers of a user. Definitions are read when needed, servers started when used.
 #[derive(Debug, Clone)]
 pub struct Upstream(Arc<Inner>);
 
@@ -33,14 +33,12 @@ struct Inner {
     docs: Docs,
 }
 
-/// One definition, and what becomes of it.
+/// A definition and its server.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The definition, with why it is not used if so.
     pub server: Arc<Server>,
-    /// What the server is doing.
     pub state: ServerState,
-    /// How many tools it said that it has, if it runs.
+    /// The number of tools, if the server runs and listed them.
     pub tools: Option<usize>,
 }
 
@@ -76,12 +74,12 @@ impl Upstream {
         self.0.pool.context().runs.enter(answers)
     }
 
-    /// All definitions as the files are now.
+    /// Returns all definitions.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.discovery.snapshot()
     }
 
-    /// Every definition, first those that are used.
+    /// Returns every definition, usable ones first.
     pub fn list(&self) -> Vec<Listed> {
         let snapshot = self.snapshot();
         let listed = |server: &Arc<Server>| {
@@ -94,12 +92,12 @@ impl Upstream {
         snapshot.servers.iter().chain(&snapshot.skipped).map(listed).collect()
     }
 
-    /// What a server has said that is being started, without credentials, which may be nothing; None for any other.
-    pub fn words_of_start(&self, name: &str) -> Option<String> {
-        self.0.pool.words_of_start(name)
+    /// Returns the standard error of a server that is starting, without credentials; None for other servers.
+    pub fn startup_output(&self, name: &str) -> Option<String> {
+        self.0.pool.startup_output(name)
     }
 
-    /// The server of a name or an alias.
+    /// Returns the server of a name or an alias.
     ///
     /// # Errors
     /// There is none, or its definition is not used.
@@ -117,7 +115,7 @@ impl Upstream {
         Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
     }
 
-    /// The tools of a server, which is started if need be.
+    /// Returns the tools of a server, which is started if necessary.
     ///
     /// # Errors
     /// The server cannot be used, or does not answer.
@@ -127,12 +125,12 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
         let server = self.server(server)?;
-        let wanted = ServerUse::new(&server, Purpose::Docs, cancel)?;
+        let wanted = PoolRequest::new(&server, Purpose::Docs, cancel)?;
         let listing = self.0.pool.tools(wanted, Age::Current).await?;
         Ok(Arc::clone(&listing.tools))
     }
 
-    /// The tool of a name or an alias, as its server says it now; its documentation is known from then on.
+    /// Returns the tool of a name or an alias, as its server lists it now. The catalogue keeps the list.
     ///
     /// # Errors
     /// The server cannot be used, or has no such tool.
@@ -144,15 +142,15 @@ impl Upstream {
     ) -> Result<Tool, UpstreamError> {
         let server = self.server(server)?;
         let mut listing =
-            self.0.pool.tools(ServerUse::new(&server, Purpose::Docs, cancel)?, Age::Current).await?;
+            self.0.pool.tools(PoolRequest::new(&server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
-            listing = self.0.pool.tools(ServerUse::new(&server, Purpose::Docs, cancel)?, Age::New).await?;
+            listing = self.0.pool.tools(PoolRequest::new(&server, Purpose::Docs, cancel)?, Age::New).await?;
         }
         self.0.docs.keep(&listing).await;
         listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &listing.tools))
     }
 
-    /// Calls a tool by its name or alias, with arguments that it can take.
+    /// Calls a tool by its name or alias, after checking the names of the arguments.
     ///
     /// # Errors
     /// The server cannot be used, has no such tool, or gives no result. A tool that fails gives a result that says so.
@@ -188,32 +186,32 @@ impl Upstream {
                 })?;
                 tool.name.as_str()
             }
-            // One that lists nothing may still know what to do.
+            // A server that lists no tools may still have the tool.
             None if tools.tools.is_empty() => tool,
             None => return Err(unknown_tool(server, tool, &tools)),
         };
-        self.0.pool.call(ServerUse::new(server, Purpose::Call, cancel)?, name, arguments, options).await
+        self.0.pool.call(PoolRequest::new(server, Purpose::Call, cancel)?, name, arguments, options).await
     }
 
-    /// The tools of a server that is about to be called; asked for anew when this one is not among them.
+    /// Returns the tools of a server, listed again if the tool is not among them.
     async fn tools_with(
         &self,
         server: &Arc<Server>,
         tool: &str,
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
-        let listing = self.0.pool.tools(ServerUse::new(server, Purpose::Call, cancel)?, Age::Current).await;
+        let listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Call, cancel)?, Age::Current).await;
         let tools = match listing {
             Ok(listing) => Arc::clone(&listing.tools),
-            // Servers that cannot list their tools may have some that can be called.
+            // A server that cannot list its tools may still have some.
             Err(UpstreamError::Refused { .. } | UpstreamError::Malformed { .. }) => Arc::default(),
             Err(error) => return Err(error),
         };
         if tools.tools.is_empty() || tools.get(tool).is_some() {
             return Ok(tools);
         }
-        let anew = self.0.pool.tools(ServerUse::new(server, Purpose::Call, cancel)?, Age::New).await?;
-        Ok(Arc::clone(&anew.tools))
+        let listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Call, cancel)?, Age::New).await?;
+        Ok(Arc::clone(&listing.tools))
     }
 
     /// Returns the documentation of a server's tools, by the server's name or alias: from the catalogue, else from the
@@ -265,19 +263,19 @@ impl Upstream {
         &self.0.pool
     }
 
-    /// What servers say from now on.
+    /// Returns the receiver of what servers say from now on.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.pool.context().events.subscribe()
     }
 
-    /// Stops a server, which is started again when it is needed. Its calls under way fail.
+    /// Stops a server. Its calls under way fail; the next one starts it again.
     pub async fn stop(&self, server: &str) {
         if let Ok(server) = self.server(server) {
             self.0.pool.stop(&server.name).await;
         }
     }
 
-    /// Ends every server. Calls under way fail; nothing is started after this.
+    /// Stops every server. Calls under way fail, and nothing is started after this.
     pub async fn shutdown(&self) {
         self.0.pool.shutdown().await;
         self.0.docs.finish().await;

@@ -1,23 +1,23 @@
-//! What was probably meant by a name that nobody has.
+//! Suggests a name for one that does not exist.
 
-/// How alike a name has to be.
-const ALIKE: f64 = 0.8;
+/// The similarity from which a name is suggested.
+const THRESHOLD: f64 = 0.8;
 
-/// The name that is most like another one, if any is like it at all; the first of several.
+/// Returns the most similar name, if one is similar enough; the first of several.
 pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = letters(name);
     let mut best = None;
-    let mut likeness = ALIKE;
+    let mut similarity = THRESHOLD;
     for candidate in names {
         let this = strsim::jaro_winkler(&wanted, &letters(candidate));
-        if this > likeness {
-            (best, likeness) = (Some(candidate), this);
+        if this > similarity {
+            (best, similarity) = (Some(candidate), this);
         }
     }
     best
 }
 
-/// Names differ in case and in what stands between words more often than in letters.
+/// Returns the letters and digits in lower case: mistakes are often in case and separators.
 fn letters(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_found_by_what_it_is_like() {
+    fn a_similar_name_is_suggested() {
         let names = ["create_issue", "create_pull_request", "close_issue", "search"];
         for (name, expected) in [
             ("creat_issue", Some("create_issue")),

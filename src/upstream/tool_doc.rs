@@ -7,18 +7,16 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolDoc {
-    /// The name that calls go by.
     pub name: String,
-    /// A name for people.
+    /// The display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Prose.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of the arguments.
     #[serde(default)]
     pub input_schema: Value,
-    /// JSON Schema of structured results.
+    /// JSON Schema of the structured result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
 }
@@ -26,8 +24,8 @@ pub struct ToolDoc {
 /// What a server says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// Its name for people.
+    /// The display name.
     pub title: Option<String>,
-    /// What it is for.
+    /// What the server is for, and how to use it.
     pub instructions: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! One line, one message: what it asks for, or what is wrong with it.
+//! Reads the messages of clients, one on each line.
 //!
-//! The rule is that who can be answered gets an answer. A request that cannot be read is answered with an error
-//! as soon as its id can be made out; everything else that is no message is ignored.
+//! A request that cannot be read is answered with an error if its id is found; everything else that is not a message is
+//! ignored.
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, CustomRequest, ErrorData,
@@ -13,14 +13,13 @@ use serde_json::{Map, Value};
 use crate::mcp::line::Skipped;
 use crate::mcp::scan::{id_at_the_end, scan};
 
-/// What a line came to.
+/// The content of a line.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// A message to handle.
     Message(ClientJsonRpcMessage),
-    /// No message, and this is the answer.
+    /// An invalid message, and the answer to it.
     Answer(ServerJsonRpcMessage),
-    /// No message, and nobody to answer; the text says why.
+    /// Nothing that could be answered; the text says why.
     Nothing(String),
 }
 
@@ -48,7 +47,7 @@ pub(crate) fn read_line(line: &[u8]) -> Incoming {
     }
 }
 
-/// Answers a line that was too long to keep, if its id is in what is known of it.
+/// Answers a line that was too long, if its id is in the part that was kept.
 pub(crate) fn read_skipped(skipped: &Skipped, limit: usize) -> Incoming {
     let seen = scan(&skipped.head);
     let reason = format!(
@@ -81,7 +80,7 @@ fn read_object(mut object: Map<String, Value>) -> Incoming {
         object.shift_remove("params");
     }
     let is_reply = object.contains_key("result") || object.contains_key("error");
-    // An error sent in answer to a broken reply might come back as another broken reply.
+    // An invalid answer is not answered: the error might come back as another invalid answer.
     let problem = match object.get("method") {
         _ if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") => {
             Some("'jsonrpc' must be \"2.0\"")
@@ -119,7 +118,7 @@ fn read_request(mut object: Map<String, Value>, id: RequestId) -> Incoming {
             read_tool_call(params, id)
         }
         "initialize" => {
-            // The library would take malformed parameters for an unknown method, and say that it misses `_meta`.
+            // `rmcp` would take invalid parameters for an unknown method, and report a missing `_meta`.
             let params = object.get("params").cloned().unwrap_or_default();
             match serde_json::from_value::<InitializeRequestParams>(params) {
                 Ok(_) => typed(object, id),
@@ -142,8 +141,7 @@ fn typed(object: Map<String, Value>, id: RequestId) -> Incoming {
     }
 }
 
-/// Builds the call by hand: the library's own reading copies a long text several times before it finds out what
-/// kind of message holds it.
+/// Builds the call by hand: `rmcp` copies a long text several times before it knows the kind of message.
 fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
     let refuse = |reason: String| {
         let reason = format!("malformed params of tools/call: {reason}");
@@ -157,7 +155,7 @@ fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
     let named = params.get("name").is_some_and(Value::is_string);
     let odd_arguments = params.get("arguments").is_some_and(|it| !it.is_object() && !it.is_null());
     let mut request = if named && odd_arguments {
-        // The tool is known, so it is the tool's own result that says what is wrong.
+        // The tool is known, so the error is in its result.
         ClientRequest::CustomRequest(CustomRequest::new("tools/call", Some(Value::Object(params))))
     } else {
         match serde_json::from_value::<CallToolRequestParams>(Value::Object(params)) {
@@ -174,7 +172,7 @@ fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::line::REMEMBERED;
+    use crate::mcp::line::KEPT_BYTES;
 
     fn answer(line: impl AsRef<[u8]>) -> String {
         match read_line(line.as_ref()) {
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_ignored() {
+    fn lines_that_are_not_json_are_ignored() {
         for line in [
             &b""[..],
             b" \t",
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_json_and_no_message_is_answered() {
+    fn json_that_is_not_a_message_is_answered() {
         assert_eq!(answer("[]"), error(-32600, "one message a line: batches are not read", ""));
         assert_eq!(answer("{}"), error(-32600, "'jsonrpc' must be \\\"2.0\\\"", ""));
         assert_eq!(
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_read_is_answered_by_its_id() {
+    fn an_unreadable_request_is_answered_by_its_id() {
         let answered =
             answer(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"a\":\"\xff\"}}");
         assert!(
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_never_answered() {
+    fn an_answer_is_never_answered() {
         assert!(is_ignored(br#"{"jsonrpc":"2.0","id":7,"result":"\xff"#));
         assert!(is_ignored(r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#));
         assert!(is_ignored(r#"{"jsonrpc":"1.0","error":{}}"#));
@@ -302,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_arguments_are_left_to_the_tool() {
+    fn invalid_arguments_are_left_to_the_tool() {
         for arguments in ["1", "[]", r#""code""#] {
             let line = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"a","arguments":{arguments}}}}}"#
@@ -351,16 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn looking_for_an_id_at_the_end_is_quick_however_many_there_are() {
+    fn the_search_for_an_id_at_the_end_is_fast() {
         let mut line = br#"{"params":[x"#.to_vec();
         line.extend(br#",{"id":1}"#.repeat(200_000));
         line.extend(br#"],"id":4,"method":"a"}"#);
-        assert!(line.len() > 1000 * REMEMBERED);
+        assert!(line.len() > 1000 * KEPT_BYTES);
         assert!(answer(line).contains(r#""id":4"#));
     }
 
     #[test]
-    fn no_line_makes_the_reader_panic_or_answer_a_reply() {
+    fn no_line_makes_the_reader_panic_or_answer_an_answer() {
         const LINES: [&[u8]; 4] = [
             br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":{"code":"\ud83d\ude00"}}}"#,
             br#"{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"a\"b"}]}}"#,

@@ -1,4 +1,4 @@
-//! The server's end of MCP: what clients send, and how it is read.
+//! The server's end of MCP: the transport over lines, which reads what clients send.
 
 mod message;
 mod order;

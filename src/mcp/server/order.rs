@@ -1,7 +1,7 @@
-//! Keeps calls in the order in which they were read.
+//! Keeps calls in the order in which they arrived.
 //!
-//! The library handles every request in a task of its own, and tasks start in any order; calls of one session have to
-//! queue in the order in which the client sent them.
+//! `rmcp` handles every request in a task of its own, and tasks start in any order. Calls of one session have to queue in
+//! the order of the client.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,26 +10,26 @@ use std::task::Poll;
 
 use tokio::sync::oneshot;
 
-/// Hands out turns, one after the other.
+/// Gives each call its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     last: Option<oneshot::Receiver<()>>,
 }
 
-/// One call's turn; it travels with the request, which the library wants to be able to clone.
+/// The turn of one call. It is an extension of the request, which has to be `Clone`.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn(Arc<Mutex<Option<Place>>>);
 
 #[derive(Debug)]
 struct Place {
-    /// Ends when the call before has taken its turn; None for the first.
+    /// Closes when the previous call has started; None for the first.
     before: Option<oneshot::Receiver<()>>,
-    /// Dropped when this one has.
+    /// Dropped when this call has started.
     _taken: oneshot::Sender<()>,
 }
 
 impl Order {
-    /// The turn after all that were handed out before.
+    /// Returns the next turn.
     pub(crate) fn next(&mut self) -> Turn {
         let (taken, taken_by_last) = oneshot::channel();
         let place = Place { before: self.last.replace(taken_by_last), _taken: taken };
@@ -38,11 +38,11 @@ impl Order {
 }
 
 impl Turn {
-    /// Starts a call when its turn has come. By its first step a call has to have queued wherever it has to.
+    /// Starts a call when its turn has come. The call has to queue for its session in its first poll.
     pub(crate) async fn start<T>(&self, call: impl Future<Output = T>) -> T {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(before) = place.as_mut().and_then(|place| place.before.take()) {
-            // Nothing is ever sent: the sender goes when the turn was taken, or when its call is no more.
+            // Nothing is sent: the sender is dropped when the previous call has started or has been dropped.
             let _ = before.await;
         }
         let mut call = pin!(call);
@@ -84,12 +84,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_nobody_takes_holds_nobody_up() {
+    async fn an_unused_turn_does_not_block_the_next_one() {
         let mut order = Order::default();
         let (first, second, third) = (order.next(), order.next(), order.next());
         drop((first, second));
         assert_eq!(third.start(async { 3 }).await, 3);
-        // A second start of a clone waits for nobody.
+        // Starting a second time does not wait.
         assert_eq!(third.start(async { 4 }).await, 4);
     }
 }

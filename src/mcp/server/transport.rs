@@ -1,7 +1,6 @@
-//! One message a line, from any reader to any writer.
+//! The server's transport: one message on each line, from any reader to any writer.
 //!
-//! The library's own transport loses requests without an answer when it cannot read them, and ends the service
-//! when a notification comes before `initialize`. This one answers whom it can, and never stops for garbage.
+//! It answers requests that it cannot read, and invalid input never ends the service.
 
 use std::io;
 use std::time::Duration;
@@ -22,15 +21,15 @@ use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
 const LONGEST_LINE: usize = 64 << 20;
-/// While more than this waits to be written, nothing is read: a client that does not read its answers gets no
-/// further ones, and their memory stays bounded.
+/// Nothing is read while more than this waits to be written, so that a client that does not read its answers cannot fill
+/// the memory.
 const MOST_QUEUED: usize = 16 << 20;
-/// Messages are written together up to this.
+/// Bytes up to which messages are written together.
 const BATCH: usize = 64 << 10;
-/// How long what is left may take to be written at the very end; the service has already waited for its answers.
+/// How long writing the rest may take at the end.
 const FLUSH_TIME: Duration = Duration::from_millis(500);
 
-/// The server's end of the connection.
+/// The transport.
 #[derive(Debug)]
 pub(crate) struct LineTransport<R> {
     lines: LineReader<R>,
@@ -41,7 +40,7 @@ pub(crate) struct LineTransport<R> {
     calls: Order,
 }
 
-/// What waits to be written, and how much it is.
+/// The queue to the writer, and the bytes in it.
 #[derive(Debug)]
 struct Outbox {
     queue: mpsc::UnboundedSender<Outgoing>,
@@ -55,7 +54,7 @@ struct Outgoing {
 }
 
 impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
-    /// Starts the writer. `broken` is cancelled when `output` takes no more; nothing is read after that.
+    /// Starts the writer. `broken` is cancelled when writing fails; nothing is read after that.
     pub(crate) fn new<W>(input: R, output: W, broken: CancellationToken) -> Self
     where
         W: AsyncWrite + Unpin + Send + 'static,
@@ -73,7 +72,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
         }
     }
 
-    /// Queues at once, so that messages leave in the order in which they were sent.
+    /// Queues a message before it returns, so that messages are written in the order in which they were sent.
     fn enqueue(&self, message: &ServerJsonRpcMessage) -> io::Result<oneshot::Receiver<()>> {
         let outbox = self.outbox.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut line = serde_json::to_vec(message)?;
@@ -84,10 +83,10 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
         Ok(receiver)
     }
 
-    /// The next line as a message; None at the end.
+    /// Returns the next line as a message; None at the end.
     async fn next_incoming(&mut self) -> Option<Incoming> {
         if let Some(outbox) = &self.outbox {
-            // An error means that the writer is gone, which `broken` says too.
+            // It fails only if the writer has ended, and then `broken` is cancelled.
             let _ = outbox.queued.subscribe().wait_for(|queued| *queued <= MOST_QUEUED).await;
         }
         match self.lines.next_line().await {
@@ -104,8 +103,8 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
         }
     }
 
-    /// Calls carry their place in the order in which they were read.
-    fn give_turn(&mut self, message: &mut ClientJsonRpcMessage) {
+    /// Gives a call its turn.
+    fn set_turn(&mut self, message: &mut ClientJsonRpcMessage) {
         if let JsonRpcMessage::Request(request) = message
             && let ClientRequest::CallToolRequest(call) = &mut request.request
         {
@@ -113,8 +112,8 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
         }
     }
 
-    /// Whether the service is ready for the message. Until a first request has opened the session, it would take
-    /// anything but a request for a reason to end.
+    /// Whether the service is ready for the message. Before the first request has opened the session, `rmcp` ends the
+    /// service for anything but a request.
     fn admits(&mut self, message: &ClientJsonRpcMessage) -> bool {
         match message {
             JsonRpcMessage::Request(request) => {
@@ -126,8 +125,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
     }
 }
 
-/// Whether the service leaves its first phase with this request: `initialize`, or one that says by itself which
-/// protocol it speaks.
+/// Whether a request opens the session: `initialize`, or a request that names its protocol version.
 fn opens(request: &ClientRequest) -> bool {
     match request {
         ClientRequest::InitializeRequest(_) => true,
@@ -161,13 +159,13 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for LineTransport<R> {
             };
             match incoming? {
                 Incoming::Message(mut message) if self.admits(&message) => {
-                    self.give_turn(&mut message);
+                    self.set_turn(&mut message);
                     return Some(message);
                 }
                 Incoming::Message(_) => tracing::debug!("ignored a message before the session was opened"),
                 Incoming::Answer(answer) => {
                     tracing::debug!(?answer, "refused a message");
-                    // Nobody waits for the writer here; whether it still works is seen on the next turn.
+                    // A failure of the writer is noticed in the next turn.
                     let _ = self.enqueue(&answer);
                 }
                 Incoming::Nothing(reason) => tracing::debug!(reason, "ignored a line"),
@@ -180,14 +178,14 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for LineTransport<R> {
         if let Some(mut writer) = self.writer.take()
             && tokio::time::timeout(FLUSH_TIME, &mut writer).await.is_err()
         {
-            tracing::warn!("standard output takes no more; the last answers are lost");
+            tracing::warn!("could not write the last answers to standard output");
             writer.abort();
         }
         Ok(())
     }
 }
 
-/// The only one who writes to the output: whole lines, one after the other.
+/// Writes whole lines to the output, one after the other.
 async fn write_lines(
     mut output: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
@@ -215,10 +213,10 @@ async fn write_lines(
             return;
         }
         for waiter in waiting.drain(..) {
-            // Who sent a message may have gone.
+            // The sender may have been cancelled.
             let _ = waiter.send(());
         }
     }
-    // For files, which write behind; there is nobody left to tell.
+    // Files are written with a delay. There is no caller left to report an error to.
     let _ = output.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! A tool as helpers and commands show it.
+//! The documentation of a tool as helpers and commands show it.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -6,18 +6,18 @@ use serde_json::{Map, Value};
 use super::server_docs::ServerDocs;
 use super::signature::whole_signature;
 
-/// How much is told of a tool.
+/// How much of a tool's documentation is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// A signature and one line.
+    /// Signature and first sentence.
     #[default]
     Summary,
-    /// All of the description, and the schemas.
+    /// Description and schemas.
     Full,
 }
 
 impl Detail {
-    /// The detail of a name.
+    /// Parses `summary` or `full`.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "summary" => Some(Self::Summary),
@@ -27,34 +27,29 @@ impl Detail {
     }
 }
 
-/// A tool as it is shown.
+/// The documentation of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolItem {
-    /// The server's name in the configuration.
     pub server: String,
-    /// The server's name in Python.
     pub server_alias: String,
-    /// The name that calls go by.
     pub tool: String,
-    /// The tool's name in Python.
     pub tool_alias: String,
     /// The same as `tool`.
     pub name: String,
-    /// How it is called.
     pub signature: String,
-    /// What it does: one line, or all of it.
+    /// The first sentence, or all of it.
     pub description: String,
-    /// JSON Schema of the arguments, in full detail.
+    /// In full detail only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Value>,
-    /// JSON Schema of structured results, in full detail and when there is one.
+    /// In full detail only, if the tool has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
 }
 
 impl ToolItem {
-    /// Tool number `tool` of a server; none when there is no such tool, or what the disk had of it is damaged.
+    /// Returns tool number `tool` of a server; None if there is no such tool or its documentation is damaged.
     pub fn new(
         server: &str,
         server_alias: &str,
@@ -84,7 +79,7 @@ impl ToolItem {
         Some(item)
     }
 
-    /// Without what can be told from the rest: `name` is `tool`, and an alias that is missing is the name itself.
+    /// Returns the fields without redundant ones: `name` is the same as `tool`, and so is an alias that is left out.
     pub fn brief(&self) -> Value {
         let mut fields = Map::new();
         let mut text = |key: &str, value: &str| fields.insert(key.to_owned(), value.into());

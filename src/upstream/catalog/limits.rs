@@ -1,4 +1,4 @@
-//! How much documentation of one server is kept. A server can send anything.
+//! Limits of the documentation of one server, which can send anything.
 
 use std::collections::HashSet;
 
@@ -9,34 +9,34 @@ use crate::upstream::tool_doc::ToolDoc;
 
 /// Tools of one server.
 pub(super) const MOST_TOOLS: usize = 20_000;
-/// Bytes of a name. A call must give it as it is, so a longer one cannot be cut.
+/// Bytes of a name. Longer ones cannot be cut, because calls need the whole name.
 const LONGEST_NAME: usize = 256;
 /// Bytes of a title.
 const LONGEST_TITLE: usize = 512;
 /// Bytes of a description.
 const LONGEST_DESCRIPTION: usize = 32 << 10;
-/// Bytes and depth of a schema; one beyond them is replaced, as a part of it would say something wrong.
+/// Bytes and depth of a schema. A larger one is replaced, because a part of it would be wrong.
 const LARGEST_SCHEMA: usize = 256 << 10;
 const DEEPEST_SCHEMA: usize = 64;
-/// Bytes of all tools of a server together. What comes later loses its prose and schemas.
+/// Bytes of all tools of a server. Tools beyond it lose their descriptions and schemas.
 pub(super) const LARGEST_SERVER: usize = 48 << 20;
 
 /// What was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
-    /// Tools that are not kept: too many, a name that is empty, too long or used twice.
+    /// Tools beyond the limit, and those with an empty, long or duplicate name.
     pub tools: usize,
-    /// Titles and descriptions that are kept in part.
+    /// Titles and descriptions that were shortened.
     pub texts: usize,
-    /// Schemas that are not kept.
+    /// Schemas that were replaced or removed.
     pub schemas: usize,
 }
 
-/// Cuts what a server sent down to the limits.
+/// Cuts documentation to the limits.
 pub(super) fn limited(docs: Vec<ToolDoc>) -> (Vec<ToolDoc>, Cut) {
     let mut cut = Cut::default();
     let mut names = HashSet::new();
-    let mut room = LARGEST_SERVER;
+    let mut left = LARGEST_SERVER;
     let sent = docs.len();
     let mut kept = Vec::new();
     for mut doc in docs {
@@ -46,15 +46,15 @@ pub(super) fn limited(docs: Vec<ToolDoc>) -> (Vec<ToolDoc>, Cut) {
         }
         let texts = [
             doc.title.as_mut().is_some_and(|title| shorten(title, LONGEST_TITLE)),
-            shorten(&mut doc.description, LONGEST_DESCRIPTION.min(room)),
+            shorten(&mut doc.description, LONGEST_DESCRIPTION.min(left)),
         ];
         cut.texts += texts.into_iter().filter(|cut| *cut).count();
-        room = room.saturating_sub(doc.description.len());
-        if !fits(&doc.input_schema, &mut room) {
+        left = left.saturating_sub(doc.description.len());
+        if !fits(&doc.input_schema, &mut left) {
             doc.input_schema = json!({ "type": "object" });
             cut.schemas += 1;
         }
-        if doc.output_schema.as_ref().is_some_and(|schema| !fits(schema, &mut room)) {
+        if doc.output_schema.as_ref().is_some_and(|schema| !fits(schema, &mut left)) {
             doc.output_schema = None;
             cut.schemas += 1;
         }
@@ -74,18 +74,18 @@ fn shorten(text: &mut String, most: usize) -> bool {
     true
 }
 
-/// Whether a schema is small enough and there is room; takes the room.
-fn fits(schema: &Value, room: &mut usize) -> bool {
-    let mut left = LARGEST_SCHEMA.min(*room);
+/// Whether a schema is within its limits and `budget`, from which its size is taken.
+fn fits(schema: &Value, budget: &mut usize) -> bool {
+    let mut left = LARGEST_SCHEMA.min(*budget);
     let before = left;
     if !measure(schema, DEEPEST_SCHEMA, &mut left) {
         return false;
     }
-    *room -= before - left;
+    *budget -= before - left;
     true
 }
 
-/// Takes the bytes of a value, roughly, from `left`; false when there are not enough or it is too deep.
+/// Takes the approximate size of a value from `left`; false if that is not enough or the value is too deep.
 fn measure(value: &Value, depth: usize, left: &mut usize) -> bool {
     let mut take = |bytes: usize| match left.checked_sub(bytes) {
         Some(rest) => {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_room_for_only_so_much() {
+    fn the_documentation_of_a_server_is_limited() {
         let schema = json!({ "description": "x".repeat(200 << 10) });
         let docs = (0..1000).map(|i| ToolDoc {
             description: "y".repeat(30 << 10),

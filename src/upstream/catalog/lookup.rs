@@ -11,23 +11,22 @@ use super::store::{Stamp, Store};
 use crate::upstream::search::{Index, IndexedServer, Weights};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
-/// Files of definitions that nobody seems to use any more.
+/// Files that are kept, those of unused definitions included.
 const MOST_FILES: usize = 1000;
 
-/// A server as the catalogue knows it.
+/// A server and the key of its definition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListedServer {
-    /// Its name in the configuration.
     pub name: String,
-    /// Its name in Python.
+    /// The name in Python.
     pub alias: String,
-    /// What stands for its definition. Another definition has another key.
+    /// Different for each definition.
     pub key: Arc<str>,
 }
 
 /// The documentation of all servers.
 ///
-/// It reads files when it is asked, and notices those that other bridges write. Everything blocks; none of it for long.
+/// Files are read when needed, and again when other bridges have written them. All methods block, for a short time.
 #[derive(Debug)]
 pub struct Catalog {
     store: Store,
@@ -37,7 +36,7 @@ pub struct Catalog {
 
 #[derive(Debug, Default)]
 struct Loaded {
-    /// The file that it is from; none when it could not be written.
+    /// The file that it is from; None if it could not be written.
     stamp: Option<Stamp>,
     docs: Option<Arc<ServerDocs>>,
 }
@@ -48,46 +47,44 @@ struct BuiltIndex {
     index: Index,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The best tools, best first.
     pub tools: Vec<FoundTool>,
-    /// Servers, by their place in the list, whose tools are not known.
+    /// Positions of servers whose tools are not known.
     pub unknown: Vec<usize>,
 }
 
 /// A tool that was found.
 #[derive(Debug, Clone)]
 pub struct FoundTool {
-    /// The place of its server in the list.
+    /// The position of its server in the list.
     pub server: usize,
-    /// Its place among the server's tools.
+    /// Its position among the tools of the server.
     pub tool: usize,
-    /// The server's documentation.
     pub docs: Arc<ServerDocs>,
-    /// Only to be compared within one search.
+    /// Comparable within one search only.
     pub score: f32,
 }
 
 impl Catalog {
-    /// The catalogue that is kept in a folder. Nothing is read yet.
+    /// Returns the catalogue of a folder. Nothing is read yet.
     pub fn at(folder: PathBuf) -> Self {
         Self { store: Store::at(folder), loaded: Mutex::default(), index: Mutex::default() }
     }
 
-    /// Where the files are.
     pub fn folder(&self) -> &Path {
         self.store.folder()
     }
 
-    /// What is known of the tools of a definition.
+    /// Returns the documentation of a definition, if there is any.
     pub fn docs(&self, key: &Arc<str>) -> Option<Arc<ServerDocs>> {
         let stamp = self.store.stamp(key);
         let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(key);
         match known {
-            // What could not be written is kept for as long as there is no file.
+            // Documentation that could not be written stays in memory while there is no file.
             Some(loaded) if loaded.stamp == stamp => return loaded.docs.clone(),
             _ if stamp.is_none() => {
                 all.remove(key);
@@ -101,7 +98,7 @@ impl Catalog {
         docs
     }
 
-    /// Keeps what a server said, in memory and on disk.
+    /// Keeps documentation in memory and on disk.
     pub fn keep(&self, key: &Arc<str>, about: About, docs: Vec<ToolDoc>) -> Arc<ServerDocs> {
         let docs = Arc::new(ServerDocs::new(about, docs));
         let stamp = match self.store.write(key, &docs) {
@@ -117,23 +114,23 @@ impl Catalog {
             && *known == stamp
             && stamp.is_some()
         {
-            // It has not changed: whoever built something on it need not do so again.
+            // It is unchanged: an index built on it stays valid.
             return docs.clone();
         }
         all.insert(key.clone(), Loaded { stamp, docs: Some(docs.clone()) });
         docs
     }
 
-    /// Removes files of definitions that are neither listed nor recent.
+    /// Removes the oldest files of definitions that are not listed, and returns their number.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The folder could not be read.
     pub fn prune(&self, servers: &[ListedServer]) -> io::Result<usize> {
         let keep: Vec<_> = servers.iter().filter_map(|server| self.store.path(&server.key)).collect();
         self.store.prune(&keep, MOST_FILES)
     }
 
-    /// The tools that fit a query best, best first, at most `limit`.
+    /// Returns the tools that fit a query best, best first, at most `limit`.
     pub fn search(&self, servers: &[ListedServer], query: &str, limit: usize) -> Found {
         let mut found = Found::default();
         let mut known = Vec::new();
@@ -158,9 +155,9 @@ impl Catalog {
         found
     }
 
-    /// The index over these; the last one when they are the same.
+    /// Returns the index over these servers; the previous one if they are the same.
     fn index(&self, servers: Vec<(String, Arc<ServerDocs>)>) -> Arc<BuiltIndex> {
-        // Whoever comes while it is built waits for it instead of building another.
+        // Held while the index is built: others wait for it instead of building another.
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(built) = &*index
             && built.servers.len() == servers.len()
@@ -179,7 +176,7 @@ impl Catalog {
 }
 
 impl FoundTool {
-    /// As it is shown; none when what the disk had of it is damaged.
+    /// Returns its documentation; None if that is damaged on disk.
     pub fn item(&self, servers: &[ListedServer], detail: Detail) -> Option<ToolItem> {
         let server = servers.get(self.server)?;
         ToolItem::new(&server.name, &server.alias, &self.docs, self.tool, detail)

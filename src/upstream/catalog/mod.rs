@@ -1,9 +1,8 @@
-//! What all servers say of their tools: kept on disk, listed, searched.
+//! The catalogue: the documentation of all servers' tools on disk, and the search over it.
 //!
-//! The room owns the folder `catalog` under the state folder. A file in it holds the documentation of one definition,
-//! named by the definition's key; every bridge of the user reads and writes there. A file that is damaged, gone or of
-//! another version is as good as none: the server is asked again. What a server sends is hostile until it is cut to
-//! the limits.
+//! This module owns the folder `catalog` in the state folder. Each file has the documentation of one definition and is
+//! named after the definition's key; all bridges of the user read and write there. If a file is damaged, missing or of
+//! another version, the server is asked again. What a server sends is hostile input and is cut to the limits.
 //!
 //! ```text
 //! ToolDoc ─▶ limits ─▶ server_docs (signature, summary, terms) ─▶ file ─▶ store
@@ -31,5 +30,5 @@ pub(super) use signature::signature;
 pub(super) use store::create_folder;
 pub use types::{Parameter, parameters};
 
-/// What the folder of the catalogue is called under the state folder.
+/// The folder of the catalogue in the state folder.
 pub const FOLDER: &str = "catalog";

@@ -1,4 +1,4 @@
-//! The documentation of one server's tools, in memory: what lists and searches need at hand, the rest packed.
+//! The documentation of one server's tools in memory: summaries and search terms as they are, the rest compressed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::upstream::nearest::nearest;
 use crate::upstream::search::{Boilerplate, Terms};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
-/// Bytes of what a server says of itself.
+/// Bytes of a server's title, and of its instructions.
 const LONGEST_ABOUT: usize = 4 << 10;
 
 /// The documentation of one server's tools.
@@ -29,21 +29,19 @@ pub struct ServerDocs {
     pub(super) docs: Packed,
 }
 
-/// A tool in a few words.
+/// The short form of a tool's documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSummary {
-    /// The name that calls go by.
     pub name: Box<str>,
-    /// Its name in Python.
+    /// The name in Python.
     pub alias: Box<str>,
-    /// How it is called.
     pub signature: Box<str>,
-    /// What it does, on one line.
+    /// One line.
     pub description: Box<str>,
 }
 
 impl ServerDocs {
-    /// From what a server sent.
+    /// Makes documentation of what a server sent.
     pub fn new(about: About, docs: Vec<ToolDoc>) -> Self {
         let (docs, cut) = limited(docs);
         let boilerplate = Boilerplate::of(&docs);
@@ -66,43 +64,43 @@ impl ServerDocs {
         }
     }
 
-    /// What the server says of itself.
+    /// Returns what the server says of itself.
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// What was left out.
+    /// Returns what was left out.
     pub fn cut(&self) -> Cut {
         self.cut
     }
 
-    /// Every tool, in the order of the server.
+    /// Returns the short form of every tool, in the server's order.
     pub fn tools(&self) -> &[ToolSummary] {
         &self.tools
     }
 
-    /// The words to search by.
+    /// Returns the search terms.
     pub fn terms(&self) -> &Arc<Terms> {
         &self.terms
     }
 
-    /// The number of a tool, by its name or, when no name is meant, its alias.
+    /// Returns the position of the tool of a name, or of an alias if no tool has the name.
     pub fn position(&self, tool: &str) -> Option<usize> {
         let by = |name: fn(&ToolSummary) -> &str| self.tools.iter().position(|known| name(known) == tool);
         by(|known| &known.name).or_else(|| by(|known| &known.alias))
     }
 
-    /// The name of a tool that may have been meant by one that there is not.
+    /// Returns the tool name that is most similar to one that does not exist.
     pub fn nearest(&self, tool: &str) -> Option<&str> {
         nearest(tool, self.tools.iter().map(|known| &*known.name))
     }
 
-    /// The whole documentation of a tool; none when there is no such tool, or what the disk had of it is damaged.
+    /// Returns the whole documentation of a tool; None if there is no such tool or it is damaged on disk.
     pub fn doc(&self, tool: usize) -> Option<ToolDoc> {
         self.docs.doc(tool)
     }
 
-    /// The whole documentation of all tools; none when what the disk had of it is damaged.
+    /// Returns the whole documentation of all tools; None if it is damaged on disk.
     pub fn docs(&self) -> Option<Vec<ToolDoc>> {
         self.docs.all()
     }
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_talks_of_itself_only_so_much() {
+    fn title_and_instructions_are_limited() {
         let about = About { title: Some("ß".repeat(1 << 20)), instructions: None };
         let docs = ServerDocs::new(about, Vec::new());
         assert!(docs.about().title.as_ref().is_some_and(|title| title.len() <= LONGEST_ABOUT));

@@ -1,39 +1,39 @@
 //! A tool as one line that reads like a Python function: `create_issue(owner, repo, labels?: list[str]) -> Issue`.
 //!
-//! What is a string goes without a type; `?` says that an argument can be left out.
+//! Strings have no type; `?` marks optional arguments.
 
 use serde_json::Value;
 
 use super::types::{ANY, Types};
 use crate::upstream::tool_doc::ToolDoc;
 
-/// Bytes up to which arguments that can be left out are shown.
-const ROOM: usize = 95;
+/// Bytes up to which optional arguments are shown.
+const MOST_OPTIONAL: usize = 95;
 /// Bytes of any signature.
 const MOST: usize = 400;
-/// The same where everything is told.
+/// Bytes of a whole signature.
 const MOST_WHOLE: usize = 4000;
 /// Bytes of the type of the result.
 const LONGEST_RESULT: usize = 60;
 
-/// The signature of a tool; one that would get too long ends in `…`.
+/// Returns the signature of a tool. A long one ends in `…`.
 pub(in crate::upstream) fn signature(alias: &str, doc: &ToolDoc) -> String {
-    render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST, ROOM)
+    render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST, MOST_OPTIONAL)
 }
 
-/// The signature with all that can be left out.
+/// Returns the signature with all optional arguments.
 pub(super) fn whole_signature(alias: &str, doc: &ToolDoc) -> String {
     render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST_WHOLE, MOST_WHOLE)
 }
 
-fn render(alias: &str, input: &Value, output: Option<&Value>, most: usize, room: usize) -> String {
+fn render(alias: &str, input: &Value, output: Option<&Value>, most: usize, most_optional: usize) -> String {
     let mut text = format!("{alias}(");
     for (at, parameter) in Types::of(input).parameters().iter().enumerate() {
         let rendered = parameter.render();
         if at > 0 {
             text.push_str(", ");
         }
-        if text.len() + rendered.len() > if parameter.required { most } else { room } {
+        if text.len() + rendered.len() > if parameter.required { most } else { most_optional } {
             text.push('…');
             break;
         }
@@ -47,7 +47,7 @@ fn render(alias: &str, input: &Value, output: Option<&Value>, most: usize, room:
     text
 }
 
-/// A schema's title when it is a name, else its type.
+/// Returns the title of a schema if it is a name, else its type.
 fn result(schema: &Value) -> Option<String> {
     let title = schema.get("title").and_then(Value::as_str).filter(|title| is_name(title));
     let name = title.map_or_else(|| Types::of(schema).whole(), str::to_owned);
@@ -56,14 +56,14 @@ fn result(schema: &Value) -> Option<String> {
 }
 
 fn is_name(title: &str) -> bool {
-    // Such titles are made from the tool's own name.
+    // Generated titles repeat the name of the tool.
     !["Output", "Result", "Response", "Return"].iter().any(|end| title.ends_with(end))
         && title.len() <= LONGEST_RESULT
         && title.starts_with(|c: char| c.is_ascii_uppercase())
         && title.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// The type without what is inside.
+/// Returns the outer type only.
 fn shortened(name: &str) -> String {
     let end = name.find(['[', '{', '|']).unwrap_or(0);
     match &name[..end] {
@@ -147,7 +147,7 @@ mod tests {
         let properties: serde_json::Map<_, _> =
             names.iter().map(|name| (name.clone(), json!({ "type": "string" }))).collect();
         let optional = signature("f", &json!({ "properties": properties }), None);
-        assert!(optional.len() <= ROOM + 8 && optional.ends_with("?, …)"), "{optional}");
+        assert!(optional.len() <= MOST_OPTIONAL + 8 && optional.ends_with("?, …)"), "{optional}");
         let doc = ToolDoc { input_schema: json!({ "properties": properties }), ..ToolDoc::default() };
         assert!(whole_signature("f", &doc).ends_with("argument_59?)"));
         let required = signature("f", &json!({ "properties": properties, "required": names[..20] }), None);

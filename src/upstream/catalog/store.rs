@@ -1,6 +1,6 @@
-//! The folder of the files: one for each definition, shared by all bridges of a user.
+//! The files of the catalogue: one for each definition, shared by all bridges of a user.
 //!
-//! Files are written beside and then renamed, so a reader sees an old one or a new one. Nobody waits for anybody: the
+//! Files are written under another name and renamed, so that readers see the old or the new one. There are no locks: the
 //! last writer wins, and all write the same.
 
 use std::fs::{self, DirBuilder, File, Metadata};
@@ -12,16 +12,15 @@ use std::time::{Duration, SystemTime};
 use super::file;
 use super::server_docs::ServerDocs;
 
-/// What follows the key in a file's name.
 const SUFFIX: &str = ".docs";
-/// What a file is called that is not yet complete.
+/// The prefix of files that are being written.
 const UNFINISHED: &str = ".unfinished-";
-/// A file that is still not complete after this is of a bridge that died.
-const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// An unfinished file of this age was left by a bridge that was killed.
+const ABANDONED: Duration = Duration::from_secs(3600);
 /// Longer keys have no file.
 const LONGEST_NAME: usize = 200;
 
-/// What tells one content of a file from another.
+/// Metadata that differs between two contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     inode: u64,
@@ -50,7 +49,7 @@ impl Store {
         &self.folder
     }
 
-    /// Where the documentation of a definition is, or would be.
+    /// Returns the path of the file of a key; None if the key is too long or empty.
     pub(super) fn path(&self, key: &str) -> Option<PathBuf> {
         let mut name = String::new();
         for byte in key.bytes() {
@@ -62,13 +61,13 @@ impl Store {
         (!name.is_empty() && name.len() <= LONGEST_NAME).then(|| self.folder.join(name + SUFFIX))
     }
 
-    /// None when there is no file.
+    /// Returns the stamp of a file; None if there is no file.
     pub(super) fn stamp(&self, key: &str) -> Option<Stamp> {
         let metadata = fs::symlink_metadata(self.path(key)?).ok()?;
         metadata.is_file().then(|| Stamp::of(&metadata))
     }
 
-    /// None when there is no file, or none that can be read.
+    /// Reads a file; None if there is no file or it is unreadable.
     pub(super) fn read(&self, key: &str) -> Option<(Stamp, Option<ServerDocs>)> {
         let path = self.path(key)?;
         let read = || -> io::Result<(Stamp, Vec<u8>)> {
@@ -95,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Writes documentation, unless the file has it already.
+    /// Writes documentation, unless the file contains it already.
     pub(super) fn write(&self, key: &str, docs: &ServerDocs) -> io::Result<Stamp> {
         let path = self.path(key).ok_or_else(|| io::Error::other("the key is too long for a file name"))?;
         let bytes = file::encode(key, docs).ok_or_else(|| io::Error::other("it is too large"))?;
@@ -111,20 +110,20 @@ impl Store {
         file.metadata().map(|metadata| Stamp::of(&metadata))
     }
 
-    /// Removes the oldest files beyond `most`, but none of `keep`, and what dead bridges left unfinished.
+    /// Removes the oldest files beyond `most` except those of `keep`, and abandoned unfinished ones.
     pub(super) fn prune(&self, keep: &[PathBuf], most: usize) -> io::Result<usize> {
         let mut removed = 0;
         let mut spare: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let (path, metadata) = match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
                 Ok((path, metadata)) if metadata.is_file() => (path, metadata),
-                // It went away, or is no file of ours.
+                // It was removed meanwhile, or is not a file.
                 _ => continue,
             };
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let changed = metadata.modified()?;
             if name.starts_with(UNFINISHED) {
-                if changed.elapsed().is_ok_and(|age| age > FORGOTTEN) && fs::remove_file(&path).is_ok() {
+                if changed.elapsed().is_ok_and(|age| age > ABANDONED) && fs::remove_file(&path).is_ok() {
                     removed += 1;
                 }
             } else if name.ends_with(SUFFIX) && !keep.contains(&path) {
@@ -140,7 +139,7 @@ impl Store {
     }
 }
 
-/// Makes the folder, for its owner alone: what servers offer to somebody is nobody else's business.
+/// Creates the folder, which only its owner may read: the tools of a user are private.
 pub(in crate::upstream) fn create_folder(folder: &Path) -> io::Result<()> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
@@ -240,7 +239,7 @@ mod tests {
         }
         fs::write(store.folder().join("of-somebody-else"), "x").unwrap();
         let left_behind = File::create(store.folder().join(".unfinished-1")).unwrap();
-        left_behind.set_modified(SystemTime::now() - 2 * FORGOTTEN).unwrap();
+        left_behind.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
         fs::write(store.folder().join(".unfinished-2"), "x").unwrap();
         let keep = [store.path("a").unwrap()];
         assert_eq!(store.prune(&keep, 3).unwrap(), 3);

@@ -1,13 +1,13 @@
-//! A description in one line.
+//! The first sentence of a description, on one line.
 
 use crate::upstream::search::{Boilerplate, first_sentence};
 
 /// Bytes of a line.
 const LONGEST: usize = 100;
-/// Less than this behind the last word that fits is cut off with it.
+/// A line is not cut before this, even if a word or clause ends there.
 const SHORTEST: usize = 60;
 
-/// The first sentence that says what the tool does, on one line.
+/// Returns the first sentence that says what the tool does, on one line.
 pub(super) fn summary(description: &str, boilerplate: &Boilerplate) -> String {
     let sentence = first_sentence(description, boilerplate).unwrap_or(description);
     let mut line = String::new();
@@ -29,7 +29,7 @@ pub(super) fn summary(description: &str, boilerplate: &Boilerplate) -> String {
     if line.len() <= LONGEST { line.to_owned() } else { cut(line) }
 }
 
-/// Cuts behind a word, if possible where a clause ends.
+/// Cuts a line after a clause if possible, else after a word.
 fn cut(line: &str) -> String {
     let end = (0..=LONGEST - '…'.len_utf8()).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
     let head = &line[..end];
@@ -43,12 +43,12 @@ fn cut(line: &str) -> String {
     format!("{}…", head[..end].trim_end())
 }
 
-/// Numbers of lists, marks of headings, pictures.
+/// Whether a character is a list number, heading mark or picture.
 fn is_ornament(c: char) -> bool {
     !c.is_alphabetic() && !matches!(c, '`' | '"' | '\'' | '(' | '<' | '/' | '$' | '[')
 }
 
-/// Characters that show nothing or turn the direction of what follows.
+/// Whether a character is invisible or changes the direction of text.
 fn is_hidden(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }

@@ -17,29 +17,28 @@ const MOST_ALTERNATIVES: usize = 4;
 /// Bytes of a name.
 const LONGEST_NAME: usize = 64;
 
-/// What nothing is known of.
+/// An unknown type.
 pub(super) const ANY: &str = "any";
-/// What goes without saying.
+/// The type that signatures leave out.
 pub(super) const TEXT: &str = "str";
 
 /// A parameter, or a field of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name, which need not be one in Python.
+    /// Not always a valid name in Python.
     pub name: String,
-    /// Whether it has to be given.
     pub required: bool,
-    /// Its type as Python would write it.
+    /// As Python would write it.
     pub type_name: String,
 }
 
-/// The parameters of a tool by the schema of its arguments, in the order of its signature: required ones first.
+/// Returns the parameters of a tool from the schema of its arguments, required ones first.
 pub fn parameters(schema: &Value) -> Vec<Parameter> {
     Types::of(schema).parameters()
 }
 
 impl Parameter {
-    /// `name`, `name?`, `name?: type`.
+    /// Returns `name`, `name?` or `name?: type`.
     pub(super) fn render(&self) -> String {
         let mut text = if is_identifier(&self.name) { self.name.clone() } else { literal(&self.name) };
         if !self.required {
@@ -64,7 +63,7 @@ impl<'a> Types<'a> {
         Self { root, nodes: MOST_NODES }
     }
 
-    /// The parameters of the document itself, required ones first.
+    /// Returns the parameters of the document, required ones first.
     pub(super) fn parameters(&mut self) -> Vec<Parameter> {
         let mut parameters = Vec::new();
         self.collect(self.root, true, MOST_DEPTH, &mut parameters);
@@ -72,7 +71,7 @@ impl<'a> Types<'a> {
         parameters
     }
 
-    /// The type of the document itself.
+    /// Returns the type of the document.
     pub(super) fn whole(&mut self) -> String {
         self.type_name(self.root, MOST_DEPTH)
     }
@@ -196,19 +195,19 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The schema as an object, unless it is too deep or there were too many.
+    /// Returns the schema as an object, unless it is too deep or there were too many.
     fn enter(&mut self, schema: &'a Value, depth: usize) -> Option<&'a Map<String, Value>> {
         self.nodes = self.nodes.checked_sub(1)?;
         schema.as_object().filter(|_| depth > 0)
     }
 
-    /// Where a `$ref` within the document leads.
+    /// Returns the target of a `$ref` within the document.
     fn referred(&self, object: &Map<String, Value>) -> Option<&'a Value> {
         self.root.pointer(object.get("$ref")?.as_str()?.strip_prefix('#')?)
     }
 }
 
-/// `"a"|"b"`, or none when that is too long.
+/// Returns `"a"|"b"`; None if that is too long.
 fn values(values: &[Value]) -> Option<String> {
     let mut text = String::new();
     for value in values {
@@ -240,7 +239,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Each once; that it may be null is said by the question mark or by nothing.
+/// Joins types without duplicates and without `None`, which the question mark covers.
 fn union(names: impl IntoIterator<Item = String>) -> String {
     let mut once: Vec<String> = Vec::new();
     for name in names {
@@ -257,7 +256,7 @@ fn union(names: impl IntoIterator<Item = String>) -> String {
     once.join("|")
 }
 
-/// A text in quotes, on one line.
+/// Returns a text in quotes, on one line.
 fn literal(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars().take(LONGEST_NAME) {

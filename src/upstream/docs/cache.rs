@@ -17,22 +17,22 @@ pub(in crate::upstream) struct DocsCache {
     catalog: Catalog,
     keys: Keys,
     failures: Failures,
-    /// The servers of the last snapshot, with their keys.
+    /// The servers of the latest snapshot, with their keys.
     listed: Mutex<Option<Keyed>>,
     tasks: TaskTracker,
 }
 
-/// A snapshot's servers as the catalogue knows them, in the same order.
+/// A snapshot and its servers with their keys, in the same order.
 #[derive(Debug, Clone)]
 pub(super) struct Keyed {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) servers: Arc<[ListedServer]>,
 }
 
-/// What a search came to.
+/// The result of a search.
 pub(super) struct Found {
     pub(super) tools: Vec<ToolItem>,
-    /// Those whose tools are not known.
+    /// Servers whose tools are not known.
     pub(super) unknown: Vec<Unknown>,
     pub(super) keyed: Keyed,
 }
@@ -40,12 +40,10 @@ pub(super) struct Found {
 /// A server whose tools are not known.
 pub(super) struct Unknown {
     pub(super) server: ListedServer,
-    /// Why it could not be asked.
     pub(super) failure: Option<String>,
 }
 
 impl DocsCache {
-    /// One for the surroundings.
     pub(in crate::upstream) fn new(surroundings: &Surroundings) -> Self {
         let Surroundings { home, cwd, state_dir, .. } = surroundings;
         let folder = state_dir.join(FOLDER);
@@ -59,13 +57,13 @@ impl DocsCache {
         }
     }
 
-    /// What is known of a server's tools.
+    /// Returns the documentation of a server, if the catalogue has it.
     pub(super) async fn known(self: &Arc<Self>, server: &Arc<Server>) -> Option<Arc<ServerDocs>> {
         let (cache, server) = (Arc::clone(self), Arc::clone(server));
         blocking(move || cache.catalog.docs(&cache.key(&server)?)).await
     }
 
-    /// What is known of the tools of all servers, in the order of the snapshot.
+    /// Returns the same of all servers, in the order of the snapshot.
     pub(super) async fn all_known(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<Option<Arc<ServerDocs>>> {
         let cache = Arc::clone(self);
         let known = move || {
@@ -75,7 +73,7 @@ impl DocsCache {
         blocking(known).await
     }
 
-    /// Keeps a list of tools, once.
+    /// Keeps a list of tools; once, however often it is called.
     pub(super) async fn keep(self: &Arc<Self>, listing: &Arc<Listing>) -> Arc<ServerDocs> {
         let keeping = || async {
             let (cache, listing) = (Arc::clone(self), Arc::clone(listing));
@@ -89,7 +87,7 @@ impl DocsCache {
         Arc::clone(listing.docs.get_or_init(keeping).await)
     }
 
-    /// The tools that fit a query best.
+    /// Returns the tools that fit a query best.
     pub(super) async fn find(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -111,19 +109,19 @@ impl DocsCache {
         blocking(find).await
     }
 
-    /// Forgets what nobody defines any more, as far as it is old.
+    /// Removes old files of servers that are not defined any more.
     pub(super) async fn prune(self: &Arc<Self>, keyed: Keyed) {
         let cache = Arc::clone(self);
         let prune = move || {
             let pruned = cache.catalog.prune(&keyed.servers);
-            if let Err(error) = pruned.and_then(|_| cache.failures.tidy()) {
+            if let Err(error) = pruned.and_then(|_| cache.failures.remove_old()) {
                 tracing::debug!(folder = %cache.catalog.folder().display(), %error, "could not remove old tool documentation");
             }
         };
         blocking(prune).await;
     }
 
-    /// Notes whether a server could be asked; its key, when its definition is used.
+    /// Notes whether a server answered, and returns its key if its definition is used.
     pub(super) async fn note(
         self: &Arc<Self>,
         server: &Arc<Server>,
@@ -132,7 +130,7 @@ impl DocsCache {
         let (cache, server) = (Arc::clone(self), Arc::clone(server));
         let why = match failure {
             None => Some(None),
-            // That is nothing about the server.
+            // That says nothing about the server.
             Some(UpstreamError::ShuttingDown | UpstreamError::Cancelled { .. }) => None,
             Some(error) => Some(Some(error.to_string())),
         };
@@ -148,7 +146,7 @@ impl DocsCache {
         blocking(note).await
     }
 
-    /// What goes on beside the questions of others.
+    /// Returns the tracker of background tasks.
     pub(super) fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
@@ -189,12 +187,12 @@ impl Listener for DocsCache {
     }
 }
 
-/// Does what blocks where nobody waits for the thread.
+/// Runs blocking work on a thread for that.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(value) => value,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // Called off only when everything is.
+        // It is cancelled only when the runtime ends.
         Err(Err(_)) => std::future::pending().await,
     }
 }

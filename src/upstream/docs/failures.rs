@@ -1,6 +1,6 @@
-//! Servers that could not be asked, so that not every search and every new bridge tries them again.
+//! Servers that could not list their tools, so that not every search and every new bridge asks them again.
 //!
-//! They are noted beside the documentation, in a file each, which is gone once the server answers.
+//! Each has a file beside the documentation, which is removed when the server answers.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::upstream::catalog::create_folder;
 
-/// How long a server that failed is left alone.
-const REST: Duration = Duration::from_secs(600);
+/// How long a server that failed is not asked again.
+const BACKOFF: Duration = Duration::from_secs(600);
 /// Bytes of a reason.
 const LONGEST: usize = 8 << 10;
 const SUFFIX: &str = "failed";
@@ -20,7 +20,7 @@ const SUFFIX: &str = "failed";
 #[derive(Debug)]
 pub(super) struct Failures {
     folder: PathBuf,
-    /// Those that could not be written down.
+    /// Those whose file could not be written.
     unwritten: Mutex<HashMap<Arc<str>, (SystemTime, String)>>,
 }
 
@@ -29,7 +29,7 @@ impl Failures {
         Self { folder, unwritten: Mutex::default() }
     }
 
-    /// Notes that a server could not be asked, and why.
+    /// Notes why a server did not answer.
     pub(super) fn note(&self, key: &Arc<str>, why: &str) {
         let end = (0..=why.len().min(LONGEST)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
         let why = &why[..end];
@@ -40,14 +40,14 @@ impl Failures {
         }
     }
 
-    /// The server has answered.
+    /// Removes the failure of a server that has answered.
     pub(super) fn forget(&self, key: &str) {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        // Most often there is none.
+        // Usually there is no file.
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// Why a server could not be asked, unless that was long ago.
+    /// Returns why a server did not answer, unless that was long ago.
     pub(super) fn recent(&self, key: &str) -> Option<String> {
         let read = || -> io::Result<Option<String>> {
             let file = fs::File::open(self.path(key))?;
@@ -64,8 +64,8 @@ impl Failures {
         })
     }
 
-    /// Removes what is of no use any more.
-    pub(super) fn tidy(&self) -> io::Result<()> {
+    /// Removes old files.
+    pub(super) fn remove_old(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == SUFFIX)
@@ -90,9 +90,9 @@ impl Failures {
     }
 }
 
-/// A clock that was set back must not make a rest last for ever.
+/// Whether a time is recent, also if the clock was set back.
 fn is_recent(at: SystemTime) -> bool {
-    at.elapsed().map_or_else(|ahead| ahead.duration() < REST, |age| age < REST)
+    at.elapsed().map_or_else(|ahead| ahead.duration() < BACKOFF, |age| age < BACKOFF)
 }
 
 #[cfg(test)]
@@ -111,17 +111,17 @@ mod tests {
         assert_eq!(one.recent(&key), None);
         one.note(&key, &"ß".repeat(LONGEST));
         assert!(other.recent(&key).is_some_and(|why| why.len() <= LONGEST && why.ends_with('ß')));
-        for age in [REST, 2 * REST] {
+        for age in [BACKOFF, 2 * BACKOFF] {
             let file = fs::File::options().write(true).open(one.path(&key)).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
             assert_eq!(one.recent(&key), None);
         }
-        one.tidy().unwrap();
+        one.remove_old().unwrap();
         assert_eq!(fs::read_dir(folder.path().join("catalog")).unwrap().count(), 0);
     }
 
     #[test]
-    fn where_nothing_can_be_written_it_is_known_here() {
+    fn a_failure_is_kept_in_memory_where_no_file_can_be_written() {
         let failures = Failures::new("/proc/self/nowhere".into());
         let key: Arc<str> = "k".into();
         failures.note(&key, "no luck");

@@ -1,4 +1,4 @@
-//! What stands for a definition in the catalogue.
+//! The keys of definitions in the catalogue.
 //!
 //! Another definition has another key. Definitions hold credentials, some of them easy to guess, and keys are names of
 //! files: so they are made with a secret of the folder's own, without which no guess can be tried.

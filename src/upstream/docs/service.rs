@@ -11,7 +11,7 @@ use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT, Sweep};
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::pool::{Age, Listing, Pool, Purpose, ServerUse};
+use crate::upstream::pool::{Age, Listing, Pool, PoolRequest, Purpose};
 
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -115,7 +115,7 @@ impl Docs {
             let docs = match server {
                 Ok(server) => {
                     let docs = self.ask(&server, Age::New, cancel).await;
-                    self.0.pool.dismiss(&server.name);
+                    self.0.pool.stop_when_unused(&server.name);
                     docs
                 }
                 Err(error) => Err(error),
@@ -142,7 +142,7 @@ impl Docs {
         age: Age,
         cancel: &CancellationToken,
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
-        let wanted = ServerUse::new(server, Purpose::Docs, cancel)?;
+        let wanted = PoolRequest::new(server, Purpose::Docs, cancel)?;
         let docs = match self.0.pool.tools(wanted, age).await {
             Ok(listing) => Ok(self.0.cache.keep(&listing).await),
             Err(error) => Err(error),
@@ -182,7 +182,7 @@ impl Docs {
         let failure = match asked {
             Ok(Ok(_)) => {
                 // Others start next, and the machine may not have the memory for all of them at once.
-                self.0.pool.dismiss(&server.name);
+                self.0.pool.stop_when_unused(&server.name);
                 return;
             }
             Ok(Err(error)) => error,

@@ -1,7 +1,7 @@
-//! Servers that were never asked what they offer, asked in the background.
+//! The background sweep over servers that were never asked for their tools.
 //!
-//! One sweep at a time asks a few servers at once, for so long; what it did not get to is left to the next one. One that
-//! failed is left alone for a while.
+//! One sweep at a time asks a few servers at once, with a limit; the next sweep asks the rest. A server that failed is
+//! not asked again for a while.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Servers that are asked at once.
+/// Servers asked at once.
 pub(super) const AT_ONCE: usize = 4;
 /// How long one server may take.
 pub(super) const ONE_LIMIT: Duration = Duration::from_secs(75);
-/// How long all of them may.
+/// How long a sweep may take.
 pub(super) const ALL_LIMIT: Duration = Duration::from_secs(300);
 
 /// Which servers are being asked.
 #[derive(Debug)]
 pub(super) struct Sweep {
-    /// The keys of those that the sweep has yet to settle; none when nobody sweeps.
+    /// The keys of servers that have not answered yet; None without a sweep.
     pending: Mutex<Option<HashSet<Arc<str>>>>,
-    /// Those of them that somebody has waited for in vain, and nobody waits for again.
+    /// Those of them that a search has waited for in vain. Later searches do not wait for them.
     overdue: Mutex<HashSet<Arc<str>>>,
-    /// Changes with every server that is settled.
+    /// Changes with every answer.
     settled: watch::Sender<()>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    /// Begins a sweep over these, unless there are none, or somebody sweeps already.
+    /// Begins a sweep; false if there are no servers, or a sweep is under way.
     pub(super) fn begin(&self, keys: &[Arc<str>]) -> bool {
         let mut pending = self.lock();
         if pending.is_some() || keys.is_empty() {
@@ -44,7 +44,7 @@ impl Sweep {
         true
     }
 
-    /// A server was asked, in a sweep or otherwise.
+    /// Notes that a server has answered or failed, in the sweep or otherwise.
     pub(super) fn settle(&self, key: &str) {
         if let Some(pending) = self.lock().as_mut() {
             pending.remove(key);
@@ -53,14 +53,14 @@ impl Sweep {
         self.settled.send_replace(());
     }
 
-    /// Ends the sweep, whether it got to all of them or not.
+    /// Ends the sweep.
     pub(super) fn end(&self) {
         *self.lock() = None;
         self.overdue().clear();
         self.settled.send_replace(());
     }
 
-    /// Waits until none of these is being asked any more, for so long, and only once for each.
+    /// Waits until all of these have answered, at most for the given time, and only once for each.
     pub(super) async fn settled(&self, keys: &[Arc<str>], patience: Duration) {
         let waited = tokio::time::timeout(patience, async {
             let mut settled = self.settled.subscribe();
@@ -72,7 +72,7 @@ impl Sweep {
         }
     }
 
-    /// Those of these that are being asked and worth waiting for.
+    /// Returns those of these that have not answered and are not overdue.
     fn awaited(&self, keys: &[Arc<str>]) -> impl Iterator<Item = Arc<str>> {
         let (pending, overdue) = (self.lock(), self.overdue());
         let is_pending = |key: &&Arc<str>| pending.as_ref().is_some_and(|pending| pending.contains(*key));

@@ -1,64 +1,58 @@
-//! Whether a connection is in use, and since when it is not.
+//! Whether a connection is in use, and how long it has been idle.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Uses of one connection.
+/// The uses of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<ActivityState>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct ActivityState {
     users: usize,
     last_used: Instant,
-    /// Whether anybody ever called it.
+    /// Whether a tool was called.
     was_called: bool,
-    /// Whether whoever asked for its tools has no more questions.
-    was_dismissed: bool,
+    /// Whether nobody is going to list the tools again soon.
+    is_unwanted: bool,
     is_closed: bool,
 }
 
-impl Default for State {
+impl Default for ActivityState {
     fn default() -> Self {
-        Self {
-            users: 0,
-            last_used: Instant::now(),
-            was_called: false,
-            was_dismissed: false,
-            is_closed: false,
-        }
+        Self { users: 0, last_used: Instant::now(), was_called: false, is_unwanted: false, is_closed: false }
     }
 }
 
 /// What a connection is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::upstream) enum Purpose {
-    /// Calls: more of them are likely to come.
+    /// To call tools: more calls are likely to follow.
     Call,
-    /// To know its tools: that is soon done.
+    /// To list the tools: nothing is likely to follow.
     Docs,
 }
 
-/// After how long without use a connection is closed; None = never.
+/// How long a connection may be idle before it is closed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// One that was called.
+pub(super) struct IdleLimits {
+    /// If a tool was called; None = for ever.
     pub(super) called: Option<Duration>,
-    /// One that was only asked for its tools.
-    pub(super) asked: Duration,
+    /// If the tools were only listed.
+    pub(super) listed: Duration,
 }
 
-/// Keeps a connection from being stopped for idleness.
+/// Keeps a connection from being stopped as idle.
 #[derive(Debug)]
 pub(super) struct InUse(Arc<Activity>);
 
 impl Activity {
-    /// Uses it; None when it is closed, or about to be.
+    /// Marks it as used; None if it is closed or about to be.
     pub(super) fn enter(self: &Arc<Self>, purpose: Purpose) -> Option<InUse> {
         let mut state = self.lock();
         if state.is_closed {
@@ -69,26 +63,26 @@ impl Activity {
         Some(InUse(Arc::clone(self)))
     }
 
-    /// One that was only asked for its tools need not wait for another question.
-    pub(super) fn dismiss(&self) {
-        self.lock().was_dismissed = true;
+    /// Closes it as soon as it is unused, unless a tool was called.
+    pub(super) fn stop_when_unused(&self) {
+        self.lock().is_unwanted = true;
         self.changed.notify_one();
     }
 
-    /// Lets nobody in any more.
+    /// Refuses further uses.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
     }
 
-    /// Waits until nobody has used it for so long, and closes it.
-    pub(super) async fn idle(&self, patience: Patience) {
+    /// Waits until it has been idle for the limit, and closes it.
+    pub(super) async fn idle(&self, limits: IdleLimits) {
         loop {
             let changed = self.changed.notified();
             let left = {
                 let mut state = self.lock();
-                let limit = match (state.was_called, state.was_dismissed) {
-                    (true, _) => patience.called,
-                    (false, false) => Some(patience.asked),
+                let limit = match (state.was_called, state.is_unwanted) {
+                    (true, _) => limits.called,
+                    (false, false) => Some(limits.listed),
                     (false, true) => Some(Duration::ZERO),
                 };
                 let left = limit.map(|limit| limit.saturating_sub(state.last_used.elapsed()));
@@ -108,7 +102,7 @@ impl Activity {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ActivityState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,47 +121,47 @@ impl Drop for InUse {
 mod tests {
     use super::*;
 
-    fn patience(called: Option<u64>, asked: u64) -> Patience {
-        Patience { called: called.map(Duration::from_millis), asked: Duration::from_millis(asked) }
+    fn limits(called: Option<u64>, listed: u64) -> IdleLimits {
+        IdleLimits { called: called.map(Duration::from_millis), listed: Duration::from_millis(listed) }
     }
 
     #[tokio::test]
-    async fn what_is_in_use_is_not_idle() {
+    async fn a_connection_in_use_is_not_idle() {
         let activity = Arc::<Activity>::default();
         let user = activity.enter(Purpose::Call).unwrap();
-        let idle = activity.idle(patience(Some(30), 1));
+        let idle = activity.idle(limits(Some(30), 1));
         tokio::pin!(idle);
         assert!(tokio::time::timeout(Duration::from_millis(90), &mut idle).await.is_err());
         let let_go = Instant::now();
         drop(user);
         idle.await;
         assert!(let_go.elapsed() >= Duration::from_millis(30));
-        assert!(activity.enter(Purpose::Call).is_none(), "somebody came in after the end");
+        assert!(activity.enter(Purpose::Call).is_none(), "it was used after it was closed");
     }
 
     #[tokio::test]
-    async fn what_was_only_asked_for_its_tools_goes_sooner() {
+    async fn a_connection_that_only_listed_tools_is_closed_sooner() {
         let activity = Arc::<Activity>::default();
         drop(activity.enter(Purpose::Docs).unwrap());
         let began = Instant::now();
-        activity.idle(patience(None, 30)).await;
+        activity.idle(limits(None, 30)).await;
         assert!(began.elapsed() < Duration::from_secs(10));
 
         let activity = Arc::<Activity>::default();
         drop(activity.enter(Purpose::Docs).unwrap());
-        let idle = activity.idle(patience(None, 30));
+        let idle = activity.idle(limits(None, 30));
         tokio::pin!(idle);
         drop(activity.enter(Purpose::Call).unwrap());
-        activity.dismiss();
+        activity.stop_when_unused();
         assert!(tokio::time::timeout(Duration::from_millis(90), &mut idle).await.is_err(), "it was called");
 
         let activity = Arc::<Activity>::default();
         let user = activity.enter(Purpose::Docs).unwrap();
-        let idle = activity.idle(patience(None, 1_000_000));
+        let idle = activity.idle(limits(None, 1_000_000));
         tokio::pin!(idle);
-        activity.dismiss();
+        activity.stop_when_unused();
         assert!(tokio::time::timeout(Duration::from_millis(30), &mut idle).await.is_err(), "it is in use");
         drop(user);
-        tokio::time::timeout(Duration::from_secs(10), idle).await.expect("it goes at once");
+        tokio::time::timeout(Duration::from_secs(10), idle).await.expect("it is closed at once");
     }
 }

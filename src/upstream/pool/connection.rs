@@ -1,4 +1,4 @@
-//! One running connection to a server: used, and ended.
+//! One connection to a server, from its handshake to its end.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, InUse, Patience, Purpose};
+use super::activity::{Activity, IdleLimits, InUse, Purpose};
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
 use super::http;
@@ -30,54 +30,54 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
 use crate::upstream::tool_doc::About;
 
-/// How long the end of a process is waited for, to say how it came.
+/// How long to wait for the exit status of a process that has closed its output.
 const END_REPORT: Duration = Duration::from_secs(2);
-/// How long closing may take before it goes on unwatched.
+/// How long closing is awaited.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
-/// How long a server that says that its tools have changed may say more of it; longer each time.
+/// How long to wait after a server says that its tools have changed. It doubles with each change in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A connection that was made.
+/// A connection after its handshake.
 #[derive(Debug)]
 pub(super) struct Connection {
-    made: Made,
+    parts: ConnectionParts,
     peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
     activity: Arc<Activity>,
     tools: Mutex<Option<(u64, Arc<Listing>)>>,
-    /// Whoever asks for the tools while somebody does waits for that answer.
+    /// Held by the one caller that lists the tools; others wait for its answer.
     asking: tokio::sync::Mutex<()>,
     started: Instant,
     has_answered: AtomicBool,
     was_stopped: AtomicBool,
 }
 
-/// What a connection was made of.
+/// What a connection is made of.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct ConnectionParts {
     pub(super) server: Arc<str>,
     pub(super) source: Arc<Path>,
     pub(super) definition: Arc<Definition>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) process: Option<ServerProcess>,
-    /// Set when nothing will come from it any more.
+    /// Cancelled when the server will send nothing more.
     pub(super) gone: CancellationToken,
     /// Counts how often the server said that its tools have changed.
     pub(super) tools_changed: watch::Receiver<u64>,
     pub(super) calls: Calls,
 }
 
-/// A connection that somebody uses.
+/// A connection in use, which is not stopped for being idle.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) connection: Arc<Connection>,
     _in_use: InUse,
 }
 
-/// What a call is about.
-pub(super) struct Calling<'a> {
+/// A call of a tool.
+pub(super) struct CallRequest<'a> {
     pub(super) tool: &'a str,
     pub(super) arguments: Map<String, Value>,
     pub(super) options: CallOptions<'a>,
@@ -85,9 +85,9 @@ pub(super) struct Calling<'a> {
 }
 
 impl Connection {
-    pub(super) fn new(made: Made, service: RunningService<RoleClient, Handler>) -> Arc<Self> {
+    pub(super) fn new(parts: ConnectionParts, service: RunningService<RoleClient, Handler>) -> Arc<Self> {
         Arc::new(Self {
-            made,
+            parts,
             peer: service.peer().clone(),
             service: tokio::sync::Mutex::new(service),
             activity: Arc::default(),
@@ -99,7 +99,7 @@ impl Connection {
         })
     }
 
-    /// Uses it; None when it has ended or is about to.
+    /// Returns a lease; None if the connection has ended or is about to.
     pub(super) fn lease(self: &Arc<Self>, purpose: Purpose) -> Option<Lease> {
         if self.has_gone() {
             return None;
@@ -108,15 +108,15 @@ impl Connection {
     }
 
     pub(super) fn has_gone(&self) -> bool {
-        self.made.gone.is_cancelled() || self.peer.is_transport_closed()
+        self.parts.gone.is_cancelled() || self.peer.is_transport_closed()
     }
 
     pub(super) fn serves(&self, definition: &Arc<Definition>) -> bool {
-        Arc::ptr_eq(&self.made.definition, definition) || self.made.definition == *definition
+        Arc::ptr_eq(&self.parts.definition, definition) || self.parts.definition == *definition
     }
 
     pub(super) fn server(&self) -> &str {
-        &self.made.server
+        &self.parts.server
     }
 
     /// Whether any request was answered.
@@ -124,7 +124,7 @@ impl Connection {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    /// Whether it was ended from here.
+    /// Whether the bridge ended it.
     pub(super) fn was_stopped(&self) -> bool {
         self.was_stopped.load(Ordering::Relaxed)
     }
@@ -133,28 +133,28 @@ impl Connection {
         self.started.elapsed()
     }
 
-    /// Waits until nobody has used it for so long; the other end is true when it has gone before.
-    pub(super) async fn idle(&self, patience: Patience) -> bool {
+    /// Waits until the connection is idle, and returns whether it has ended before that.
+    pub(super) async fn idle(&self, limits: IdleLimits) -> bool {
         tokio::select! {
-            () = self.activity.idle(patience) => false,
-            () = self.made.gone.cancelled() => true,
+            () = self.activity.idle(limits) => false,
+            () = self.parts.gone.cancelled() => true,
         }
     }
 
-    /// Ends it as soon as nobody uses it, unless it was called.
-    pub(super) fn dismiss(&self) {
-        self.activity.dismiss();
+    /// Ends the connection as soon as it is unused, unless a tool was called.
+    pub(super) fn stop_when_unused(&self) {
+        self.activity.stop_when_unused();
     }
 
-    /// Ends it once its calls under way are done, or the limit has passed.
+    /// Ends the connection after its calls under way, or after the limit.
     pub(super) async fn retire(&self, limit: Duration) {
         self.activity.close();
-        let at_once = Patience { called: Some(Duration::ZERO), asked: Duration::ZERO };
+        let at_once = IdleLimits { called: Some(Duration::ZERO), listed: Duration::ZERO };
         let _ = tokio::time::timeout(limit, self.idle(at_once)).await;
         self.close().await;
     }
 
-    /// Ends it in good order.
+    /// Ends the connection.
     pub(super) async fn close(&self) {
         self.activity.close();
         if !self.has_gone() {
@@ -162,24 +162,24 @@ impl Connection {
         }
         let mut service = self.service.lock().await;
         let _ = service.close_with_timeout(CLOSE_LIMIT).await;
-        self.made.gone.cancel();
+        self.parts.gone.cancel();
     }
 
     /// Calls a tool.
-    pub(super) async fn call(&self, calling: Calling<'_>) -> Result<CallOutcome, UpstreamError> {
-        let Calling { tool, arguments, options, limit } = calling;
+    pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
+        let CallRequest { tool, arguments, options, limit } = request;
         let CallOptions { progress, answers, cancel } = options;
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
-        let call = self.made.calls.begin(&answers);
+        let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
-        let limit = self.made.definition.call_timeout.unwrap_or(limit);
+        let limit = self.parts.definition.call_timeout.unwrap_or(limit);
         let request = ClientRequest::CallToolRequest(request);
         let outcome = CallOutcome::new(self.request(tool, request, progress, limit, cancel).await?);
-        Ok(if outcome.is_error { outcome.without(&self.made.secrets) } else { outcome })
+        Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
     }
 
-    /// The tools as they are now.
+    /// Returns the server's tools.
     pub(super) async fn tools(
         &self,
         context: &Context,
@@ -197,18 +197,18 @@ impl Connection {
             return Ok(listing);
         }
         let limits = &context.limits;
-        // Before the list: a change that is told while it comes may not be in it.
-        let generation = *self.made.tools_changed.borrow();
+        // Read before the list: a change that is announced meanwhile may not be in it.
+        let generation = *self.parts.tools_changed.borrow();
         let list = match tokio::time::timeout(limits.listing, self.list_tools(limits, cancel)).await {
             Ok(list) => list?,
             Err(_) => return Err(self.timed_out("tools/list", limits.listing)),
         };
         for warning in &list.warnings {
-            tracing::warn!(server = %self.made.server, warning = self.made.secrets.redact(warning), "ignored a tool");
+            tracing::warn!(server = %self.parts.server, warning = self.parts.secrets.redact(warning), "ignored a tool");
         }
         let listing = Arc::new(Listing {
-            source: Arc::clone(&self.made.source),
-            definition: Arc::clone(&self.made.definition),
+            source: Arc::clone(&self.parts.source),
+            definition: Arc::clone(&self.parts.definition),
             about: self.about(),
             tools: list,
             docs: OnceCell::new(),
@@ -220,43 +220,43 @@ impl Connection {
 
     /// Lists the tools again whenever the server says that they have changed, until it ends.
     pub(super) async fn follow_changes(&self, context: &Context) {
-        let mut changes = self.made.tools_changed.clone();
+        let mut changes = self.parts.tools_changed.clone();
         let mut pause = FIRST_PAUSE;
         loop {
             let quiet_since = Instant::now();
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
-                () = self.made.gone.cancelled() => return,
+                () = self.parts.gone.cancelled() => return,
             }
-            // Many changes come one by one, and some servers see one in every question.
+            // Changes often come in series, and some servers announce one after every request.
             pause = if quiet_since.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.made.gone.cancelled() => return,
+                () = self.parts.gone.cancelled() => return,
             }
             pause = (2 * pause).min(LONGEST_PAUSE);
             changes.mark_unchanged();
-            if let Err(error) = self.tools(context, Age::Current, &self.made.gone).await {
-                tracing::debug!(server = %self.made.server, %error, "could not list the changed tools");
+            if let Err(error) = self.tools(context, Age::Current, &self.parts.gone).await {
+                tracing::debug!(server = %self.parts.server, %error, "could not list the changed tools");
             }
         }
     }
 
-    /// The tools, when they were asked for since the server last said that they have changed.
+    /// Returns the tools if they were listed since the server last announced a change.
     fn current_tools(&self) -> Option<Arc<Listing>> {
-        let generation = *self.made.tools_changed.borrow();
+        let generation = *self.parts.tools_changed.borrow();
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.as_ref().filter(|(known, _)| *known == generation).map(|(_, listing)| Arc::clone(listing))
     }
 
     fn about(&self) -> About {
-        let Some(said) = self.peer.peer_info() else { return About::default() };
-        let title = said.server_info.as_ref().map(|info| info.title.clone().unwrap_or(info.name.clone()));
+        let Some(info) = self.peer.peer_info() else { return About::default() };
+        let title = info.server_info.as_ref().map(|info| info.title.clone().unwrap_or(info.name.clone()));
         let title = title.filter(|title| !title.is_empty());
-        About { title, instructions: said.instructions.clone() }
+        About { title, instructions: info.instructions.clone() }
     }
 
-    /// How many tools there are, if that was asked.
+    /// Returns the number of tools, if they were listed.
     pub(super) fn known_tools(&self) -> Option<usize> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.as_ref().map(|(_, listing)| listing.tools.tools.len())
@@ -272,7 +272,7 @@ impl Connection {
         let mut cursor = None;
         let mut seen = std::collections::HashSet::new();
         while pages.len() < limits.pages {
-            // The first page is asked for without parameters, which some servers insist on.
+            // Some servers accept no parameters in the request for the first page.
             let params =
                 cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
             let request = ListToolsRequest { params, ..ListToolsRequest::default() };
@@ -288,7 +288,7 @@ impl Connection {
             pages.push(page);
             match &cursor {
                 None => break,
-                // One that repeats itself would be asked for ever.
+                // A cursor that repeats itself would never end.
                 Some(cursor) if !seen.insert(cursor.clone()) => break,
                 Some(_) => {}
             }
@@ -296,7 +296,7 @@ impl Connection {
         Ok(ToolList::of(&pages))
     }
 
-    /// Sends a request and waits for its answer, the limit, the caller's change of mind or the end of the server.
+    /// Sends a request and waits for its answer, the limit, the cancellation or the end of the server.
     async fn request(
         &self,
         method: &str,
@@ -317,7 +317,7 @@ impl Connection {
                 sent.cancel("cancelled");
                 return Err(self.cancelled(method));
             }
-            () = self.made.gone.cancelled() => {
+            () = self.parts.gone.cancelled() => {
                 sent.handle = None;
                 return Err(self.ended().await);
             }
@@ -338,7 +338,7 @@ impl Connection {
                 None => Err(self.malformed(method, "it has no result")),
             },
             Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
-                self.made.gone.cancel();
+                self.parts.gone.cancel();
                 Err(self.ended().await)
             }
             Ok(Err(error)) => Err(self.failed(method, error)),
@@ -346,66 +346,68 @@ impl Connection {
     }
 
     fn failed(&self, method: &str, error: ServiceError) -> UpstreamError {
-        let server = Arc::clone(&self.made.server);
+        let server = Arc::clone(&self.parts.server);
         match error {
             ServiceError::McpError(error) => self.refused(method, error),
             ServiceError::TransportSend(error) => {
                 let why = http::message_of(&*error.error).unwrap_or_else(|| error.error.to_string());
-                UpstreamError::Unreachable { server, why: self.made.secrets.redact(&why) }
+                UpstreamError::Unreachable { server, why: self.parts.secrets.redact(&why) }
             }
-            error => UpstreamError::Unreachable { server, why: self.made.secrets.redact(&error.to_string()) },
+            error => {
+                UpstreamError::Unreachable { server, why: self.parts.secrets.redact(&error.to_string()) }
+            }
         }
     }
 
     fn refused(&self, method: &str, error: ErrorData) -> UpstreamError {
         UpstreamError::Refused {
-            server: Arc::clone(&self.made.server),
+            server: Arc::clone(&self.parts.server),
             method: method.to_owned(),
             code: error.code.0,
-            message: self.made.secrets.redact(&error.message),
-            data: error.data.map(|data| Box::new(self.made.secrets.redact_value(data))),
+            message: self.parts.secrets.redact(&error.message),
+            data: error.data.map(|data| Box::new(self.parts.secrets.redact_value(data))),
         }
     }
 
     fn malformed(&self, method: &str, why: &str) -> UpstreamError {
         UpstreamError::Malformed {
-            server: Arc::clone(&self.made.server),
+            server: Arc::clone(&self.parts.server),
             method: method.to_owned(),
-            why: self.made.secrets.redact(why),
+            why: self.parts.secrets.redact(why),
         }
     }
 
     fn cancelled(&self, method: &str) -> UpstreamError {
-        UpstreamError::Cancelled { server: Arc::clone(&self.made.server), method: method.to_owned() }
+        UpstreamError::Cancelled { server: Arc::clone(&self.parts.server), method: method.to_owned() }
     }
 
     fn timed_out(&self, method: &str, limit: Duration) -> UpstreamError {
         UpstreamError::TimedOut {
-            server: Arc::clone(&self.made.server),
+            server: Arc::clone(&self.parts.server),
             method: method.to_owned(),
             limit,
-            by_definition: self.made.definition.call_timeout == Some(limit),
+            by_definition: self.parts.definition.call_timeout == Some(limit),
         }
     }
 
     async fn ended(&self) -> UpstreamError {
-        let how = match &self.made.process {
-            Some(process) => how_it_ended(process).await,
+        let how = match &self.parts.process {
+            Some(process) => exit_status_of(process).await,
             None => None,
         };
         let stderr = self
-            .made
+            .parts
             .process
             .as_ref()
-            .map(|process| process.stderr.text(&self.made.secrets))
+            .map(|process| process.stderr.text(&self.parts.secrets))
             .unwrap_or_default();
         let how = how.unwrap_or_else(|| "it closed the connection".into());
-        UpstreamError::Ended { server: Arc::clone(&self.made.server), how, stderr }
+        UpstreamError::Ended { server: Arc::clone(&self.parts.server), how, stderr }
     }
 }
 
-/// The exit status of a process that has ended, or is about to.
-pub(super) async fn how_it_ended(process: &ServerProcess) -> Option<String> {
+/// Returns the exit status of a process that has exited or is about to.
+pub(super) async fn exit_status_of(process: &ServerProcess) -> Option<String> {
     let status = tokio::time::timeout(END_REPORT, process.ended()).await.ok()??;
     Some(status.to_string())
 }

@@ -1,4 +1,4 @@
-//! What every connection needs, and the limits of all of them.
+//! What all connections share: limits, environment, events.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::settings::Environment;
 use crate::upstream::events::Events;
 use crate::upstream::questions::Callers;
 
-/// How long things may take, and how many there may be.
+/// Limits of time and number.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// From the start of a server until it is ready.
@@ -22,11 +22,11 @@ pub struct Limits {
     pub listing: Duration,
     /// Pages of a list of tools.
     pub pages: usize,
-    /// Calls of one server under way at once; more of them wait.
+    /// Concurrent calls of one server; further ones wait.
     pub calls_at_once: usize,
-    /// After which a server that nobody uses is stopped; None = never.
+    /// How long a server may be idle before it is stopped; None = for ever.
     pub idle: Option<Duration>,
-    /// The same of a server that was started only to know its tools.
+    /// The same for a server that was started only to list its tools.
     pub docs_idle: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Default for Limits {
     }
 }
 
-/// What every connection needs.
+/// What all connections share.
 #[derive(Debug)]
 pub(in crate::upstream) struct Context {
     pub(in crate::upstream) limits: Limits,

@@ -1,4 +1,4 @@
-//! Which servers run, and when one that failed may be tried again.
+//! The pool: which servers run, and when one that failed is started again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::activity::{Patience, Purpose};
-use super::connection::{Calling, Connection, Lease};
+use super::activity::{IdleLimits, Purpose};
+use super::connection::{CallRequest, Connection, Lease};
 use super::context::{Context, Limits};
 use super::listing::{Age, Listing};
 use super::outcome::CallOutcome;
@@ -20,27 +20,24 @@ use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
 
-/// A connection that lived this long has worked.
+/// A connection that lasted this long counts as one that worked.
 const PROVEN: Duration = Duration::from_secs(10);
-/// A rest up to this long is waited for.
-const SHORT_REST: Duration = Duration::from_secs(1);
-/// No rest is longer.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+/// A call waits for a backoff up to this long.
+const SHORT_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What a server is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerState {
-    /// Nothing: it is started when it is needed.
+    /// It is started when it is needed.
     Stopped,
-    /// It is being started.
     Starting,
-    /// It runs.
     Running,
-    /// Its last start failed.
+    /// The last start failed.
     Failed,
 }
 
-/// All connections.
+/// All connections of a workspace.
 #[derive(Debug)]
 pub(in crate::upstream) struct Pool {
     context: Arc<Context>,
@@ -49,33 +46,34 @@ pub(in crate::upstream) struct Pool {
     tasks: TaskTracker,
 }
 
-/// One server.
+/// One server of the pool.
 #[derive(Debug)]
 struct Entry {
-    state: Arc<tokio::sync::Mutex<State>>,
-    /// Starts that have come to an end, well or not.
+    state: Arc<tokio::sync::Mutex<EntryState>>,
+    /// Number of starts that have succeeded or failed.
     starts: AtomicU64,
-    room: Arc<Semaphore>,
+    /// Limits the calls at once.
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EntryState {
     connection: Option<Arc<Connection>>,
-    /// Starts that failed and connections that soon ended, in a row.
+    /// Failed starts, and connections that soon ended, in a row.
     failures: u32,
     retry_at: Option<Instant>,
     last_failure: Option<UpstreamError>,
 }
 
 /// The use of a server for one request, which the caller can cancel.
-pub(in crate::upstream) struct ServerUse<'a> {
+pub(in crate::upstream) struct PoolRequest<'a> {
     server: &'a Server,
     definition: &'a Arc<Definition>,
     purpose: Purpose,
     cancel: &'a CancellationToken,
 }
 
-impl<'a> ServerUse<'a> {
+impl<'a> PoolRequest<'a> {
     /// Fails when the definition of the server is skipped.
     pub(in crate::upstream) fn new(
         server: &'a Server,
@@ -111,31 +109,31 @@ impl Pool {
         &self.context.limits
     }
 
-    /// Calls a tool of a server, which is started if need be.
+    /// Calls a tool of a server, which is started if necessary.
     pub(in crate::upstream) async fn call(
         &self,
-        wanted: ServerUse<'_>,
+        wanted: PoolRequest<'_>,
         tool: &str,
         arguments: Map<String, Value>,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let entry = self.entry(&wanted.server.name);
-        let _room = tokio::select! {
-            room = Arc::clone(&entry.room).acquire_owned() => room.map_err(|_| UpstreamError::ShuttingDown)?,
+        let _permit = tokio::select! {
+            permit = Arc::clone(&entry.permits).acquire_owned() => permit.map_err(|_| UpstreamError::ShuttingDown)?,
             () = wanted.cancel.cancelled() => return Err(wanted.cancelled(tool)),
             () = self.closing.cancelled() => return Err(UpstreamError::ShuttingDown),
         };
         // A server may ask as soon as it is started.
         let _caller = self.context.runs.enter(&options.answers);
         let lease = self.connect(&entry, &wanted, tool).await?;
-        let calling = Calling { tool, arguments, options, limit: self.limits().call };
-        lease.connection.call(calling).await
+        let call = CallRequest { tool, arguments, options, limit: self.limits().call };
+        lease.connection.call(call).await
     }
 
-    /// The tools of a server, which is started if need be.
+    /// Returns the tools of a server, which is started if necessary.
     pub(in crate::upstream) async fn tools(
         &self,
-        wanted: ServerUse<'_>,
+        wanted: PoolRequest<'_>,
         age: Age,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let entry = self.entry(&wanted.server.name);
@@ -143,7 +141,7 @@ impl Pool {
         lease.connection.tools(&self.context, age, wanted.cancel).await
     }
 
-    /// What a server is doing, and how many tools it has, if that was asked.
+    /// Returns what a server is doing, and the number of its tools if they were listed.
     pub(in crate::upstream) fn state(&self, name: &str) -> (ServerState, Option<usize>) {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get(name) else { return (ServerState::Stopped, None) };
@@ -155,23 +153,23 @@ impl Pool {
         }
     }
 
-    /// What a server has said that is being started, without credentials; None for any other.
-    pub(in crate::upstream) fn words_of_start(&self, name: &str) -> Option<String> {
-        self.context.starting.words_of(name)
+    /// Returns the standard error of a server that is starting, without credentials; None for other servers.
+    pub(in crate::upstream) fn startup_output(&self, name: &str) -> Option<String> {
+        self.context.starting.output_of(name)
     }
 
-    /// Lets a server go that was only asked for its tools.
-    pub(in crate::upstream) fn dismiss(&self, name: &str) {
+    /// Stops a server that was only asked for its tools, as soon as it is unused.
+    pub(in crate::upstream) fn stop_when_unused(&self, name: &str) {
         let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        // One that is being started has other users.
+        // A server that is starting has other users.
         if let Some(state) = entry.as_ref().and_then(|entry| entry.state.try_lock().ok())
             && let Some(connection) = &state.connection
         {
-            connection.dismiss();
+            connection.stop_when_unused();
         }
     }
 
-    /// Stops a server, which is started again when it is needed. Its calls under way fail.
+    /// Stops a server. Its calls under way fail; the next one starts it again.
     pub(in crate::upstream) async fn stop(&self, name: &str) {
         let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         let Some(entry) = entry else { return };
@@ -181,7 +179,7 @@ impl Pool {
         }
     }
 
-    /// Ends every connection; nothing is started after this.
+    /// Ends every connection. Nothing is started after this.
     pub(in crate::upstream) async fn shutdown(&self) {
         self.closing.cancel();
         let entries: Vec<_> = {
@@ -206,17 +204,17 @@ impl Pool {
             Arc::new(Entry {
                 state: Arc::default(),
                 starts: AtomicU64::new(0),
-                room: Arc::new(Semaphore::new(self.limits().calls_at_once.max(1))),
+                permits: Arc::new(Semaphore::new(self.limits().calls_at_once.max(1))),
             })
         };
         Arc::clone(entries.entry(Arc::clone(name)).or_insert_with(new))
     }
 
-    /// A connection to use: the one that is there, or a new one. Whoever comes while one is being made waits for it.
+    /// Returns the connection of a server, which is started if necessary. Concurrent callers share one start.
     async fn connect(
         &self,
         entry: &Arc<Entry>,
-        wanted: &ServerUse<'_>,
+        wanted: &PoolRequest<'_>,
         method: &str,
     ) -> Result<Lease, UpstreamError> {
         let starts_before = entry.starts.load(Ordering::Acquire);
@@ -234,15 +232,15 @@ impl Pool {
                 state.connection = Some(connection);
                 return Ok(lease);
             }
-            self.bury(&mut state, connection);
+            self.discard(&mut state, connection);
         }
-        // The start that was waited for has failed: trying the same at once, once for each who waited, helps nobody.
+        // The start that this caller waited for has failed: not every waiting caller has to try again.
         if let Some(failure) = &state.last_failure
             && entry.starts.load(Ordering::Acquire) != starts_before
         {
             return Err(failure.clone());
         }
-        self.rest(&state, wanted, method).await?;
+        self.back_off(&state, wanted, method).await?;
         let start = self.start(Arc::clone(entry), state, wanted);
         tokio::select! {
             started = start => started,
@@ -250,23 +248,28 @@ impl Pool {
         }
     }
 
-    /// A connection that is of no use any more is seen off; one that had hardly begun counts as a failure.
-    fn bury(&self, state: &mut State, connection: Arc<Connection>) {
+    /// Closes a connection that is not used any more. One that ended soon after its start counts as a failure.
+    fn discard(&self, state: &mut EntryState, connection: Arc<Connection>) {
         if connection.has_gone() && !connection.was_stopped() {
             let worked = connection.has_answered() || connection.age() >= PROVEN;
-            state.failed_again(worked);
+            state.count_failure(worked);
         }
         let limit = self.limits().call;
         self.tasks.spawn(async move { connection.retire(limit).await });
     }
 
-    /// Waits out a short rest, and refuses to wait for a long one.
-    async fn rest(&self, state: &State, wanted: &ServerUse<'_>, method: &str) -> Result<(), UpstreamError> {
+    /// Waits for a short backoff, and fails for a long one.
+    async fn back_off(
+        &self,
+        state: &EntryState,
+        wanted: &PoolRequest<'_>,
+        method: &str,
+    ) -> Result<(), UpstreamError> {
         let wait = state.retry_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         if wait.is_zero() {
             return Ok(());
         }
-        if wait > SHORT_REST {
+        if wait > SHORT_BACKOFF {
             return Err(UpstreamError::BackingOff {
                 server: Arc::clone(&wanted.server.name),
                 failures: state.failures,
@@ -284,12 +287,12 @@ impl Pool {
         }
     }
 
-    /// Starts a server in a task of its own, so that it comes up for others also when this caller goes away.
+    /// Starts a server in a task of its own, so that the start goes on for others when this caller is cancelled.
     async fn start(
         &self,
         entry: Arc<Entry>,
-        mut state: OwnedMutexGuard<State>,
-        wanted: &ServerUse<'_>,
+        mut state: OwnedMutexGuard<EntryState>,
+        wanted: &PoolRequest<'_>,
     ) -> Result<Lease, UpstreamError> {
         let (context, closing) = (Arc::clone(&self.context), self.closing.clone());
         let (server, definition) = (wanted.server.clone(), Arc::clone(wanted.definition));
@@ -304,17 +307,17 @@ impl Pool {
                 Ok(connection) => connection,
                 Err(error) => {
                     state.last_failure = Some(error.clone());
-                    state.failed_again(false);
+                    state.count_failure(false);
                     return Err(error);
                 }
             };
             state.last_failure = None;
             state.retry_at = None;
-            // Before anybody else can see it: it must not be idle before its first use.
+            // The lease is taken before others see the connection: it must not be idle before its first use.
             let lease = connection.lease(purpose);
             state.connection = Some(Arc::clone(&connection));
-            let patience = Patience { called: context.limits.idle, asked: context.limits.docs_idle };
-            tasks.spawn(keep(Arc::clone(&connection), Arc::clone(&entry), patience, closing.clone()));
+            let limits = IdleLimits { called: context.limits.idle, listed: context.limits.docs_idle };
+            tasks.spawn(supervise(Arc::clone(&connection), Arc::clone(&entry), limits, closing.clone()));
             tasks.spawn(async move {
                 tokio::select! {
                     () = connection.follow_changes(&context) => {}
@@ -330,23 +333,23 @@ impl Pool {
     }
 }
 
-/// Stays with a connection to its end: closes it when it is idle, and cleans up when it goes by itself.
-async fn keep(
+/// Closes a connection when it is idle, or cleans up when it ends by itself.
+async fn supervise(
     connection: Arc<Connection>,
     entry: Arc<Entry>,
-    patience: Patience,
+    limits: IdleLimits,
     closing: CancellationToken,
 ) {
     let has_gone = tokio::select! {
-        has_gone = connection.idle(patience) => has_gone,
+        has_gone = connection.idle(limits) => has_gone,
         () = closing.cancelled() => return,
     };
     if has_gone {
-        // The next call wants to know that it has gone by itself.
+        // It stays in the entry, so that the next call sees that it ended by itself.
         connection.close().await;
         return;
     }
-    tracing::debug!(server = connection.server(), "idle, and stopped");
+    tracing::debug!(server = connection.server(), "stopped an idle server");
     let mut state = entry.state.lock().await;
     if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, &connection)) {
         state.connection = None;
@@ -355,19 +358,19 @@ async fn keep(
     connection.close().await;
 }
 
-impl State {
-    /// Counts a failure. The first one after something that worked costs no rest.
-    fn failed_again(&mut self, worked: bool) {
+impl EntryState {
+    /// Counts a failure. There is no backoff after the first one.
+    fn count_failure(&mut self, worked: bool) {
         self.failures = if worked { 1 } else { self.failures + 1 };
-        let rest = rest_after(self.failures);
-        self.retry_at = (!rest.is_zero()).then(|| Instant::now() + rest);
+        let backoff = backoff_after(self.failures);
+        self.retry_at = (!backoff.is_zero()).then(|| Instant::now() + backoff);
     }
 }
 
-fn rest_after(failures: u32) -> Duration {
+fn backoff_after(failures: u32) -> Duration {
     match failures {
         0 | 1 => Duration::ZERO,
-        more => (Duration::from_millis(250) * 2_u32.saturating_pow(more - 2).min(1_000)).min(LONGEST_REST),
+        more => (Duration::from_millis(250) * 2_u32.saturating_pow(more - 2).min(1_000)).min(LONGEST_BACKOFF),
     }
 }
 
@@ -376,9 +379,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_grow_and_have_an_end() {
-        let rests: Vec<_> = (0..12).map(|failures| rest_after(failures).as_millis()).collect();
-        assert_eq!(rests, [0, 0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
-        assert_eq!(rest_after(u32::MAX), LONGEST_REST);
+    fn backoffs_grow_up_to_a_limit() {
+        let backoffs: Vec<_> = (0..12).map(|failures| backoff_after(failures).as_millis()).collect();
+        assert_eq!(backoffs, [0, 0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+        assert_eq!(backoff_after(u32::MAX), LONGEST_BACKOFF);
     }
 }

@@ -1,11 +1,11 @@
-//! What a server inherits: a small allow-list, and its own variables over it.
+//! The environment of a server: a small allow-list of ours, and the variables of its definition.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use crate::settings::Environment;
 
-/// Where things are, who runs them, in which language, over which proxies, trusting which certificates.
+/// Paths, user, language, display, proxies and certificates.
 const INHERITED: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP",
     "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "HTTP_PROXY",
@@ -14,17 +14,17 @@ const INHERITED: &[&str] = &[
     "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "NODE_USE_ENV_PROXY", "NIX_SSL_CERT_FILE", "NIX_PATH",
     "NIX_PROFILES", "__CF_USER_TEXT_ENCODING",
 ];
-/// Families of such variables: locale, folders, and where tools that start servers keep what they install.
+/// Prefixes of such variables: locale, folders, and the tools that start servers.
 const INHERITED_PREFIXES: &[&str] = &[
     "LC_", "XDG_", "NVM_", "FNM_", "VOLTA_", "ASDF_", "MISE_", "PYENV_", "UV_", "PIP_", "PIPX_",
     "npm_config_", "NPM_CONFIG_", "PNPM_", "BUN_", "DENO_", "CARGO_HOME", "RUSTUP_", "GOPATH", "GOBIN",
     "GOPROXY", "GOCACHE", "JAVA_HOME", "CONDA_", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT",
     "CONTAINER_HOST",
 ];
-/// Names that hold credentials also where their family is inherited.
+/// Variables with these in their names are not inherited, whatever their prefix.
 const CREDENTIALS: &[&str] = &["TOKEN", "PASSWORD", "SECRET", "AUTH", "CREDENTIAL", "_KEY"];
 
-/// The whole environment of a server.
+/// Returns the whole environment of a server.
 pub(super) fn environment(ours: &Environment, own: &[(String, String)]) -> BTreeMap<OsString, OsString> {
     let inherited = ours.iter().filter(|(name, _)| is_inherited(name));
     let mut environment: BTreeMap<OsString, OsString> =
@@ -33,7 +33,7 @@ pub(super) fn environment(ours: &Environment, own: &[(String, String)]) -> BTree
     environment
 }
 
-/// The search path of a server.
+/// Returns the search path of a server.
 pub(super) fn search_path(environment: &BTreeMap<OsString, OsString>) -> Option<&OsStr> {
     environment.get(OsStr::new("PATH")).map(OsString::as_os_str)
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listed_is_inherited_and_a_servers_own_wins() {
+    fn only_listed_variables_are_inherited_and_those_of_the_definition_win() {
         let ours: Environment = [
             ("PATH", "/bin"),
             ("HOME", "/h"),

@@ -1,4 +1,4 @@
-//! What a server said of its tools at one moment, and who wants to hear of it.
+//! The tools of a server at one moment, and the listener for such lists.
 
 use std::fmt;
 use std::path::Path;
@@ -11,32 +11,29 @@ use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Definition;
 use crate::upstream::tool_doc::About;
 
-/// The tools of a server, and by which definition it is one.
+/// The tools of a server, and the definition that it was started by.
 #[derive(Debug)]
 pub(in crate::upstream) struct Listing {
-    /// The file that defines it.
+    /// The file of the definition.
     pub(in crate::upstream) source: Arc<Path>,
-    /// How it is reached.
     pub(in crate::upstream) definition: Arc<Definition>,
-    /// What it says of itself.
     pub(in crate::upstream) about: About,
-    /// What it offers.
     pub(in crate::upstream) tools: Arc<ToolList>,
-    /// The documentation that is made of it, by whoever needs it first.
+    /// The documentation made of it, by the first that needs it.
     pub(in crate::upstream) docs: OnceCell<Arc<ServerDocs>>,
 }
 
-/// Hears of every list of tools that any server gives.
+/// Receives every list of tools.
 pub(in crate::upstream) trait Listener: fmt::Debug + Send + Sync {
-    /// A list arrived. Whoever asked for it is not kept waiting by what is done about it.
+    /// Takes a new list. It must not block: the caller that asked for the list is waiting.
     fn listed(self: Arc<Self>, listing: Arc<Listing>);
 }
 
-/// How new a list has to be.
+/// How new a list of tools has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::upstream) enum Age {
-    /// As new as the server's last word that it has changed.
+    /// Listed since the server last announced a change.
     Current,
-    /// Asked for now.
+    /// Listed now.
     New,
 }

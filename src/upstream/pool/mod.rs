@@ -1,10 +1,10 @@
-//! Connections to servers: made at the first use, kept warm, ended when idle, made anew after a crash.
+//! Connections to servers: opened at the first use, kept open, closed when idle, opened again after a crash.
 //!
 //! ```text
-//! entry (start once, rest, idle) ─▶ start (handshake) ─▶ connection (calls, tools)
-//!        ─▶ http (servers elsewhere)
+//! entry (one start at a time, backoff, idle) ─▶ start (handshake) ─▶ connection (calls, tools)
+//!        ─▶ http (remote servers)
 //!        ─▶ stdio ─▶ process ─▶ the reaper (when the bridge is killed)
-//!        ─▶ inbox (every message is read here first) ─▶ crate::mcp (reads them)
+//!        ─▶ crate::mcp (reads every message first)
 //! ```
 
 mod activity;
@@ -30,6 +30,6 @@ pub(super) use activity::Purpose;
 pub(super) use context::Context;
 pub use context::Limits;
 pub use entry::ServerState;
-pub(super) use entry::{Pool, ServerUse};
+pub(super) use entry::{Pool, PoolRequest};
 pub(super) use listing::{Age, Listener, Listing};
 pub use outcome::{CallOutcome, Tool, ToolList};

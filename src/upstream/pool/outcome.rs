@@ -1,4 +1,4 @@
-//! What a call came to, and what a server offers.
+//! The result of a call, and the tools of a server.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::mcp::repair::parse;
 use crate::upstream::alias::aliases;
 use crate::upstream::tool_doc::ToolDoc;
 
-/// The result of a tool, as the server wrote it.
+/// The result of a call, as the server wrote it.
 #[derive(Debug, Clone)]
 pub struct CallOutcome {
-    /// The MCP result: JSON text with the server's own order of keys, digits of numbers and depth.
+    /// The MCP result: JSON text with the server's order of keys, digits of numbers and depth.
     pub json: Box<RawValue>,
-    /// Whether the tool itself says that it failed.
+    /// Whether the tool says that it failed.
     pub is_error: bool,
 }
 
@@ -33,11 +33,10 @@ impl CallOutcome {
         Self { is_error, json }
     }
 
-    /// The same without credentials: what a tool says of its failure is an error like others. One that works may give back
-    /// what it wants, which is what code asked for.
+    /// Removes credentials. Only failures need this: a result that code asked for may contain anything.
     pub(super) fn without(mut self, secrets: &Secrets) -> Self {
         let shown = secrets.redact(self.json.get());
-        // Never so that it is no JSON any more.
+        // A replacement may break the JSON text: then it is made in the parsed value.
         let shown = match RawValue::from_string(shown) {
             Ok(shown) => Some(shown),
             Err(_) => parse(&self.json)
@@ -48,10 +47,10 @@ impl CallOutcome {
         self
     }
 
-    /// The result as a tree. Text that is half of a surrogate pair becomes U+FFFD here.
+    /// Parses the result. Half of a surrogate pair becomes U+FFFD.
     ///
     /// # Errors
-    /// It is nested too deeply for a tree.
+    /// The result is nested too deeply.
     pub fn value(&self) -> Result<Value, serde_json::Error> {
         parse(&self.json)
     }
@@ -60,17 +59,16 @@ impl CallOutcome {
 /// A tool of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// Its name.
     pub name: String,
-    /// Its name in Python.
+    /// The name in Python.
     pub alias: String,
-    /// What it does; empty when the server does not say.
+    /// Empty if the server gives none.
     pub description: String,
-    /// The JSON Schema of its arguments, keys in the server's order.
+    /// JSON Schema of the arguments, keys in the server's order.
     pub input_schema: Value,
-    /// The JSON Schema of its structured result.
+    /// JSON Schema of the structured result.
     pub output_schema: Option<Value>,
-    /// All that the server says of it.
+    /// Everything that the server lists of the tool.
     pub raw: Map<String, Value>,
 }
 
@@ -90,23 +88,22 @@ impl Tool {
     }
 }
 
-/// The tools of a server at one moment, in its order.
+/// The tools of a server at one moment, in the server's order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolList {
-    /// The tools.
     pub tools: Vec<Tool>,
-    /// What was wrong with others.
+    /// What is wrong with tools that were left out.
     pub warnings: Vec<String>,
 }
 
 impl ToolList {
-    /// The tool of a name, or of an alias when no name is meant.
+    /// Returns the tool of a name, or of an alias if no tool has the name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
         let by = |matches: fn(&Tool, &str) -> bool| self.tools.iter().find(|tool| matches(tool, name));
         by(|tool, name| tool.name == name).or_else(|| by(|tool, name| tool.alias == name))
     }
 
-    /// Puts the pages of `tools/list` together.
+    /// Joins the pages of `tools/list`.
     pub(super) fn of(pages: &[Page]) -> Arc<Self> {
         let mut list = Self::default();
         let mut known = std::collections::HashSet::new();
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_no_credential_and_stays_json() {
+    fn credentials_are_removed_from_failures_which_stay_json() {
         let definition = Definition {
             launch: Launch::Stdio {
                 command: "x".into(),
@@ -197,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_make_no_sense_are_left_out() {
+    fn invalid_tools_are_left_out() {
         let page = r#"{"tools": [
             {"name": "b-a", "description": "d", "inputSchema": {"properties": {"z": {}, "a": {}}}, "execution": {"x": 1}},
             {"name": "b a"}, 7, {"description": "no name"}, {"name": "b-a"}, {"name": "odd", "inputSchema": []}

@@ -1,4 +1,4 @@
-//! The credentials of one server, and texts without them.
+//! The credentials of one server, and their removal from texts.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::upstream::discovery::{Definition, Launch};
 
-/// Shorter values are too common to be looked for in text.
+/// Shorter values are too common to be replaced in text.
 const SHORTEST: usize = 6;
 /// Parts of names of variables, headers and options whose values are credentials.
-const TELLING: &[&str] = &[
+const SENSITIVE: &[&str] = &[
     "key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "session", "private", "signature",
     "dsn", "jwt", "bearer", "webhook", "connection_string",
 ];
@@ -20,7 +20,7 @@ const TELLING: &[&str] = &[
 /// Everything but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What must not be shown, each with the name that is shown instead.
+/// Values that must not be shown, each with the name to show instead.
 #[derive(Clone, Default)]
 pub(super) struct Secrets(Vec<(String, String)>);
 
@@ -31,21 +31,21 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Those that a definition holds.
+    /// Returns the credentials of a definition.
     pub(super) fn of(definition: &Definition) -> Self {
         let mut secrets = Self::default();
         for (name, value) in &definition.filled_in {
-            if is_telling(name) || looks_random(value) || is_key_block(value) {
+            if is_sensitive(name) || looks_random(value) || is_key_block(value) {
                 secrets.add(value, name);
             }
         }
         match &definition.launch {
             Launch::Stdio { command, args, env, .. } => {
-                // Some write the whole command line there.
+                // Some users write the whole command line there.
                 let words: Vec<String> = command.split_whitespace().map(String::from).collect();
                 secrets.add_arguments(&words);
                 for (name, value) in env {
-                    if is_telling(name) || looks_random(value) || is_key_block(value) {
+                    if is_sensitive(name) || looks_random(value) || is_key_block(value) {
                         secrets.add(value, name);
                     }
                     secrets.add_url(value, name);
@@ -61,20 +61,20 @@ impl Secrets {
             }
         }
         secrets.add_spellings();
-        // A value that holds another one has to go first.
+        // A value that contains another one is replaced first.
         secrets.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         secrets.0.dedup_by(|left, right| left.0 == right.0);
         secrets
     }
 
-    /// The text with a name in brackets for each credential.
+    /// Returns the text with a name in brackets in place of each credential.
     pub(super) fn redact(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (value, name)| {
             if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
         })
     }
 
-    /// The same for all strings of a tree.
+    /// Replaces credentials in all strings of a value.
     pub(super) fn redact_value(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.redact(&text)),
@@ -92,7 +92,7 @@ impl Secrets {
         if value.len() >= SHORTEST {
             self.0.push((value.to_owned(), name.to_owned()));
         }
-        // Whoever shows a key of several lines shows them one by one, indented perhaps.
+        // A key of several lines may be shown line by line, with an indent.
         if value.contains('\n') {
             for line in value.lines() {
                 self.add(line, name);
@@ -100,32 +100,31 @@ impl Secrets {
         }
     }
 
-    /// The same values as they stand in JSON, in a URL, and in base64.
+    /// Adds the values as they look in JSON, in a URL and in base64.
     fn add_spellings(&mut self) {
         let mut others = Vec::new();
         for (value, name) in &self.0 {
             let json = Value::from(value.as_str()).to_string();
             others.push((json[1..json.len() - 1].to_owned(), name.clone()));
             others.push((utf8_percent_encode(value, RESERVED).to_string(), name.clone()));
-            // Without what the end is filled up with: it may stand within something longer.
+            // Without the padding, because the value may be a part of a longer text.
             let base64 = STANDARD.encode(value);
             others.push((base64.trim_end_matches('=').to_owned(), name.clone()));
         }
         self.0.extend(others);
     }
 
-    /// `Authorization: Bearer x`, as some programs take a header; `is_said` = that it is one.
-    fn add_header(&mut self, text: &str, is_said: bool) {
+    /// Adds the value of `Authorization: Bearer x`, a header as an argument; `is_header` = it certainly is one.
+    fn add_header(&mut self, text: &str, is_header: bool) {
         let Some((name, value)) = text.split_once(':') else { return };
         let is_name = !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        if is_name && !value.starts_with("//") && (is_said || is_telling(name)) {
+        if is_name && !value.starts_with("//") && (is_header || is_sensitive(name)) {
             self.add_credentials(value, name);
         }
     }
 
-    /// The value of a header, and what it holds without the scheme, as in `Bearer x`, which is no part of what a server may
-    /// repeat.
+    /// Adds the value of a header, with and without a scheme such as `Bearer`.
     fn add_credentials(&mut self, value: &str, name: &str) {
         let value = value.trim();
         self.add(value, name);
@@ -134,15 +133,15 @@ impl Secrets {
         }
     }
 
-    /// `--token x`, `--token=x`, and URLs with a password.
+    /// Adds the values of `--token x` and `--token=x`, and passwords of URLs.
     fn add_arguments(&mut self, args: &[String]) {
         for (at, arg) in args.iter().enumerate() {
             self.add_url(arg, "argument");
             let is_header = at > 0 && matches!(args[at - 1].as_str(), "--header" | "-H");
             self.add_header(arg.split_once("--header=").map_or(arg, |(_, header)| header), is_header);
             match arg.split_once('=') {
-                Some((name, value)) if is_telling(name) => self.add(value, name.trim_start_matches('-')),
-                None if arg.starts_with('-') && is_telling(arg) => {
+                Some((name, value)) if is_sensitive(name) => self.add(value, name.trim_start_matches('-')),
+                None if arg.starts_with('-') && is_sensitive(arg) => {
                     if let Some(value) = args.get(at + 1).filter(|value| !value.starts_with('-')) {
                         self.add(value, arg.trim_start_matches('-'));
                     }
@@ -153,13 +152,13 @@ impl Secrets {
         }
     }
 
-    /// The password of a URL, and the values of its query.
+    /// Adds the password of a URL and the values of its query.
     fn add_url(&mut self, text: &str, name: &str) {
         let Some((_, rest)) = text.split_once("://") else { return };
         let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if let Some((user, _)) = authority.rsplit_once('@') {
             self.add(user.split_once(':').map_or(user, |(_, password)| password), name);
-            // As it is sent.
+            // In the header that is sent.
             self.add(STANDARD.encode(user).trim_end_matches('='), name);
         }
         let path = rest.split(['?', '#']).next().unwrap_or_default();
@@ -175,17 +174,17 @@ impl Secrets {
     }
 }
 
-fn is_telling(name: &str) -> bool {
+fn is_sensitive(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    TELLING.iter().any(|part| name.contains(part))
+    SENSITIVE.iter().any(|part| name.contains(part))
 }
 
-/// A key in the text form of RFC 7468, whatever its variable is called.
+/// Whether a value is a key in the text form of RFC 7468.
 fn is_key_block(value: &str) -> bool {
     value.contains("-----BEGIN ")
 }
 
-/// One long word of letters of both cases and digits, or of hexadecimal digits: no name, version or path looks so.
+/// Whether a value is one long word of letters of both cases and digits, or of hexadecimal digits, unlike a name or a path.
 fn looks_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let is_mixed = value.len() >= 20

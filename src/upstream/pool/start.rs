@@ -12,7 +12,7 @@ use rmcp::transport::Transport;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, Made, how_it_ended};
+use super::connection::{Connection, ConnectionParts, exit_status_of};
 use super::context::Context;
 use super::environment::environment;
 use super::handler::{Calls, Handler};
@@ -119,7 +119,7 @@ async fn connect_by(
     let unreadable = inbox.unreadable();
     let calls = Calls::default();
     let handler = Handler::new(Arc::clone(&name), context.runs.clone(), calls.clone(), inbox.questions());
-    let mut made = Made {
+    let mut parts = ConnectionParts {
         server: name,
         source: Arc::clone(&server.source.path),
         definition: Arc::clone(definition),
@@ -130,22 +130,22 @@ async fn connect_by(
         calls,
     };
     let limit = definition.startup_timeout.unwrap_or(context.limits.startup);
-    let start = context.starting.begin(&made.server, &made.secrets);
-    let handshake = handshake(protocol, handler, inbox, &mut made, &start, context);
+    let start = context.starting.begin(&parts.server, &parts.secrets);
+    let handshake = handshake(protocol, handler, inbox, &mut parts, &start, context);
     let error = match tokio::time::timeout(limit, handshake).await {
         Ok(Ok(service)) if !context.allow_self && is_itself(&service) => {
             // The definition did not show it.
             return Err(Failure::new(Skip::Itself.to_string()));
         }
-        Ok(Ok(service)) => return Ok(Connection::new(made, service)),
+        Ok(Ok(service)) => return Ok(Connection::new(parts, service)),
         Ok(Err(Refused::Before(failure))) => return Err(failure),
         Ok(Err(Refused::Handshake(error))) => Some(error),
         Err(_) => None,
     };
     let mut failure = match error {
         Some(error) => {
-            let how = match &made.process {
-                Some(process) => how_it_ended(process).await,
+            let how = match &parts.process {
+                Some(process) => exit_status_of(process).await,
                 None => None,
             };
             let why = match unreadable.reason() {
@@ -156,16 +156,16 @@ async fn connect_by(
         }
         None => Failure::not_ready(limit),
     };
-    if let Some(process) = &made.process {
-        failure.stderr = process.stderr.text(&made.secrets);
+    if let Some(process) = &parts.process {
+        failure.stderr = process.stderr.text(&parts.secrets);
     }
     Err(failure)
 }
 
 /// Whether the server says that it is this bridge.
 fn is_itself(service: &RunningService<RoleClient, Handler>) -> bool {
-    let said = service.peer_info();
-    let name = said.as_ref().and_then(|said| said.server_info.as_ref()).map(|info| info.name.as_str());
+    let peer = service.peer_info();
+    let name = peer.as_ref().and_then(|peer| peer.server_info.as_ref()).map(|info| info.name.as_str());
     name.is_some_and(|name| OWN_NAMES.contains(&name))
 }
 
@@ -195,11 +195,11 @@ async fn handshake(
     protocol: Protocol,
     handler: Handler,
     inbox: Inbox,
-    made: &mut Made,
+    parts: &mut ConnectionParts,
     start: &Start,
     context: &Context,
 ) -> Result<RunningService<RoleClient, Handler>, Refused> {
-    let definition = Arc::clone(&made.definition);
+    let definition = Arc::clone(&parts.definition);
     match &definition.launch {
         Launch::Stdio { command, args, env, cwd } => {
             let environment = environment(&context.environment, env);
@@ -207,14 +207,14 @@ async fn handshake(
             let launching =
                 Launching { command, args, environment: &environment, folder, reaper: &context.reaper };
             let (process, stdin, stdout) =
-                process::start(launching, made.gone.clone()).await.map_err(Failure::from)?;
-            start.says(&process.stderr);
-            made.process = Some(process.clone());
-            let transport = StdioTransport::new(process, stdin, stdout, inbox, made.gone.clone());
+                process::start(launching, parts.gone.clone()).await.map_err(Failure::from)?;
+            start.set_stderr(&process.stderr);
+            parts.process = Some(process.clone());
+            let transport = StdioTransport::new(process, stdin, stdout, inbox, parts.gone.clone());
             serve(handler, transport, protocol).await
         }
         Launch::Http { url, headers, .. } if protocol == Protocol::Older => {
-            let opened = OlderTransport::open(url, headers, inbox, made.gone.clone()).await;
+            let opened = OlderTransport::open(url, headers, inbox, parts.gone.clone()).await;
             let transport = opened.map_err(|error| Failure {
                 advice: if error.suggests_other_transport() { Advice::OtherTransport } else { Advice::None },
                 ..Failure::new(error.to_string())
@@ -223,7 +223,7 @@ async fn handshake(
         }
         Launch::Http { url, headers, .. } => {
             let transport =
-                http::streamable(url, headers, context.limits.calls_at_once, inbox, made.calls.clone())
+                http::streamable(url, headers, context.limits.calls_at_once, inbox, parts.calls.clone())
                     .map_err(|error| Failure::new(error.to_string()))?;
             serve(handler, transport, protocol).await
         }

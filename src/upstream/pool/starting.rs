@@ -1,4 +1,4 @@
-//! The servers that are being started, and what they say meanwhile: for whoever cannot wait until that has ended.
+//! The servers that are starting, and their standard error so far.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::secrets::Secrets;
 use super::stderr::StderrTail;
 
-/// By name; a server without a process says nothing.
+/// The servers that are starting, by name. A server without a process has no output.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Starting(Arc<Mutex<HashMap<Arc<str>, Words>>>);
+pub(super) struct Starting(Arc<Mutex<HashMap<Arc<str>, Output>>>);
 
 #[derive(Debug, Default)]
-struct Words {
+struct Output {
     stderr: StderrTail,
     secrets: Arc<Secrets>,
 }
 
-/// A start, as long as it lives.
+/// A start under way, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Start {
     all: Starting,
@@ -24,28 +24,28 @@ pub(super) struct Start {
 }
 
 impl Starting {
-    /// A server is being started from here on.
+    /// Adds a server whose start begins now.
     pub(super) fn begin(&self, server: &Arc<str>, secrets: &Arc<Secrets>) -> Start {
-        let words = Words { stderr: StderrTail::default(), secrets: Arc::clone(secrets) };
-        self.lock().insert(Arc::clone(server), words);
+        let output = Output { stderr: StderrTail::default(), secrets: Arc::clone(secrets) };
+        self.lock().insert(Arc::clone(server), output);
         Start { all: self.clone(), server: Arc::clone(server) }
     }
 
-    /// What a server has said that is being started, which may be nothing; None for any other.
-    pub(super) fn words_of(&self, server: &str) -> Option<String> {
-        self.lock().get(server).map(|words| words.stderr.text(&words.secrets))
+    /// Returns the standard error of a server that is starting; None for other servers.
+    pub(super) fn output_of(&self, server: &str) -> Option<String> {
+        self.lock().get(server).map(|output| output.stderr.text(&output.secrets))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Words>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Output>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Start {
-    /// It has a process, which says things.
-    pub(super) fn says(&self, stderr: &StderrTail) {
-        if let Some(words) = self.all.lock().get_mut(&self.server) {
-            words.stderr = stderr.clone();
+    /// Sets the standard error of the server's process.
+    pub(super) fn set_stderr(&self, stderr: &StderrTail) {
+        if let Some(output) = self.all.lock().get_mut(&self.server) {
+            output.stderr = stderr.clone();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The last of what a server wrote to its standard error.
+//! The end of what a server wrote to its standard error.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use super::secrets::Secrets;
 
 /// Bytes that are remembered.
 const KEPT: usize = 8 << 10;
-/// Bytes of it that an error shows.
+/// Characters that an error shows.
 const SHOWN: usize = 2_000;
 
-/// A ring of bytes, filled by one task and looked at by whoever has an error to explain.
+/// A ring of bytes that one task fills and error messages read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
@@ -28,12 +28,12 @@ impl StderrTail {
         }
     }
 
-    /// The last lines, without credentials; empty when nothing was written.
+    /// Returns the last lines without credentials; empty if nothing was written.
     pub(super) fn text(&self, secrets: &Secrets) -> String {
         let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let text = secrets.redact(String::from_utf8_lossy(&bytes).trim());
         match text.char_indices().rev().nth(SHOWN - 1) {
-            // Whole lines read better, where there are any.
+            // Starts with a whole line if there is one.
             Some((start, _)) if start > 0 => {
                 let rest = &text[start..];
                 let line = rest.find('\n').filter(|at| at * 2 < rest.len()).map_or(0, |at| at + 1);

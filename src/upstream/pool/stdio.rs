@@ -1,4 +1,4 @@
-//! Messages over the standard input and output of a child.
+//! The transport over the standard input and output of a server process.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,13 +19,13 @@ use crate::mcp::line::{Line, LineReader};
 /// The longest line that is read.
 pub(super) const LONGEST_LINE: usize = 256 << 20;
 
-/// One message to write, and whom to tell when that is done.
+/// A message to write, and the channel for the result.
 type Outgoing = (Vec<u8>, oneshot::Sender<io::Result<()>>);
 
-/// The client's side of the pipes. Dropping it ends the child.
+/// Our side of the pipes. Dropping it ends the process.
 pub(super) struct StdioTransport {
     lines: LineReader<ChildStdout>,
-    /// Messages that came with an earlier one.
+    /// Messages that arrived together with an earlier one.
     ready: VecDeque<ServerJsonRpcMessage>,
     inbox: Inbox,
     to_writer: Option<mpsc::UnboundedSender<Outgoing>>,
@@ -54,7 +54,7 @@ impl StdioTransport {
         }
     }
 
-    /// Closes its standard input, also when it has stopped reading, and sees it off.
+    /// Closes the standard input, even if the server has stopped reading, and stops the process.
     fn end(&mut self) {
         self.to_writer = None;
         self.writer.abort();
@@ -62,7 +62,7 @@ impl StdioTransport {
     }
 }
 
-/// Writes in the order in which messages are sent: a cancellation never comes before what it cancels.
+/// Writes messages in the order in which they were sent: a cancellation must follow its request.
 async fn write(mut stdin: ChildStdin, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
     while let Some((line, done)) = outgoing.recv().await {
         let written = async {

@@ -1,4 +1,4 @@
-//! Streams of events, as `text/event-stream` has them.
+//! Streams of events in the format `text/event-stream`.
 
 use std::io;
 use std::pin::Pin;
@@ -15,14 +15,14 @@ use crate::upstream::pool::stdio::LONGEST_LINE;
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Event {
-    /// What it is called; empty for a message.
+    /// Empty for a message.
     pub(super) name: String,
     pub(super) data: Data,
     pub(super) id: Option<String>,
     pub(super) retry: Option<u64>,
 }
 
-/// What it carries.
+/// The data of an event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Data {
     #[default]
@@ -32,7 +32,7 @@ pub(super) enum Data {
     TooLong(Skipped),
 }
 
-/// Reads events off a response.
+/// Reads the events of a response.
 #[derive(Debug)]
 pub(super) struct EventReader {
     lines: LineReader<Body>,
@@ -43,7 +43,7 @@ impl EventReader {
         Self { lines: LineReader::new(Body::of(response), LONGEST_LINE) }
     }
 
-    /// The next event; None at the end. One that has not ended by then does not count.
+    /// Returns the next event; None at the end. An incomplete last event is dropped.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, HttpError> {
         let mut event = Event::default();
         loop {
@@ -67,7 +67,7 @@ impl EventReader {
 }
 
 impl Event {
-    /// Reads one line, `field: value`; what is no known field is a comment.
+    /// Reads a line `field: value`. Unknown fields are ignored.
     fn add(&mut self, line: &[u8]) {
         let at = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (field, value) = line.split_at(at);
@@ -95,7 +95,7 @@ impl Event {
         }
     }
 
-    /// Whether it carries a message, rather than being something else's.
+    /// Whether its data is a message.
     pub(super) fn is_message(&self) -> bool {
         matches!(self.name.as_str(), "" | "message")
     }
@@ -108,10 +108,10 @@ fn without_field_name(mut skipped: Skipped) -> Skipped {
     skipped
 }
 
-/// A response as something to read from.
+/// The body of a response as a reader.
 struct Body {
     chunks: BoxStream<'static, Result<Vec<u8>, HttpError>>,
-    /// What was not taken of the last chunk.
+    /// The unread rest of the last chunk.
     rest: io::Cursor<Vec<u8>>,
 }
 

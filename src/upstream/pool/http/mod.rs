@@ -1,4 +1,4 @@
-//! Servers elsewhere, over HTTP: the streamable transport of today, and the older one with a stream of events.
+//! Transports to remote servers: streamable HTTP, and its predecessor with one stream of events.
 //!
 //! ```text
 //! streamable (one POST a message) ─▶ client ◀─ older (one stream down, POSTs up)

@@ -1,4 +1,4 @@
-//! The older transport: one stream of events from the server, whose first one says where messages go.
+//! The older HTTP transport: one stream of events from the server, of which the first names the endpoint for messages.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +15,14 @@ use super::events::{Data, EventReader};
 use crate::mcp::client::Inbox;
 use crate::upstream::pool::stdio::LONGEST_LINE;
 
-/// The client's side of it.
+/// Our side of the transport.
 pub(in crate::upstream::pool) struct OlderTransport {
     http: Client,
     headers: HeaderMap,
     endpoint: Url,
     events: EventReader,
     ready: VecDeque<ServerJsonRpcMessage>,
-    /// Shared with messages that are on their way: one that does not get through has no answer to wait for.
+    /// Shared with requests that are being sent: one that fails is withdrawn.
     inbox: Arc<Mutex<Inbox>>,
     gone: CancellationToken,
 }
@@ -67,7 +67,7 @@ impl OlderTransport {
     }
 }
 
-/// The endpoint that an event names, if it is at the place that the user named.
+/// Returns the endpoint that an event names, if it has the origin of the definition's URL.
 fn endpoint(base: &Url, data: &Data) -> Option<Url> {
     let Data::Whole(text) = data else { return None };
     let endpoint = base.join(str::from_utf8(text).ok()?.trim()).ok()?;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_go_nowhere_else() {
+    fn messages_are_sent_to_the_same_origin_only() {
         let base = Url::parse("https://example.org:1/a/sse?x=1").unwrap();
         let at = |text: &str| endpoint(&base, &Data::Whole(text.into())).map(String::from);
         assert_eq!(at("/messages?id=2").as_deref(), Some("https://example.org:1/messages?id=2"));

@@ -1,5 +1,5 @@
-//! The streamable transport: sessions, resumption and order are the protocol client's; what is sent and read is seen to here,
-//! so that answers pass the inbox as everywhere else.
+//! Streamable HTTP. `rmcp` does sessions, resumption and order; requests and responses are ours, so that every message
+//! passes the inbox.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 type Failed = StreamableHttpError<HttpError>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// A transport to a URL.
+/// Returns a transport to a URL.
 pub(in crate::upstream::pool) fn streamable(
     url: &str,
     headers: &[(String, String)],
@@ -43,7 +43,7 @@ pub(in crate::upstream::pool) fn streamable(
     Ok(StreamableHttpClientTransport::with_client(posts, config))
 }
 
-/// Sends messages and reads what comes back.
+/// Sends messages and reads the responses.
 #[derive(Debug, Clone)]
 pub(in crate::upstream::pool) struct Posts {
     http: Client,
@@ -57,7 +57,7 @@ impl Posts {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request with the user's headers, and over them those of the protocol.
+    /// Sends a request with the headers of the definition and of the protocol, which win.
     async fn send(
         &self,
         method: Method,
@@ -80,7 +80,7 @@ impl Posts {
         Ok(request.send().await?)
     }
 
-    /// Reads the answer to a message.
+    /// Reads the response to a message.
     async fn read(
         &self,
         mut response: Response,
@@ -96,14 +96,13 @@ impl Posts {
         }
         if !status.is_success() {
             let (error, bytes) = error_response(response).await;
-            // A server that understood the message says in the same way what is wrong with it. Who does not let it in has
-            // not understood it.
-            let is_at_the_door = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            let said = match request {
-                Some(_) if !is_at_the_door && is_message(&bytes) => self.inbox().read_whole(&bytes).pop(),
+            // A server that understood the message answers it in the body. One that demands a login has not read it.
+            let is_login = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            let answer = match request {
+                Some(_) if !is_login && is_message(&bytes) => self.inbox().read_whole(&bytes).pop(),
                 _ => None,
             };
-            return match said {
+            return match answer {
                 Some(message) if is_answer(&message) => {
                     Ok(StreamableHttpPostResponse::Json(message, session))
                 }
@@ -176,7 +175,7 @@ impl Posts {
         if events.is_empty() {
             events.push(Sse::default());
         }
-        // Where to go on from, also when nothing came that the client has to know.
+        // The stream is resumed after this event, even if it contained nothing for `rmcp`.
         if let Some(last) = events.last_mut() {
             last.id = event.id;
             last.retry = event.retry;
@@ -189,7 +188,7 @@ fn is_answer(message: &ServerJsonRpcMessage) -> bool {
     matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
 }
 
-/// The library takes events as text only; what must stay as it is has not come this way.
+/// Writes a message as an event, because `rmcp` takes events as text. Results and questions are not in it.
 fn event_of(message: &ServerJsonRpcMessage) -> Sse {
     Sse { data: serde_json::to_string(message).ok(), ..Sse::default() }
 }
@@ -243,7 +242,7 @@ impl StreamableHttpClient for Posts {
         _auth_header: Option<String>,
         protocol_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failed> {
-        // A server that keeps it has it all the same.
+        // The session may stay on the server: its response does not matter.
         let sent = self.send(Method::DELETE, &uri, Some(&session_id), protocol_headers, |_| {}, None).await;
         sent.map(|_| ()).map_err(StreamableHttpError::Client)
     }

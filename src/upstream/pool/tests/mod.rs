@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Limits, Purpose, ServerUse};
+use super::{Limits, PoolRequest, Purpose};
 use crate::mcp::client::ServerProgress;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
@@ -129,7 +129,7 @@ impl Bench {
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let server = self.upstream.server("fake")?;
-        let wanted = ServerUse::new(&server, Purpose::Call, options.cancel)?;
+        let wanted = PoolRequest::new(&server, Purpose::Call, options.cancel)?;
         self.upstream.pool().call(wanted, tool, arguments, options).await
     }
 
