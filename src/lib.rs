@@ -1,6 +1,6 @@
 //! codebridge: an MCP server with one tool, `run_python`, that runs Python in a locked-down OCI sandbox.
 //!
-//! The folders of this crate are its layers; each `mod.rs` says what its room owns.
+//! The folders of this crate are its layers; each `mod.rs` says what the folder is for.
 
 pub mod cli;
 pub mod doctor;

@@ -65,7 +65,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct MachineSupervisorArgs {
-    /// Supervise it in this process, which nobody waits for
+    /// Supervise the machine in this process, instead of starting another one
     #[arg(long)]
     pub detached: bool,
     /// The folder where bridges record which machines they started

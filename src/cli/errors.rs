@@ -42,10 +42,10 @@ pub(super) enum CommandError {
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
-    Reclaim(ReclaimError),
+    Reclaim(Box<ReclaimError>),
     /// The engine of the sandbox does not answer.
     #[error(transparent)]
-    OutOfReach(ReclaimError),
+    OutOfReach(Box<ReclaimError>),
     #[error(transparent)]
     Image(#[from] SourceError),
     #[error(transparent)]

@@ -124,7 +124,10 @@ mod tests {
         for topic in &TOPICS {
             assert!(text.contains(&format!("\n  {:<16} {}\n", topic.name, topic.summary())), "{text}");
         }
-        assert!(text.contains("exec, ") && !text.contains("reaper") && !text.contains("guardian"), "{text}");
+        assert!(
+            text.contains("exec, ") && !text.contains("reaper") && !text.contains("machine-supervisor"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -132,10 +135,7 @@ mod tests {
         for name in ["servers", "doctor"] {
             let text = page_of(name).unwrap();
             assert!(text.starts_with(help::find(name).unwrap().text), "{text}");
-            assert!(
-                text.contains(&format!("\n## Flags\n\n"))
-                    && text.contains(&format!("Usage: codebridge {name}"))
-            );
+            assert!(text.contains("\n## Flags\n\n") && text.contains(&format!("Usage: codebridge {name}")));
         }
         assert_eq!(page_of("images").unwrap(), help::find("images").unwrap().text);
     }

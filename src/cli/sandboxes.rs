@@ -37,8 +37,9 @@ pub(super) async fn reap(settings: &Settings) -> Result<ExitCode, CommandError> 
         text = "nothing to remove\n".into();
     }
     let printed = print(&text).await;
-    let failed = swept.failed.into_iter().map(CommandError::Reclaim);
-    let failures = failed.chain(swept.absent.into_iter().map(CommandError::OutOfReach));
+    let failed = swept.failed.into_iter().map(|error| CommandError::Reclaim(Box::new(error)));
+    let absent = swept.absent.into_iter().map(|error| CommandError::OutOfReach(Box::new(error)));
+    let failures = failed.chain(absent);
     let exit = failures.fold(Exit::Success.into(), |_, failure| failure.report());
     printed?;
     Ok(exit)

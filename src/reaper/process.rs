@@ -42,7 +42,7 @@ pub fn run(owner: u32) -> io::Result<()> {
             return;
         }
         wait_for_exit(owner, started).await;
-        // Nobody reads what this process says: what it cannot remove, the next bridge removes.
+        // This process has no output. The next bridge removes what it cannot remove.
         tokio::join!(end_groups(&left.groups), reclaim(left.instances));
     });
     Ok(())
@@ -53,7 +53,7 @@ pub fn run(owner: u32) -> io::Result<()> {
 fn ignore_polite_signals() {
     use tokio::signal::unix::{SignalKind, signal};
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
-        // A handler that nobody listens to replaces the default, which is to exit.
+        // A handler without a listener replaces the default, which is to exit.
         let _ = signal(kind);
     }
 }

@@ -275,8 +275,8 @@ impl Launcher {
 
     /// Returns what the first result says once.
     fn notices(&self, choice: &Choice) -> Vec<String> {
-        let mut said = self.has_noticed.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::replace(&mut said, true) || !choice.fallback {
+        let mut noticed = self.has_noticed.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut noticed, true) || !choice.fallback {
             return Vec::new();
         }
         let text = format!(
