@@ -54,9 +54,9 @@ use libtest_mimic::Arguments;
 
 use harness::Suite;
 
-/// The topics of the tests, those with the longest tests first: a long test that starts last keeps one core busy and the
-/// others idle. The last ones wait for what the first ones build.
-const TOPICS: &[fn(&mut Suite)] = &[
+/// The topics with the longest tests. They start first: a long test that starts last keeps one core busy and the others
+/// idle. Some of them wait and some of them compute, so they take turns.
+const LONG_TOPICS: &[fn(&mut Suite)] = &[
     recipes::register_builds,
     image_store::register,
     machine_supervisor::register,
@@ -64,6 +64,10 @@ const TOPICS: &[fn(&mut Suite)] = &[
     remote::register,
     machine::register,
     leaks::register,
+];
+
+/// The other topics. The last one uses what the first long one builds.
+const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     clients::register,
     command_line::register,
@@ -97,6 +101,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     structure::register,
     recipes::register,
 ];
+
 /// More than there are cores: most of a test's time is waiting.
 const THREADS: usize = 6;
 
@@ -108,6 +113,10 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(THREADS);
     harness::suite::keep_panics();
     let mut suite = Suite::default();
+    for register in LONG_TOPICS {
+        register(&mut suite);
+    }
+    suite.take_turns();
     suite.runtimes();
     for register in TOPICS {
         register(&mut suite);

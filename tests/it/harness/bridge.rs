@@ -84,7 +84,7 @@ impl<'a> BridgeBuilder<'a> {
         self.command.behind(self.prefix)
     }
 
-    /// Starts it; nothing is said to it yet.
+    /// Starts it without sending anything.
     pub(crate) fn spawn(self) -> Bridge<'a> {
         let (env, sockets) = (self.env, self.sockets);
         let command = self.command();
@@ -130,7 +130,7 @@ pub(crate) struct Bridge<'a> {
 struct Shared {
     /// Who waits for an answer, by request id as JSON.
     waiting: Mutex<HashMap<String, Sender<Arrived>>>,
-    /// Messages that answer nobody: notifications, requests, errors without id; and whether the stream has ended.
+    /// Messages that are no responses: notifications, requests, errors without id; and whether the stream has ended.
     others: Mutex<(Vec<Value>, bool)>,
     another: Condvar,
     /// Lines that are no JSON-RPC message.
@@ -421,12 +421,12 @@ impl Pending<'_> {
         (error["code"].as_i64().unwrap(), error["message"].as_str().unwrap().to_string())
     }
 
-    /// Whether the answer is there already.
+    /// Whether the answer has arrived.
     pub(crate) fn is_answered(&self) -> bool {
         !self.bridge.shared.waiting.lock().unwrap().contains_key(&self.id.to_string())
     }
 
-    /// Tells the bridge that nobody wants the answer any more.
+    /// Cancels the call.
     pub(crate) fn cancel(&self) {
         self.bridge.notify("notifications/cancelled", json!({ "requestId": self.id, "reason": "test" }));
     }

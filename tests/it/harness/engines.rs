@@ -58,7 +58,7 @@ impl<'a> PodmanService<'a> {
         self.folder.join("sock")
     }
 
-    /// As the bridge is told of it.
+    /// Its URL in the settings of the bridge.
     pub(crate) fn target(&self) -> String {
         format!("podman:{}", self.name)
     }
@@ -212,7 +212,7 @@ impl<'a> DockerDaemon<'a> {
         let _ = self.env.run(["sh", "-c", script, "sh", folder]).ok();
     }
 
-    /// Its client, told everything.
+    /// The docker client with all options for this daemon.
     fn client(&self) -> Prepared {
         let mut command = self.env.command(which("docker").unwrap());
         command.argv.extend(["--host".into(), self.url().into(), "--tlsverify".into()]);
@@ -298,7 +298,7 @@ pub(super) fn connections(env: &TestEnv) -> [(OsString, OsString); 2] {
     ]
 }
 
-/// A bridge that is told of these engines and nothing else.
+/// A bridge with these engines in its settings and no others.
 pub(crate) fn bridge_on<'a>(env: &'a TestEnv, targets: &str) -> BridgeBuilder<'a> {
     let Some(image) = &Machine::get().image else { ignore("there is no image for engines, see tests/check") };
     let bridge = env.bridge().var("MCP_BRIDGE_RUNTIME", targets).var("MCP_BRIDGE_IMAGE", image.as_str());

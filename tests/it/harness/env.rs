@@ -129,8 +129,8 @@ impl TestEnv {
         path
     }
 
-    /// Writes a program of the test's user. Another process does it: what this one has open for writing, a child that
-    /// another test starts at this moment has too, and nobody can run the program until that has gone on.
+    /// Writes a program of the test's user. Another process does it: a file that this process has open for writing is also
+    /// open in a child that another test starts at this moment, and cannot be executed until that child executes another.
     pub(crate) fn write_program(&self, name: &str, content: &str) -> PathBuf {
         let draft = self.write(&format!("{name}.draft"), content);
         let path = self.root.join(name);

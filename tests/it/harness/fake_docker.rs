@@ -116,7 +116,7 @@ impl<'a> FakeDocker<'a> {
         fs::remove_file(&product.socket).unwrap();
     }
 
-    /// Where nobody answers, the words of this version are spoken; None is the real client's own.
+    /// The version whose messages are printed where no engine answers; None for those of the real client.
     pub(crate) fn speak_as(&self, client: Option<&str>) {
         self.env.write("docker.json", json!({ "client": client }).to_string());
     }
@@ -129,7 +129,7 @@ impl<'a> FakeDocker<'a> {
         words.filter(|words| words.iter().any(|it| it.starts_with(word))).collect()
     }
 
-    /// A bridge that finds this docker and nothing else, and is told of no engine.
+    /// A bridge that finds this docker and nothing else, without an engine in its settings.
     pub(crate) fn bridge(&self) -> BridgeBuilder<'a> {
         bridge_on(self.env, "docker").var("PATH", &self.programs).without("DOCKER_HOST")
     }

@@ -29,7 +29,7 @@ impl<'a> FakeMachine<'a> {
         Self::with(env, service, version, changes)
     }
 
-    /// The same with an engine that is there already.
+    /// The same with an engine that runs already.
     pub(crate) fn with(env: &'a TestEnv, service: PodmanService<'a>, version: &str, changes: &Value) -> Self {
         let state = env.write("machine.json", "{}");
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/runtimes/src/messages/podman.txt");
@@ -96,12 +96,12 @@ impl<'a> FakeMachine<'a> {
         self.state()["looks"].as_u64().unwrap()
     }
 
-    /// Where bridges write down what they know of machines.
+    /// The folder in which bridges record machines.
     pub(crate) fn cache(&self) -> PathBuf {
         self.env.home().join(".cache/codebridge")
     }
 
-    /// The processes that wait until it can be stopped.
+    /// The machine supervisors.
     pub(crate) fn supervisors(&self) -> Vec<u32> {
         let folder = self.cache().display().to_string();
         let is_ours = |pid: &u32| {

@@ -77,7 +77,7 @@ impl fmt::Display for Runtime {
 /// What this machine has been prepared with, by the variables that `tests/host/prepare` writes down.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// The runtimes that must work; None when nobody says so.
+    /// The runtimes that must work; None on a machine that is not prepared.
     prepared: Option<Vec<String>>,
     pub(crate) image: Option<String>,
     pub(crate) rootfs_314: Option<PathBuf>,

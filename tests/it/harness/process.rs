@@ -130,7 +130,7 @@ impl Guard {
     }
 }
 
-/// What a child said, and what it was told, as it happened.
+/// The input and output of a child, in the order in which it happened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Transcript(Arc<Mutex<Vec<u8>>>);
 
@@ -362,7 +362,7 @@ pub(crate) fn processes() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Asks again and again until there is an answer, for what nobody tells the end of.
+/// Calls a function again and again until it returns a value, for ends that are not notified.
 pub(crate) fn eventually<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {

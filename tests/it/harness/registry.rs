@@ -50,7 +50,7 @@ impl ImageFiles {
         format!("docker-archive:{}", self.folder.join("docker.tar").display())
     }
 
-    /// `docker-archive:` of some hundred small files that nobody can run.
+    /// `docker-archive:` of some hundred small files, without any program.
     pub(crate) fn small(&self) -> String {
         format!("docker-archive:{}", self.folder.join("small.tar").display())
     }

@@ -92,6 +92,21 @@ impl Suite {
         self.trials.push(trial(name, runtime, place, test));
     }
 
+    /// Spreads the tests of each topic evenly over those that are registered so far.
+    pub(crate) fn take_turns(&mut self) {
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+        let mut numbered: Vec<(u32, Trial)> = Vec::new();
+        for trial in self.trials.drain(..) {
+            let number = seen.entry(topic_of(trial.name()).to_string()).or_default();
+            *number += 1;
+            numbered.push((*number, trial));
+        }
+        // The number of a test in its topic as a share of the topic's tests.
+        let share = |(number, trial): &(u32, Trial)| number * 1000 / seen[topic_of(trial.name())];
+        numbered.sort_by_key(share);
+        self.trials.extend(numbered.into_iter().map(|(_, trial)| trial));
+    }
+
     /// All tests in the order in which they start. Those that have to be alone come first: later, each would hold up all
     /// others until the longest test that has begun has ended.
     pub(crate) fn into_trials(mut self) -> Vec<Trial> {
@@ -99,7 +114,7 @@ impl Suite {
         self.alone
     }
 
-    /// A runtime that was prepared and does not work is a failure; one that nobody spoke of is not.
+    /// A runtime that was prepared and does not work is a failure; one that was not prepared is ignored.
     pub(crate) fn runtimes(&mut self) {
         for runtime in Runtime::ALL {
             let test = move || match works(runtime) {
