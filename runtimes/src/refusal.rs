@@ -33,13 +33,9 @@ pub enum Refusal {
     /// The program is not in `PATH`.
     NotInstalled,
     /// The program cannot be executed.
-    NotExecutable {
-        /// The message of the operating system.
-        message: String,
-    },
+    NotExecutable { message: String },
     /// The engine does not answer.
     DaemonUnreachable {
-        /// The message of the client.
         message: String,
         /// What has to be started, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,94 +45,46 @@ pub enum Refusal {
         denied: bool,
     },
     /// ssh has no host key, or another one, for the engine's machine.
-    HostKeyRefused {
-        /// The message of the client.
-        message: String,
-    },
+    HostKeyRefused { message: String },
     /// The engine's machine accepts none of the ssh keys that work without a passphrase prompt.
-    LoginRefused {
-        /// The message of the client.
-        message: String,
-    },
+    LoginRefused { message: String },
     /// The host has cgroup v1 controllers and a cgroup2 mount: crun refuses such hosts, and so does podman with crun.
     HybridCgroups,
     /// The kernel or its settings forbid user namespaces to this user.
-    NoUserNamespaces {
-        /// The message of the runtime.
-        message: String,
-    },
+    NoUserNamespaces { message: String },
     /// The user has no range in `/etc/subuid`, or `newuidmap` is missing.
-    NoSubuids {
-        /// The message of the runtime.
-        message: String,
-    },
+    NoSubuids { message: String },
     /// A limit on open files or processes cannot be set.
-    RlimitDenied {
-        /// The message of the runtime.
-        message: String,
-    },
+    RlimitDenied { message: String },
     /// The container that this process is in does not allow what a sandbox needs.
-    Confined {
-        /// The message of the runtime.
-        message: String,
-    },
+    Confined { message: String },
     /// A control group, or a limit in it, cannot be set.
-    CgroupDenied {
-        /// The message of the runtime.
-        message: String,
-    },
+    CgroupDenied { message: String },
     /// No source has the image.
-    ImageMissing {
-        /// The image's name.
-        image: String,
-        /// The message of the engine.
-        message: String,
-    },
+    ImageMissing { image: String, message: String },
     /// The root filesystem has no such program.
-    ProgramMissing {
-        /// The message of the runtime.
-        message: String,
-    },
+    ProgramMissing { message: String },
     /// The folder of the root filesystem cannot be used.
     RootUnreachable {
-        /// What was found.
         message: String,
         /// What is wrong with the folder.
         #[serde(default)]
         problem: RootProblem,
     },
     /// The root filesystem is on this machine and the engine is on another.
-    RootElsewhere {
-        /// What was found.
-        message: String,
-    },
+    RootElsewhere { message: String },
     /// Podman needs a machine here, and there is none.
-    MachineMissing {
-        /// The message of podman.
-        message: String,
-    },
+    MachineMissing { message: String },
     /// Podman's machine does not start.
-    MachineFailed {
-        /// The message of podman.
-        message: String,
-    },
+    MachineFailed { message: String },
     /// The client has no engine of this name.
-    UnknownConnection {
-        /// The message of the client.
-        message: String,
-    },
+    UnknownConnection { message: String },
     /// The sandbox or the engine did not start in time.
-    TimedOut {
-        /// The operation that timed out.
-        message: String,
-    },
+    TimedOut { message: String },
     /// The bridge was stopped during the attempt.
     Stopped,
     /// Anything else.
-    Other {
-        /// The last message of the runtime.
-        message: String,
-    },
+    Other { message: String },
 }
 
 impl Refusal {

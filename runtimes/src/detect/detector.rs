@@ -179,7 +179,7 @@ impl<I: WantedImage> Detector<I> {
         let first_time = state.set_aside.insert(choice.runtime.target(), refusal.clone()).is_none();
         let another = first_time && self.choice == RuntimeChoice::Auto;
         if another {
-            tracing::warn!(runtime = %choice.runtime, %refusal, "the runtime did not launch a sandbox; trying the next one");
+            tracing::warn!(runtime = %choice.runtime, %refusal, "the runtime did not launch a sandbox; trying the next runtime");
         } else {
             // Nothing else to try now; the next call tries everything again.
             state.set_aside.clear();
