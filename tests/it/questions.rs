@@ -184,7 +184,7 @@ fn a_question_that_stays_open_has_no_answer(env: &TestEnv) {
     let result = call(&bridge, code, json!({}));
     let (_, state) = asked(&result);
     let done = call(&bridge, code, json!({ "requestState": state }));
-    assert!(done["content"][0]["text"].as_str().unwrap().contains("left this one out"), "{done}");
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("left out this question"), "{done}");
     // What it cannot answer it is not asked.
     let sampling = "print((await mcp_fake.ask(method='sampling/createMessage', params={})).error.message)";
     let done = call(&bridge, sampling, json!({}));
@@ -199,7 +199,7 @@ fn a_question_that_stays_open_has_no_answer(env: &TestEnv) {
 fn code_is_held_to_its_time_limit_while_a_question_is_open(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
     let bridge = env.bridge().spawn();
-    let short = json!({ "arguments": { "code": format!("{ASK}await ask('which?')"), "servers": ["fake"], "timeout": 1 } });
+    let short = json!({ "arguments": { "code": format!("{ASK}\nawait ask('which?')"), "servers": ["fake"], "timeout": 1 } });
     let result = call(&bridge, "", short.clone());
     let (questions, state) = asked(&result);
     // It waits for the session's interpreter, as all calls do.
