@@ -61,7 +61,7 @@ pub enum ImageError {
     NotStored(String),
     /// A folder or this machine itself, which are used as they are.
     #[error("`{0}` is not an image that the store can keep")]
-    NotFetched(String),
+    NotStorable(String),
 }
 
 impl ImageError {

@@ -126,7 +126,7 @@ impl ImageResolver {
         let wanted = name.clone();
         let opening = tokio::task::spawn_blocking(move || local::open(&wanted));
         let (image, layers) =
-            opening.await.unwrap_or_else(|_| Err(ImageError::NotFetched(name.to_string())))?;
+            opening.await.unwrap_or_else(|_| Err(ImageError::NotStorable(name.to_string())))?;
         let _adding = self.store.adding().await?;
         let root = ensure_root(&self.store, &image, layers, progress).await?;
         self.store.set_name(&name.to_string(), &image.id, image.manifest)?;

@@ -27,7 +27,7 @@ pub(crate) fn open(name: &ImageName) -> Result<(Image, Arc<dyn Layers>), ImageEr
             docker::open(files::Files::archive(path, "docker-archive")?, reference.as_deref())
         }
         ImageName::Registry(_) | ImageName::Engine(..) | ImageName::Folder(_) | ImageName::Host => {
-            Err(ImageError::NotFetched(name.to_string()))
+            Err(ImageError::NotStorable(name.to_string()))
         }
     }
 }

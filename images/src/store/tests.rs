@@ -1,4 +1,4 @@
-//! Whole or not there, once for all, and never taken away from under somebody.
+//! Images are whole or absent, unpacked once for all, and never removed while they are in use.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -97,8 +97,8 @@ async fn concurrent_requests_unpack_an_image_once() {
 
 #[tokio::test]
 async fn a_request_that_waits_for_another_is_notified() {
-    struct Heard(AtomicBool);
-    impl Progress for Heard {
+    struct Waiting(AtomicBool);
+    impl Progress for Waiting {
         fn event(&self, event: Event) {
             self.0.fetch_or(event == Event::Waiting, Ordering::SeqCst);
         }
@@ -106,15 +106,15 @@ async fn a_request_that_waits_for_another_is_notified() {
     let (_dir, store) = store();
     let id: ImageId = "ab12".parse().unwrap();
     let Claim::Ours(ours) = store.claim(&id, &()).await.unwrap() else { panic!("there is no image yet") };
-    let heard = Heard(AtomicBool::new(false));
-    let waiting = store.claim(&id, &heard);
+    let events = Waiting(AtomicBool::new(false));
+    let waiting = store.claim(&id, &events);
     tokio::pin!(waiting);
-    while !heard.0.load(Ordering::SeqCst) {
+    while !events.0.load(Ordering::SeqCst) {
         let step = tokio::time::timeout(std::time::Duration::from_millis(1), &mut waiting).await;
         assert!(step.is_err(), "two may unpack at once");
     }
     drop(ours);
-    assert!(matches!(waiting.await.unwrap(), Claim::Ours(_)), "whoever gives up leaves it to the next");
+    assert!(matches!(waiting.await.unwrap(), Claim::Ours(_)), "a dropped claim is left to the next");
 }
 
 #[tokio::test]
@@ -244,7 +244,7 @@ async fn unused_blobs_are_pruned_and_those_of_an_image_stay() {
     let id = ImageId::from(&Digest::of(config));
     store.set_name("x", &id, Some(Digest::of(manifest.as_bytes()))).unwrap();
     fs::write(store.dir().join("partial/sha256-0000"), "half").unwrap();
-    // Not while somebody adds.
+    // Not while content is being added.
     let adding = store.adding().await.unwrap();
     assert!(store.prune(Prune::default()).unwrap().busy);
     assert_eq!(kept(), 4);
@@ -255,7 +255,7 @@ async fn unused_blobs_are_pruned_and_those_of_an_image_stay() {
         store.list().unwrap()[0].compressed_bytes,
         (layer.len() + config.len() + manifest.len()) as u64
     );
-    // Layers of what is unpacked can be had again.
+    // Layers of unpacked images can be downloaded again.
     unpacked(&store, id.as_str()).await;
     store.prune(Prune { layers: true, ..Prune::default() }).unwrap();
     assert_eq!(kept(), 2);

@@ -71,8 +71,8 @@ pub(crate) fn add_compiled(
 fn source_of(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<_> = path.split(|byte| *byte == b'/').collect();
     let [folders @ .., cache, name] = parts.as_slice() else { return None };
-    let decent = |part: &&[u8]| !matches!(*part, b"" | b"." | b"..");
-    if *cache != b"__pycache__" || !name.ends_with(b".pyc") || !parts.iter().all(decent) {
+    let is_plain = |part: &&[u8]| !matches!(*part, b"" | b"." | b"..");
+    if *cache != b"__pycache__" || !name.ends_with(b".pyc") || !parts.iter().all(is_plain) {
         return None;
     }
     if parts.len() < LEAST_DEPTH {
