@@ -19,4 +19,4 @@ pub use answer::ServerProgress;
 pub(crate) use answer::{Answer, Expected};
 pub(crate) use inbox::{Inbox, Notices};
 pub(crate) use message::is_message;
-pub(crate) use questions::Questions;
+pub(crate) use questions::{Questions, RawQuestion};

@@ -11,7 +11,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::client::Questions;
+use crate::mcp::client::{Questions, RawQuestion};
 use crate::upstream::questions::{Answers, CallNumber, CallerGuard, Callers, Question, Refusal};
 
 /// The bridge's side of one connection.
@@ -145,7 +145,7 @@ impl ClientHandler for Handler {
         _: CustomRequest,
         context: RequestContext<RoleClient>,
     ) -> Result<CustomResult, ErrorData> {
-        let Some((method, params)) = self.questions.take(&context.id) else {
+        let Some(RawQuestion { method, params }) = self.questions.take(&context.id) else {
             return Err(ErrorData::internal_error("the question was answered already", None));
         };
         let question = Question { server: Arc::clone(&self.server), method, params };
