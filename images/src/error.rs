@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::manifest::ManifestError;
-use crate::pull::PullError;
+use crate::registry::PullError;
 use crate::store::StoreError;
 use crate::unpack::UnpackError;
 

@@ -1,7 +1,7 @@
 //! Images for runtimes that cannot pull any: named, pulled, unpacked and stored in this process, without a daemon.
 //!
 //! ```text
-//! resolver ─▶ { pull (registries) | local (files) } ─▶ image ─▶ { store | unpack } ─▶ manifest, name, digest …
+//! resolver ─▶ { pull | local (files) } ─▶ image ─▶ { registry | store | unpack } ─▶ manifest, name, digest …
 //! ```
 //! [`ImageResolver`] goes from a name to an unpacked [`Root`]; [`Store`] keeps, lists and removes images. This crate
 //! starts no process: what only another program knows comes through [`CredentialHelper`] and
@@ -17,6 +17,7 @@ mod platform;
 mod progress;
 mod pull;
 mod recipe;
+mod registry;
 mod resolver;
 mod store;
 mod unpack;
@@ -27,11 +28,11 @@ pub use manifest::{Descriptor, ManifestError, RunConfig};
 pub use name::{EngineKind, ImageName, NameError, RegistryName};
 pub use platform::Platform;
 pub use progress::{Event, Progress};
-pub use pull::{
-    ConnectionFailure, CredentialError, CredentialHelper, HelperAnswer, HelperError, PullError, Reason, Tried,
-};
 pub use recipe::{
     Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
+};
+pub use registry::{
+    ConnectionFailure, CredentialError, CredentialHelper, HelperAnswer, HelperError, PullError, Reason, Tried,
 };
 pub use resolver::{ImageResolver, Import, PendingImport};
 pub use store::{Compiling, ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};

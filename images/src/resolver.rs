@@ -9,7 +9,8 @@ use crate::local;
 use crate::manifest::{CONFIG_LIMIT, Document, MANIFEST_LIMIT, RunConfig, parse_document};
 use crate::name::{ImageName, RegistryName};
 use crate::progress::{Event, Progress};
-use crate::pull::{CredentialHelper, Puller};
+use crate::pull::Puller;
+use crate::registry::CredentialHelper;
 use crate::store::{Claim, ImageId, NewRoot, Root, Store};
 
 /// Finds images by name, in the store, in files and in registries.

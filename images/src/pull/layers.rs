@@ -8,13 +8,13 @@ use futures_util::StreamExt;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tokio::sync::oneshot;
 
-use super::error::Reason;
-use super::remote::Remote;
 use crate::digest::Digest;
 use crate::error::ImageError;
 use crate::image::Layers;
 use crate::manifest::Descriptor;
 use crate::progress::{Event, Progress};
+use crate::registry::error::Reason;
+use crate::registry::remote::Remote;
 use crate::store::{Receiving, Store, StoreError, pause};
 
 /// As many layers at once as docker and podman download, give or take one.

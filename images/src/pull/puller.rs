@@ -3,13 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::credentials::{self, CredentialHelper};
-use super::endpoints::{Endpoint, Registries};
-use super::environment::Environment;
-use super::error::{PullError, Reason, Tried};
-use super::http::Timeouts;
 use super::layers::Fetch;
-use super::remote::Remote;
 use crate::digest::Digest;
 use crate::error::ImageError;
 use crate::image::{Image, Layers, ensure_root};
@@ -17,6 +11,12 @@ use crate::manifest::{CONFIG_LIMIT, Document, Manifest, ManifestError, choose, p
 use crate::name::RegistryName;
 use crate::platform::Platform;
 use crate::progress::{Event, Progress};
+use crate::registry::credentials::{self, CredentialHelper};
+use crate::registry::endpoints::{Endpoint, Registries};
+use crate::registry::environment::Environment;
+use crate::registry::error::{PullError, Reason, Tried};
+use crate::registry::http::Timeouts;
+use crate::registry::remote::Remote;
 use crate::store::{Root, Store};
 
 /// Indexes within indexes.

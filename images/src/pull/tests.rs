@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-use super::credentials::{CredentialHelper, HelperAnswer, HelperError};
-use super::endpoints::{Endpoint, Scheme};
-use super::environment::Environment;
-use super::error::{ConnectionFailure, PullError, Reason, Tried};
-use super::fake_registry::{FakeRegistry, Fault, Login, blob_path};
-use super::http::{self, Timeouts};
 use super::puller::Puller;
 use crate::digest::Digest;
 use crate::error::ImageError;
 use crate::manifest::ManifestError;
 use crate::platform::Platform;
 use crate::progress::{Event, Progress};
+use crate::registry::credentials::{CredentialHelper, HelperAnswer, HelperError};
+use crate::registry::endpoints::{Endpoint, Scheme};
+use crate::registry::environment::Environment;
+use crate::registry::error::{ConnectionFailure, PullError, Reason, Tried};
+use crate::registry::fake_registry::{FakeRegistry, Fault, Login, blob_path};
+use crate::registry::http::{self, Timeouts};
 use crate::store::{Root, Store, StoreError};
 use crate::unpack::archive::Archive;
 

@@ -172,27 +172,27 @@ impl Reason {
     }
 
     /// Returns the reason for an answer with the status of an error.
-    pub(super) fn status(code: u16, message: &str) -> Self {
+    pub(crate) fn status(code: u16, message: &str) -> Self {
         Self::Answer { status: Some(code), message: short(&format!("{code} {message}")) }
     }
 
     /// Returns the reason for an answer that makes no sense.
-    pub(super) fn senseless(message: impl Into<String>) -> Self {
+    pub(crate) fn senseless(message: impl Into<String>) -> Self {
         Self::Answer { status: None, message: short(&message.into()) }
     }
 
     /// Returns the reason for an answer that did not come in time.
-    pub(super) fn slow(limit: Duration) -> Self {
+    pub(crate) fn slow(limit: Duration) -> Self {
         Self::interrupted(format!("no answer within {} s", limit.as_secs()))
     }
 
     /// Returns the reason for a connection that ended early.
-    pub(super) fn interrupted(message: String) -> Self {
+    pub(crate) fn interrupted(message: String) -> Self {
         Self::Unreachable { failure: ConnectionFailure::Other, message }
     }
 
     /// Returns the reason for an error of the connection.
-    pub(super) fn unreachable(error: &(dyn Error + 'static)) -> Self {
+    pub(crate) fn unreachable(error: &(dyn Error + 'static)) -> Self {
         let failure = match tls_error(error) {
             Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
                 ConnectionFailure::PlainHttp
@@ -204,12 +204,12 @@ impl Reason {
     }
 
     /// Returns the reason for a client without certificates to verify a registry by.
-    pub(super) fn no_certificates(error: &(dyn Error + 'static)) -> Self {
+    pub(crate) fn no_certificates(error: &(dyn Error + 'static)) -> Self {
         Self::Unreachable { failure: ConnectionFailure::Certificate, message: chain(error) }
     }
 
     /// Returns whether the same question may soon get another answer.
-    pub(super) fn is_temporary(&self) -> bool {
+    pub(crate) fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Answer { status, .. } => matches!(status, Some(429 | 500 | 502 | 503 | 504)),
@@ -218,12 +218,12 @@ impl Reason {
     }
 
     /// Returns whether there was a registry that could answer.
-    pub(super) fn is_an_answer(&self) -> bool {
+    pub(crate) fn is_an_answer(&self) -> bool {
         !matches!(self, Self::Unreachable { .. })
     }
 
     /// Returns the reason for an error of the registry library.
-    pub(super) fn of(error: &OciDistributionError, logged_in: bool) -> Self {
+    pub(crate) fn of(error: &OciDistributionError, logged_in: bool) -> Self {
         use OciDistributionError as E;
         match error {
             E::UnauthorizedError { .. } | E::AuthenticationFailure(_) => Self::Unauthorized { logged_in },

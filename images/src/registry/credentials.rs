@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::environment::Environment;
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Credentials {
+pub(crate) enum Credentials {
     Password {
         user: String,
         password: String,
@@ -134,7 +134,7 @@ impl fmt::Debug for Auth {
 }
 
 /// Returns the files with credentials, in the order in which they are read.
-pub(super) fn files(environment: &Environment) -> Vec<PathBuf> {
+pub(crate) fn files(environment: &Environment) -> Vec<PathBuf> {
     if let Some(path) = environment.path("REGISTRY_AUTH_FILE") {
         return vec![path];
     }
@@ -145,7 +145,7 @@ pub(super) fn files(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// Returns the credentials for a repository of a registry, from the first file that has any.
-pub(super) async fn find(
+pub(crate) async fn find(
     environment: &Environment,
     helper: &dyn CredentialHelper,
     host: &str,

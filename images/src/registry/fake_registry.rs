@@ -13,7 +13,7 @@ use crate::unpack::archive::Archive;
 
 /// The fault of one path.
 #[derive(Debug, Clone)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The connection breaks after this many bytes, this many times.
     Cut { after: usize, times: usize },
     /// The answer has other content.
@@ -30,7 +30,7 @@ pub(super) enum Fault {
 
 /// The login that the registry requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Login {
+pub(crate) enum Login {
     /// This `Authorization` header.
     Basic(String),
     /// A token from `/token`, which requires this header; an empty one is for anybody.
@@ -50,8 +50,8 @@ struct RegistryState {
 
 /// The registry; it ends with the test's runtime.
 #[derive(Clone)]
-pub(super) struct FakeRegistry {
-    pub(super) host: String,
+pub(crate) struct FakeRegistry {
+    pub(crate) host: String,
     state: Arc<Mutex<RegistryState>>,
 }
 
@@ -63,7 +63,7 @@ struct Request {
 }
 
 impl FakeRegistry {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let state = Arc::new(Mutex::new(RegistryState { ranges: true, ..RegistryState::default() }));
@@ -83,32 +83,32 @@ impl FakeRegistry {
         self.state.lock().unwrap().content.insert(path, (media_type.into(), content));
     }
 
-    pub(super) fn fault(&self, path: impl Into<String>, fault: Fault) {
+    pub(crate) fn fault(&self, path: impl Into<String>, fault: Fault) {
         self.state.lock().unwrap().faults.insert(path.into(), fault);
     }
 
-    pub(super) fn without_ranges(&self) {
+    pub(crate) fn without_ranges(&self) {
         self.state.lock().unwrap().ranges = false;
     }
 
-    pub(super) fn require(&self, login: Login) {
+    pub(crate) fn require(&self, login: Login) {
         self.state.lock().unwrap().login = Some(login);
     }
 
     /// Returns the requests since the last call, one line each.
-    pub(super) fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().asked)
     }
 
     /// Adds a blob; returns its descriptor.
-    pub(super) fn blob(&self, repository: &str, media_type: &str, content: &[u8]) -> Value {
+    pub(crate) fn blob(&self, repository: &str, media_type: &str, content: &[u8]) -> Value {
         let digest = Digest::of(content);
         self.put(blob_path(repository, &digest), "application/octet-stream", content.to_vec());
         json!({ "mediaType": media_type, "digest": digest, "size": content.len() })
     }
 
     /// Adds a manifest by its digest, and by a tag if there is one.
-    pub(super) fn manifest(
+    pub(crate) fn manifest(
         &self,
         repository: &str,
         tag: Option<&str>,
@@ -124,7 +124,7 @@ impl FakeRegistry {
     }
 
     /// An image whose layers are these archives; gives its manifest's descriptor and the layers' digests.
-    pub(super) fn image(
+    pub(crate) fn image(
         &self,
         repository: &str,
         tag: Option<&str>,
@@ -133,7 +133,7 @@ impl FakeRegistry {
         self.image_for(repository, tag, layers, &Platform::here().architecture)
     }
 
-    pub(super) fn image_for(
+    pub(crate) fn image_for(
         &self,
         repository: &str,
         tag: Option<&str>,
@@ -259,7 +259,7 @@ impl FakeRegistry {
 /// Stands where an answer goes on for ever.
 const ENDLESS: &[u8] = b"{ ";
 
-pub(super) fn blob_path(repository: &str, digest: &Digest) -> String {
+pub(crate) fn blob_path(repository: &str, digest: &Digest) -> String {
     format!("/v2/{repository}/blobs/{digest}")
 }
 

@@ -13,7 +13,7 @@ use super::environment::Environment;
 use crate::name::RegistryName;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(crate) enum Scheme {
     Https,
     /// With any certificate.
     HttpsUnverified,
@@ -22,16 +22,16 @@ pub(super) enum Scheme {
 
 /// One address of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     /// Host, and port if it is not the default one.
-    pub(super) host: String,
-    pub(super) repository: String,
-    pub(super) scheme: Scheme,
+    pub(crate) host: String,
+    pub(crate) repository: String,
+    pub(crate) scheme: Scheme,
 }
 
 impl Endpoint {
     /// Returns scheme and host, for messages.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.scheme == Scheme::Http { "http" } else { "https" };
         format!("{scheme}://{}", self.host)
     }
@@ -39,7 +39,7 @@ impl Endpoint {
 
 /// The configuration of registries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Registries {
+pub(crate) struct Registries {
     known: Vec<Registry>,
     /// From docker, for docker.io only.
     docker_mirrors: Vec<Mirror>,
@@ -69,7 +69,7 @@ struct Mirror {
 
 impl Registries {
     /// Reads the configuration of this user and this machine; ignores a file that cannot be read, with a warning.
-    pub(super) fn of(environment: &Environment) -> Self {
+    pub(crate) fn of(environment: &Environment) -> Self {
         let mut registries = Self::default();
         for path in registries_files(environment) {
             let Some(text) = read(&path) else { continue };
@@ -110,7 +110,7 @@ impl Registries {
     }
 
     /// Returns the addresses of an image, in order; None when its registry is blocked.
-    pub(super) fn endpoints(&self, name: &RegistryName, plain_http: bool) -> Option<Vec<Endpoint>> {
+    pub(crate) fn endpoints(&self, name: &RegistryName, plain_http: bool) -> Option<Vec<Endpoint>> {
         let whole = name.full_repository();
         let known = self.known.iter().filter_map(|known| Some((matched(known, &whole)?, known)));
         // The longest prefix counts; of equal ones the first.
@@ -227,7 +227,7 @@ fn address(host: &str) -> Option<IpAddr> {
 }
 
 /// Returns whether a host is this machine, by its name alone.
-pub(super) fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     let bare = bare(host);
     bare == "localhost"
         || bare.ends_with(".localhost")

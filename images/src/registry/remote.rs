@@ -23,7 +23,7 @@ const PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
 /// A repository at an address.
-pub(super) struct Remote {
+pub(crate) struct Remote {
     client: Client,
     http: reqwest::Client,
     /// The address without a path.
@@ -37,11 +37,11 @@ pub(super) struct Remote {
 }
 
 /// The pieces of a blob, as they arrive.
-pub(super) type Bytes = BoxStream<'static, std::io::Result<Vec<u8>>>;
+pub(crate) type Bytes = BoxStream<'static, std::io::Result<Vec<u8>>>;
 
 impl Remote {
     /// Logs in to a registry, with the credentials that are stored for it.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         endpoint: &Endpoint,
         name: &RegistryName,
         environment: &Environment,
@@ -82,7 +82,7 @@ impl Remote {
     }
 
     /// Returns the manifest or index that the name stands for, or the one with this digest.
-    pub(super) async fn document(&self, digest: Option<&Digest>) -> Result<(Vec<u8>, Digest), Reason> {
+    pub(crate) async fn document(&self, digest: Option<&Digest>) -> Result<(Vec<u8>, Digest), Reason> {
         let wanted = digest.or(self.digest.as_ref());
         let name = match wanted {
             Some(digest) => digest.to_string(),
@@ -104,7 +104,7 @@ impl Remote {
     }
 
     /// Returns a small blob, whole and verified.
-    pub(super) async fn small_blob(&self, blob: &Descriptor, limit: u64) -> Result<Vec<u8>, Reason> {
+    pub(crate) async fn small_blob(&self, blob: &Descriptor, limit: u64) -> Result<Vec<u8>, Reason> {
         if blob.size > limit {
             return Err(Reason::senseless(format!("its configuration has {} bytes", blob.size)));
         }
@@ -127,7 +127,7 @@ impl Remote {
     }
 
     /// Returns a blob from this byte on, and whether the registry really starts there and not at the beginning.
-    pub(super) async fn blob(&self, blob: &Descriptor, start: u64) -> Result<(Bytes, bool), Reason> {
+    pub(crate) async fn blob(&self, blob: &Descriptor, start: u64) -> Result<(Bytes, bool), Reason> {
         let digest = blob.digest.to_string();
         let response =
             self.client.pull_blob_stream_partial(&self.reference, digest.as_str(), start, None).await;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The variables, read once.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Environment(HashMap<&'static str, OsString>);
+pub(crate) struct Environment(HashMap<&'static str, OsString>);
 
 const NAMES: &[&str] = &[
     "HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE",
@@ -18,18 +18,18 @@ const NAMES: &[&str] = &[
 const NEVER_PROXIED: &str = "localhost,127.0.0.0/8,::1";
 
 impl Environment {
-    pub(super) fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         Self::from_lookup(|name| std::env::var_os(name))
     }
 
-    pub(super) fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+    pub(crate) fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let found =
             NAMES.iter().filter_map(|name| Some((*name, lookup(name).filter(|value| !value.is_empty())?)));
         Self(found.collect())
     }
 
     /// Returns a variable as a path.
-    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.get(name).map(PathBuf::from)
     }
 
@@ -37,25 +37,25 @@ impl Environment {
         names.iter().find_map(|name| self.0.get(name)?.to_str().map(String::from))
     }
 
-    pub(super) fn home(&self) -> Option<PathBuf> {
+    pub(crate) fn home(&self) -> Option<PathBuf> {
         self.path("HOME").filter(|path| path.is_absolute())
     }
 
-    pub(super) fn config_home(&self) -> Option<PathBuf> {
+    pub(crate) fn config_home(&self) -> Option<PathBuf> {
         self.path("XDG_CONFIG_HOME")
             .filter(|path| path.is_absolute())
             .or_else(|| Some(self.home()?.join(".config")))
     }
 
-    pub(super) fn https_proxy(&self) -> Option<String> {
+    pub(crate) fn https_proxy(&self) -> Option<String> {
         self.text(["https_proxy", "HTTPS_PROXY"]).or_else(|| self.text(["all_proxy", "ALL_PROXY"]))
     }
 
-    pub(super) fn http_proxy(&self) -> Option<String> {
+    pub(crate) fn http_proxy(&self) -> Option<String> {
         self.text(["http_proxy", "HTTP_PROXY"]).or_else(|| self.text(["all_proxy", "ALL_PROXY"]))
     }
 
-    pub(super) fn no_proxy(&self) -> String {
+    pub(crate) fn no_proxy(&self) -> String {
         match self.text(["no_proxy", "NO_PROXY"]) {
             Some(hosts) => format!("{hosts},{NEVER_PROXIED}"),
             None => NEVER_PROXIED.into(),

@@ -17,13 +17,13 @@ use crate::manifest::{MANIFEST_LIMIT, MANIFEST_TYPES};
 
 /// How long to wait for a registry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
+pub(crate) struct Timeouts {
     /// Name lookup, connection and TLS handshake.
-    pub(super) connect: Duration,
+    pub(crate) connect: Duration,
     /// Between two pieces of an answer.
-    pub(super) read: Duration,
+    pub(crate) read: Duration,
     /// For a small document as a whole.
-    pub(super) document: Duration,
+    pub(crate) document: Duration,
 }
 
 impl Default for Timeouts {
@@ -35,14 +35,14 @@ impl Default for Timeouts {
 
 /// The authorization of a request.
 #[derive(Debug, Clone)]
-pub(super) enum Proof {
+pub(crate) enum Proof {
     Nothing,
     Bearer(String),
     Basic(String, String),
 }
 
 /// Installs the cryptography of TLS.
-pub(super) fn install_provider() {
+pub(crate) fn install_provider() {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         // One that is installed already is as good.
@@ -51,7 +51,7 @@ pub(super) fn install_provider() {
 }
 
 /// Returns a client for one address.
-pub(super) fn client(
+pub(crate) fn client(
     endpoint: &Endpoint,
     environment: &Environment,
     timeouts: Timeouts,
@@ -81,11 +81,11 @@ pub(super) fn client(
 }
 
 /// The `User-Agent` of every request.
-pub(super) const AGENT: &str = concat!("codebridge/", env!("CARGO_PKG_VERSION"));
+pub(crate) const AGENT: &str = concat!("codebridge/", env!("CARGO_PKG_VERSION"));
 
 /// Returns a registry's own certificates, from where podman and docker look for them
 /// (<https://man.archlinux.org/man/containers-certs.d.5>).
-pub(super) fn certificates(host: &str) -> Vec<Certificate> {
+pub(crate) fn certificates(host: &str) -> Vec<Certificate> {
     let mut found = Vec::new();
     for folder in ["/etc/containers/certs.d", "/etc/docker/certs.d"] {
         let Ok(entries) = std::fs::read_dir(Path::new(folder).join(host)) else { continue };
@@ -101,7 +101,7 @@ pub(super) fn certificates(host: &str) -> Vec<Certificate> {
 }
 
 /// Returns a manifest or an index of bounded size, whatever the registry says of its size.
-pub(super) async fn document(
+pub(crate) async fn document(
     client: &Client,
     url: &str,
     proof: &Proof,
@@ -145,7 +145,7 @@ async fn bounded(mut response: Response, limit: u64) -> Result<Option<Vec<u8>>, 
 
 /// Exchanges the identity token of an earlier login for a token for one repository
 /// (<https://distribution.github.io/distribution/spec/auth/oauth/>).
-pub(super) async fn exchange(
+pub(crate) async fn exchange(
     client: &Client,
     base: &str,
     repository: &str,
