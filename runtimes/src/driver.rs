@@ -12,9 +12,7 @@ use crate::state::Instance;
 /// One driver of the closed set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnyDriver {
-    /// podman or docker.
     Engine(EngineDriver),
-    /// crun or runc.
     Oci(OciDriver),
 }
 

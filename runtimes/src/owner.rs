@@ -33,7 +33,6 @@ pub struct Owner {
 /// Whether an owner still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerState {
-    /// The owner runs.
     Alive,
     /// The owner has ended, or its machine was rebooted.
     Dead,

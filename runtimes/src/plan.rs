@@ -101,16 +101,13 @@ pub struct Plan {
 /// A sandbox that cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The specification is not valid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The root cannot be composed.
     #[error(transparent)]
     Root(#[from] RootError),
     /// The bundle's `config.json` cannot be built.
     #[error("could not build the configuration of the sandbox: {0}")]
     Config(#[from] oci_spec::OciSpecError),
-    /// The driver cannot start a root of this form.
     #[error("{runtime} cannot use the root filesystem '{root}': {hint}")]
     UnsupportedRoot {
         runtime: RuntimeKind,
@@ -124,16 +121,12 @@ pub enum PlanError {
 /// A launch that failed before the process of the runtime ran.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The sandbox cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The state folder cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A file of the plan could not be written.
     #[error("could not write '{path}': {source}")]
     Write { path: PathBuf, source: io::Error },
-    /// The program of the runtime did not start, or a command before it failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
 }
@@ -141,20 +134,13 @@ pub enum LaunchError {
 /// A sandbox that was not removed, or whose removal could not be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum ReclaimError {
-    /// The runtime's command failed.
     #[error("could not remove sandbox '{name}': {source}")]
     Command { name: SandboxName, source: ExecError },
-    /// Something of the sandbox exists after the removal.
     #[error("could not remove sandbox '{name}': {what} still exists")]
-    StillThere {
-        name: SandboxName,
-        /// What still exists.
-        what: String,
-    },
+    StillThere { name: SandboxName, what: String },
 }
 
 impl ReclaimError {
-    /// Returns the name of the sandbox.
     pub fn name(&self) -> &SandboxName {
         match self {
             Self::Command { name, .. } | Self::StillThere { name, .. } => name,

@@ -33,7 +33,9 @@ pub enum Refusal {
     /// The program is not in `PATH`.
     NotInstalled,
     /// The program cannot be executed.
-    NotExecutable { message: String },
+    NotExecutable {
+        message: String,
+    },
     /// The engine does not answer.
     DaemonUnreachable {
         message: String,
@@ -45,25 +47,44 @@ pub enum Refusal {
         denied: bool,
     },
     /// ssh has no host key, or another one, for the engine's machine.
-    HostKeyRefused { message: String },
+    HostKeyRefused {
+        message: String,
+    },
     /// The engine's machine accepts none of the ssh keys that work without a passphrase prompt.
-    LoginRefused { message: String },
+    LoginRefused {
+        message: String,
+    },
     /// The host has cgroup v1 controllers and a cgroup2 mount: crun refuses such hosts, and so does podman with crun.
     HybridCgroups,
     /// The kernel or its settings forbid user namespaces to this user.
-    NoUserNamespaces { message: String },
+    NoUserNamespaces {
+        message: String,
+    },
     /// The user has no range in `/etc/subuid`, or `newuidmap` is missing.
-    NoSubuids { message: String },
+    NoSubuids {
+        message: String,
+    },
     /// A limit on open files or processes cannot be set.
-    RlimitDenied { message: String },
+    RlimitDenied {
+        message: String,
+    },
     /// The container that this process is in does not allow what a sandbox needs.
-    Confined { message: String },
+    Confined {
+        message: String,
+    },
     /// A control group, or a limit in it, cannot be set.
-    CgroupDenied { message: String },
+    CgroupDenied {
+        message: String,
+    },
     /// No source has the image.
-    ImageMissing { image: String, message: String },
+    ImageMissing {
+        image: String,
+        message: String,
+    },
     /// The root filesystem has no such program.
-    ProgramMissing { message: String },
+    ProgramMissing {
+        message: String,
+    },
     /// The folder of the root filesystem cannot be used.
     RootUnreachable {
         message: String,
@@ -72,19 +93,30 @@ pub enum Refusal {
         problem: RootProblem,
     },
     /// The root filesystem is on this machine and the engine is on another.
-    RootElsewhere { message: String },
+    RootElsewhere {
+        message: String,
+    },
     /// Podman needs a machine here, and there is none.
-    MachineMissing { message: String },
+    MachineMissing {
+        message: String,
+    },
     /// Podman's machine does not start.
-    MachineFailed { message: String },
+    MachineFailed {
+        message: String,
+    },
     /// The client has no engine of this name.
-    UnknownConnection { message: String },
+    UnknownConnection {
+        message: String,
+    },
     /// The sandbox or the engine did not start in time.
-    TimedOut { message: String },
+    TimedOut {
+        message: String,
+    },
     /// The bridge was stopped during the attempt.
     Stopped,
-    /// Anything else.
-    Other { message: String },
+    Other {
+        message: String,
+    },
 }
 
 impl Refusal {

@@ -11,7 +11,6 @@ const ADDRESS_SPACE_FACTOR: u64 = 4;
 /// The rlimits of one sandbox (<https://man7.org/linux/man-pages/man2/getrlimit.2.html>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rlimits {
-    /// RLIMIT_NOFILE.
     pub(crate) descriptors: u64,
     /// RLIMIT_DATA in bytes, when it replaces a control group. Not for runc: its first process in the sandbox is a Go program,
     /// which needs more memory than a small sandbox has.

@@ -73,13 +73,10 @@ pub struct ComposedRoot {
 /// The reason why a root cannot be composed.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
-    /// The folder cannot be read.
     #[error("could not read the root filesystem '{path}': {source}")]
     Read { path: PathBuf, source: io::Error },
-    /// The folder contains no system.
     #[error("'{0}' is not a root filesystem: it has neither a usr nor a bin folder")]
     NotARoot(PathBuf),
-    /// The skeleton cannot be written.
     #[error("could not write '{path}': {source}")]
     Write { path: PathBuf, source: io::Error },
 }

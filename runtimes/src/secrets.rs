@@ -14,7 +14,6 @@ const GONE: &str = "[hidden]";
 /// The characters that end a URL in a text.
 const ENDS: &[char] = &[' ', '\t', '\r', '\n', '"', '\'', '`', '<', '>'];
 
-/// Returns a URL without its password.
 pub(crate) fn without_password(url: &str) -> String {
     match password(url) {
         Some((start, end)) => format!("{}{}", &url[..start], &url[end..]),

@@ -120,7 +120,6 @@ pub struct User {
 pub struct Limits {
     /// Memory in bytes, swap included.
     pub memory: u64,
-    /// Processes and threads.
     pub pids: u32,
     /// Processors; None = unlimited.
     pub cpus: Option<f64>,
@@ -159,7 +158,6 @@ pub struct SandboxSpec {
     pub argv: Vec<String>,
     /// Variables in addition to those of the image. Nothing of the host's environment is added.
     pub env: Vec<(String, String)>,
-    /// The working directory.
     pub cwd: String,
     /// The host name inside the sandbox.
     pub hostname: String,
@@ -178,19 +176,14 @@ pub struct SandboxSpec {
 /// The reason why a specification is not valid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// Names end up in command lines, cgroup paths and folder names.
     #[error("'{0}' is not a sandbox name")]
     Name(String),
-    /// Paths inside the sandbox are absolute and plain.
     #[error("'{0}' is not a plain absolute path inside the sandbox")]
     Path(String),
-    /// A command has at least a program, and no NUL bytes.
     #[error("the command of the sandbox is empty, or its command or environment contains a NUL byte")]
     Command,
-    /// An image reference must not look like an option.
     #[error("'{0}' is not an image reference")]
     Image(String),
-    /// The smallest value that still starts an interpreter is far above this.
     #[error("a {what} limit of {value} is too small to run anything")]
     Limit {
         /// The name of the limit.

@@ -33,7 +33,6 @@ const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 /// The reason why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// An operation on a file failed.
     #[error("could not {action} '{path}': {source}")]
     Io {
         /// The verb that follows "could not".
@@ -41,14 +40,12 @@ pub enum StateError {
         path: PathBuf,
         source: io::Error,
     },
-    /// Another user could change the records.
     #[error("'{path}' belongs to user {uid} or others may write to it; remove it or set XDG_RUNTIME_DIR")]
     Foreign {
         path: PathBuf,
         /// The owner of the folder.
         uid: u32,
     },
-    /// The skeleton of a root could not be written.
     #[error(transparent)]
     Root(#[from] RootError),
 }

@@ -50,7 +50,6 @@ pub struct ProbeReport {
     pub kind: RuntimeKind,
     /// The connection or context, when one was named.
     pub connection: Option<String>,
-    /// The path of its program.
     pub program: Option<PathBuf>,
     /// The first line of its `--version`.
     pub version: Option<String>,
@@ -73,13 +72,10 @@ pub struct ProbeReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// A sandbox ran.
     Works(Box<Choice>),
-    /// No sandbox ran.
     Refused(Refusal),
 }
 
-/// No runtime works.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 #[error("{}", self.text())]
 pub struct NothingWorks {

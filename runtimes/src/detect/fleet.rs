@@ -41,7 +41,6 @@ pub(super) struct Fleet<I> {
     checks: TaskTracker,
 }
 
-/// One engine.
 #[derive(Debug)]
 struct Engine {
     target: Target,

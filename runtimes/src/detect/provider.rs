@@ -26,7 +26,6 @@ pub enum EngineImage<'a> {
 /// The root filesystem that the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WantedRoot<I> {
-    /// An image.
     Image(I),
     /// A folder that holds a root filesystem.
     Directory(PathBuf),
@@ -64,7 +63,6 @@ pub trait RootProvider: Send + Sync {
     fn announce(&self, line: &str);
 }
 
-/// An unpacked image.
 #[derive(Debug, Clone)]
 pub struct ProvidedRoot {
     /// The folder that holds it.

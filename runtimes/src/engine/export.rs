@@ -25,7 +25,6 @@ fn own_store(kind: RuntimeKind) -> &'static str {
     if kind == RuntimeKind::Podman { "containers-storage:" } else { "docker-daemon:" }
 }
 
-/// A running export.
 #[derive(Debug)]
 pub struct Export {
     child: tokio::process::Child,

@@ -92,10 +92,8 @@ impl fmt::Display for FailedCommand {
 /// The reason why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// The program could not be started.
     #[error("could not start `{command}`: {source}")]
     Start { command: CommandLine, source: io::Error },
-    /// The command ran longer than its limit.
     #[error("`{command}` did not end within {limit:?}: {stderr_tail}")]
     TimedOut {
         command: CommandLine,
@@ -103,10 +101,8 @@ pub enum ExecError {
         /// The last lines of its standard error until then.
         stderr_tail: String,
     },
-    /// The command exited with another status than success.
     #[error("{0}")]
     Failed(Box<FailedCommand>),
-    /// The output of the command could not be read.
     #[error("could not read the output of `{command}`: {source}")]
     Read { command: CommandLine, source: io::Error },
 }

@@ -63,7 +63,6 @@ pub struct Target {
     pub connection: Option<String>,
 }
 
-/// A text that names no runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a runtime: expected podman, docker, crun, runc, podman:CONNECTION or docker:CONTEXT")]
 pub struct TargetError(pub String);
@@ -127,7 +126,6 @@ pub enum RuntimeChoice {
     Auto,
     /// These, found in `PATH`; new sandboxes are spread over several. Never empty, and none is named twice.
     Named(Vec<Target>),
-    /// This executable.
     Program(PathBuf),
 }
 
