@@ -37,7 +37,9 @@ pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
 /// Returns the form of the URIs of kept output.
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     let output = ResourceTemplate::new(format!("{RUNS}{{run}}/{{stream}}{{?start}}"), "output of a run")
-        .with_description("Output that was cut: stream is stdout or stderr, start the byte to begin with")
+        .with_description(
+            "Output that was cut: stream is stdout or stderr, start is the number of the first byte",
+        )
         .with_mime_type("text/plain");
     vec![output]
 }

@@ -43,7 +43,7 @@ impl Answers for RoundAnswers {
     fn answer(&self, question: Question) -> Answering<'_> {
         Box::pin(async move {
             supports(&self.offers, &question)?;
-            tracing::debug!(server = %question.server, method = question.method, "a server asks the client by the result of a call");
+            tracing::debug!(server = %question.server, method = question.method, "a server asks the client through the result of a call");
             let (reply, answer) = oneshot::channel();
             let Question { method, params, .. } = question;
             let ended = || Refusal::unanswered("the call ended before the answer");
@@ -90,7 +90,8 @@ impl Rounds {
         let index = paused.iter().position(|(other, _)| other == name)?;
         let (_, mut round) = paused.remove(index)?;
         for (key, reply) in round.running.replies.drain() {
-            let answer = answers.remove(&key).ok_or_else(|| Refusal::unanswered("it left out this question"));
+            let answer =
+                answers.remove(&key).ok_or_else(|| Refusal::unanswered("it did not answer this question"));
             // The question may have been withdrawn.
             let _ = reply.send(answer);
         }

@@ -348,7 +348,7 @@ fn parameter_value(parameter: &Parameter, schema: &Value) -> Value {
 fn detail_of(name: Option<&str>) -> Result<Detail, QuestionError> {
     let name = name.unwrap_or("summary");
     Detail::parse(name).ok_or_else(|| {
-        QuestionError::quoting(&format!("detail is 'summary' or 'full', not '{}'", name.escape_debug()))
+        QuestionError::quoting(&format!("detail must be 'summary' or 'full', not '{}'", name.escape_debug()))
     })
 }
 

@@ -137,7 +137,7 @@ impl Answerer {
             None | Some("stdout") => OutputStream::Stdout,
             Some("stderr") => OutputStream::Stderr,
             Some("traceback") => OutputStream::Traceback,
-            Some(_) => return Err(QuestionError::plain("the stream is 'stdout', 'stderr' or 'traceback'")),
+            Some(_) => return Err(QuestionError::plain("stream must be 'stdout', 'stderr' or 'traceback'")),
         };
         let OutputPart { run_id, start, .. } = *part;
         let (kept, runs) = {
@@ -146,7 +146,7 @@ impl Answerer {
         };
         let kept = kept.ok_or_else(|| {
             QuestionError::plain(format!(
-                "no output of run {run_id} is kept: only output that was cut is, now that of the runs {runs:?}"
+                "no output of run {run_id} is kept: only cut output is kept, at present that of the runs {runs:?}"
             ))
         })?;
         let wanted = part.length.unwrap_or(u64::MAX).min(kept.length().saturating_sub(start));

@@ -42,7 +42,7 @@ impl Bytecode {
         if let Some(path) = self.path(root)
             && let Err(error) = write(&path, code)
         {
-            tracing::debug!(path = %path.display(), %error, "the compiled guest is not kept");
+            tracing::debug!(path = %path.display(), %error, "could not store the compiled guest");
         }
     }
 

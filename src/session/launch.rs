@@ -320,7 +320,7 @@ impl Launcher {
         self.detector.close().await;
         self.sweeps.close();
         if tokio::time::timeout(SWEEP_LIMIT, self.sweeps.wait()).await.is_err() {
-            tracing::debug!("the search for sandboxes of dead bridges was given up");
+            tracing::debug!("gave up the search for sandboxes of dead bridges");
         }
         let swept = reclaim_instance(instance).await;
         for error in swept.failed {

@@ -52,13 +52,13 @@ pub(super) async fn compile(
     let mut sandbox = match launched {
         Ok(sandbox) => sandbox,
         // The interpreter will fail to start as well, and say why.
-        Err(error) => return tracing::debug!(%error, "the modules of the image are not compiled"),
+        Err(error) => return tracing::debug!(%error, "could not compile the modules of the image"),
     };
     match add(compiling, &mut sandbox, cancel).await {
         Ok(count) => tracing::debug!(count, elapsed = ?began.elapsed(), "compiled the modules of the image"),
         Err(error) => {
             let messages = sandbox.messages();
-            tracing::debug!(%error, messages, "the modules of the image are not compiled");
+            tracing::debug!(%error, messages, "could not compile the modules of the image");
         }
     }
     if let Err(error) = sandbox.end().await {

@@ -52,7 +52,7 @@ impl Loss {
                 format!("the code ended its interpreter with exit status {}", exit.unwrap_or(0))
             }
             Self::Vanished(text) => text.clone(),
-            Self::Forged(text) => format!("{text}; such a sandbox is ended"),
+            Self::Forged(text) => format!("{text}; the sandbox was ended"),
             Self::Stubborn => "the code ignored the interrupt".into(),
         }
     }

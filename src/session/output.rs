@@ -108,7 +108,7 @@ impl Spill {
         match started {
             Ok(file) => Some(Self { file, length: head.len() as u64 }),
             Err(error) => {
-                tracing::warn!(%error, "output beyond the budget is not kept");
+                tracing::warn!(%error, "could not keep the output beyond the budget");
                 None
             }
         }
@@ -169,7 +169,7 @@ impl KeptStream {
         match self.file.read_exact_at(&mut bytes, start) {
             Ok(()) => bytes,
             Err(error) => {
-                tracing::warn!(%error, "a kept output cannot be read");
+                tracing::warn!(%error, "could not read kept output");
                 Vec::new()
             }
         }

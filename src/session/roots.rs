@@ -72,7 +72,7 @@ pub(super) fn to_compile(root: &RootFs) -> Option<Compiling> {
     let lease: &dyn Any = &**root.lease()?;
     let StoreLease(root) = lease.downcast_ref()?;
     root.try_compile().unwrap_or_else(|error| {
-        tracing::debug!(%error, "the modules of the image are not compiled");
+        tracing::debug!(%error, "could not compile the modules of the image");
         None
     })
 }
@@ -119,7 +119,7 @@ impl RootProvider for Provider {
             Ok(Some(root)) => Some(provided(root)),
             Ok(None) => self.exported(remembered).map(provided),
             Err(error) => {
-                tracing::debug!(%image, %error, "the remembered image is not used");
+                tracing::debug!(%image, %error, "could not use the remembered image");
                 None
             }
         }
@@ -139,7 +139,7 @@ impl Provider {
     /// Returns the root of this id when it was exported from an engine: such an image has no name of its own in the store.
     fn exported(&self, id: &str) -> Option<Root> {
         let root = self.images.store().root(&id.parse().ok()?);
-        let root = root.inspect_err(|error| tracing::debug!(%error, "the remembered image is not used"));
+        let root = root.inspect_err(|error| tracing::debug!(%error, "could not use the remembered image"));
         root.ok().flatten().filter(Root::is_exported)
     }
 

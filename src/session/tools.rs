@@ -69,7 +69,7 @@ impl SavedTools {
             match fs::read_to_string(&path) {
                 Ok(source) => Some((name, source)),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "a saved tool cannot be read");
+                    tracing::warn!(path = %path.display(), %error, "could not read a saved tool");
                     None
                 }
             }
@@ -81,11 +81,7 @@ impl SavedTools {
             let fits = size <= LONGEST_SOURCE as u64 && bytes + size <= MOST_BYTES;
             bytes += if fits { size } else { 0 };
             if !fits {
-                tracing::warn!(
-                    name,
-                    size,
-                    "a saved tool is skipped: it is too long, alone or with the others"
-                );
+                tracing::warn!(name, size, "skipped a saved tool: it is too long, alone or with the others");
             }
             fits
         };

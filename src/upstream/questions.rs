@@ -50,15 +50,14 @@ impl Refusal {
 
     /// No call is under way that could have caused the question.
     fn no_call(method: &str) -> Self {
-        let message =
-            format!("'{method}' is not supported without a call: no client of this bridge has one under way");
+        let message = format!("'{method}' is supported during a call only, and no call is running");
         Self { code: METHOD_NOT_FOUND, message, data: None }
     }
 
     /// Calls of several clients are under way, and the question does not say which one it belongs to.
     fn several_clients(method: &str) -> Self {
         let message = format!(
-            "'{method}' is refused: calls of several clients are under way on this connection, and the request does not say \
+            "'{method}' is refused: calls of several clients are running on this connection, and the request does not say \
              which one it belongs to"
         );
         Self { code: INVALID_REQUEST, message, data: None }

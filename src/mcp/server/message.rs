@@ -33,7 +33,10 @@ pub(crate) fn read_line(line: &[u8]) -> Incoming {
     }
     match serde_json::from_slice(line) {
         Ok(Value::Object(object)) => read_object(object),
-        Ok(_) => refuse(None, ErrorData::invalid_request("one message a line: batches are not read", None)),
+        Ok(_) => refuse(
+            None,
+            ErrorData::invalid_request("batches are not supported: send one message per line", None),
+        ),
         Err(error) => {
             let seen = scan(line);
             match seen.id.or_else(|| id_at_the_end(line)) {
@@ -87,7 +90,7 @@ fn read_object(mut object: Map<String, Value>) -> Incoming {
         }
         None if is_reply => None,
         Some(Value::String(_)) if !is_reply => None,
-        Some(Value::String(_)) => Some("a request has no 'result' and no 'error'"),
+        Some(Value::String(_)) => Some("a request must not have a 'result' or an 'error'"),
         _ => Some("'method' must be a string"),
     };
     match (problem, id) {
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn json_that_is_not_a_message_is_answered() {
-        assert_eq!(answer("[]"), error(-32600, "one message a line: batches are not read", ""));
+        assert_eq!(answer("[]"), error(-32600, "batches are not supported: send one message per line", ""));
         assert_eq!(answer("{}"), error(-32600, "'jsonrpc' must be \\\"2.0\\\"", ""));
         assert_eq!(
             answer(r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#),

@@ -60,7 +60,7 @@ async fn over_pipes_a_question_is_refused_while_calls_of_two_clients_are_under_w
         };
         assert_eq!(outcome["error"]["code"], -32600, "{outcome}");
         let message = outcome["error"]["message"].as_str().unwrap();
-        assert!(message.contains("calls of several clients are under way on this connection"), "{message}");
+        assert!(message.contains("calls of several clients are running on this connection"), "{message}");
     }
     assert_eq!((first.asked.load(Ordering::SeqCst), second.asked.load(Ordering::SeqCst)), (1, 0));
     assert_eq!(on_pipes(&ask(&bench, &second).await), json!({ "result": { "from": "second" } }));
