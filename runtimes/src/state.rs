@@ -213,7 +213,7 @@ impl Instance {
         let staging = tempfile::Builder::new()
             .prefix(".new-")
             .tempdir_in(self.path.join("roots"))
-            .map_err(io_error("make a folder in", &self.path))?;
+            .map_err(io_error("create a folder in", &self.path))?;
         let inner = staging.path().join("root");
         root.write_skeleton(&inner)?;
         match fs::rename(&inner, &path) {
@@ -272,7 +272,7 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
 fn create_folder(path: &Path) -> Result<(), StateError> {
     match fs::DirBuilder::new().mode(0o711).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        other => other.map_err(io_error("make the folder", path))?,
+        other => other.map_err(io_error("create the folder", path))?,
     }
     fs::set_permissions(path, fs::Permissions::from_mode(0o711)).map_err(io_error("set the mode of", path))
 }

@@ -73,7 +73,7 @@ pub async fn import_from_engine(
     let instance = Arc::new(StateDir::usual().create_instance(&owner)?);
     let root = from_engine(resolver, engine, reference, &instance, progress).await;
     for error in reclaim_instance(&instance).await.failed {
-        tracing::warn!(%error, "the container of an export was left behind");
+        tracing::warn!(%error, "could not remove the container of an export");
     }
     root
 }

@@ -99,7 +99,7 @@ impl Cache {
         if let Some(dir) = path.parent()
             && let Err(error) = fs::create_dir_all(dir)
         {
-            tracing::debug!(dir = %dir.display(), %error, "could not make the folder of the cache");
+            tracing::debug!(dir = %dir.display(), %error, "could not create the folder of the cache");
             return;
         }
         if let Err(error) = write_json(path, entry) {

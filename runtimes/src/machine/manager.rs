@@ -121,14 +121,14 @@ impl Machines {
             Some(machine) => machine,
             None if !self.policy.init => return Err(Refusal::MachineMissing { message: message.into() }),
             None => {
-                let text = "making a podman machine, which downloads gigabytes once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)";
+                let text = "creating a podman machine, which downloads gigabytes once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)";
                 tracing::warn!("{text}");
                 announce(text);
                 let mut words = vec!["machine", "init"];
                 words.extend(self.policy.rootful.then_some("--rootful"));
                 podman.run(&words, INIT_LIMIT).await.map_err(|error| failed(words_of(error)))?;
                 let made = podman.choose(&podman.list().await.ok_or_else(none)?, connection).await;
-                made.ok_or_else(|| failed("podman made a machine but does not list it".into()))?
+                made.ok_or_else(|| failed("podman created a machine but does not list it".into()))?
             }
         };
         let name = machine.name.clone();
