@@ -77,7 +77,7 @@ fn a_missing_machine_is_created_and_started(env: &TestEnv) {
         assert_eq!(result["content"][0]["text"], "42", "{version}: {result}");
         assert!(told.contains("downloads gigabytes once (MCP_BRIDGE_MACHINE_INIT=0 forbids it)"), "{told}");
         assert_eq!(machine.calls(), ["init", "start podman-machine-default"]);
-        assert!(bridge.close().log.contains("making a podman machine"));
+        assert!(bridge.close().log.contains("creating a podman machine"));
     }
 }
 
