@@ -56,7 +56,8 @@ fn the_least_recently_used_idle_session_ends_first(env: &TestEnv) {
     let _ = bridge.run_in("a", "x").expect("success");
     let _ = bridge.run_in("c", "x = 'c'").expect("success");
     assert_eq!(bridge.run_in("a", "x").ok(), "'a'", "a was used after b");
-    let back = bridge.run_in("b", "'x' in globals()").noting("it had to make room");
+    let back =
+        bridge.run_in("b", "'x' in globals()").noting("the previous one was ended to start another session");
     assert_eq!(back.ok(), "False");
     // Now a and b live. Both busy: a third one waits for the first that becomes idle, and replaces it.
     let code = python!("sleep", "ready");
