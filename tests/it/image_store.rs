@@ -300,7 +300,7 @@ fn the_standard_library_is_compiled_once(env: &TestEnv) {
         let bridge = start();
         assert_eq!(bridge.run(code).ok(), "True True\nTrue");
         let log = bridge.close().log;
-        assert_eq!(log.contains("compiled the image's modules count="), compiles, "{log}");
+        assert_eq!(log.contains("compiled the modules of the image count="), compiles, "{log}");
     }
     let id = roots(env)[0].file_name().unwrap().to_str().unwrap().to_string();
     let compiled: Vec<_> = listing(&roots(env)[0].join("rootfs"));
@@ -316,7 +316,7 @@ fn the_standard_library_is_compiled_once(env: &TestEnv) {
         .var("MCP_BRIDGE_IMAGE", ImageFiles::get(env).layout())
         .start();
     assert_eq!(bridge.run("1").ok(), "1");
-    assert!(bridge.close().log.contains("compiled the image's modules count=0"));
+    assert!(bridge.close().log.contains("compiled the modules of the image count=0"));
 }
 
 fn every_kind_of_manifest_is_the_same_image(env: &TestEnv) {

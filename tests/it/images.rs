@@ -191,7 +191,7 @@ fn without_the_default_image_the_host_image_is_used(env: &TestEnv) {
         builder = builder.var("PATH", env.programs(&names));
     }
     let bridge = builder.start();
-    let outcome = bridge.run(VERSION).expect("success").noting("this machine's own Python");
+    let outcome = bridge.run(VERSION).expect("success").noting("the Python of this machine");
     assert_eq!(outcome.stdout(), "True cpython");
     let again = bridge.run_in("other", "1").expect("success");
     assert_eq!(again.notices(), "", "it is said once");
