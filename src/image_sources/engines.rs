@@ -62,7 +62,7 @@ pub(super) async fn from_engine(
 /// Returns the image of this engine, for a program that runs no sandboxes and so has no instance.
 ///
 /// # Errors
-/// As [`from_engine`], or the state folder is unusable.
+/// As `from_engine`, or the state folder is unusable.
 pub async fn import_from_engine(
     resolver: &ImageResolver,
     engine: EngineKind,
