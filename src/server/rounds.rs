@@ -3,9 +3,9 @@
 //! and runs on, within its own timeout.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use codebridge_runtimes::random_hex;
 use rmcp::model::{InputRequest, InputRequests, InputResponses};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -74,8 +74,7 @@ impl Rounds {
     pub(super) fn pause(&self, mut round: Round) -> String {
         // Progress is not read between rounds, and the code must not wait for that.
         round.events.close();
-        let random = || RandomState::new().build_hasher().finish();
-        let name = format!("{:016x}{:016x}", random(), random());
+        let name = random_hex::<16>();
         let mut paused = self.paused();
         if paused.len() >= MOST_PAUSED {
             paused.pop_front();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use codebridge_images::ImageResolver;
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RuntimeId, Sandbox, StateDir, StateError, reclaim_instance, sweep,
+    ProbeReport, Refusal, RuntimeId, Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -111,7 +111,7 @@ impl Launcher {
     async fn instance(&self) -> Result<&Arc<Instance>, StateError> {
         self.instance
             .get_or_try_init(|| async {
-                let owner = Owner::this_process(random_id());
+                let owner = Owner::this_process(random_hex::<5>());
                 let instance = Arc::new(self.state.create_instance(&owner)?);
                 let (reaper, watched) = (self.reaper.clone(), Arc::clone(&instance));
                 // The reaper starts while the sandbox does.
@@ -361,11 +361,4 @@ fn machines(settings: &Settings) -> MachinePolicy {
 pub fn cache_dir() -> Option<PathBuf> {
     use etcetera::BaseStrategy;
     Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("codebridge"))
-}
-
-/// Returns ten random hexadecimal digits.
-fn random_id() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    format!("{:010x}", random & 0xff_ffff_ffff)
 }

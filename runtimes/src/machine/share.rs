@@ -14,6 +14,7 @@ use super::podman::Podman;
 use crate::engine::{DockerService, EngineDriver};
 use crate::exec::{self, CommandLine};
 use crate::messages::machine::{self as messages, Machine};
+use crate::random::random_hex;
 use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::state::{Instance, Record, read_json, write_json};
 
@@ -216,13 +217,11 @@ struct Nonce {
 
 impl Nonce {
     fn put_into(folder: &Path) -> Option<Self> {
-        use std::hash::{BuildHasher, Hasher};
         use std::io::Write;
         use std::os::unix::fs::PermissionsExt;
         let made = || {
             fs::create_dir_all(folder)?;
-            let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
-            let secret = format!("{:016x}{:016x}", random(), random());
+            let secret = random_hex::<16>();
             let mut file = tempfile::Builder::new().prefix(".codebridge-share-").tempfile_in(folder)?;
             file.write_all(secret.as_bytes())?;
             // Engines may read as another user.
