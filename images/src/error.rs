@@ -11,52 +11,21 @@ use crate::unpack::UnpackError;
 /// The reason why an image is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// No registry provided the image.
     #[error(transparent)]
     Pull(#[from] PullError),
-    /// The store could not keep the image.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A document of the image is unusable.
     #[error("{at}: {source}")]
-    Manifest {
-        /// Where the image is.
-        at: String,
-        /// What is wrong with it.
-        source: ManifestError,
-    },
-    /// A file could not be read.
+    Manifest { at: String, source: ManifestError },
     #[error("failed to read '{path}': {source}")]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The file or folder does not have the form that the name says.
+    Read { path: PathBuf, source: io::Error },
     #[error("'{path}' is not an image of the form `{form}:`: {why}")]
-    Form {
-        /// The file or folder.
-        path: PathBuf,
-        /// The transport of the name.
-        form: &'static str,
-        /// What is wrong.
-        why: String,
-    },
-    /// The layout or archive does not have the image, or has several.
+    Form { path: PathBuf, form: &'static str, why: String },
     #[error("'{path}' has {}", match wanted {
         Some(wanted) => format!("no image '{wanted}', only {offered}"),
         None => format!("more than one image: {offered}"),
     })]
-    Which {
-        /// The file or folder.
-        path: PathBuf,
-        /// The tag of the name.
-        wanted: Option<String>,
-        /// The images in it.
-        offered: String,
-    },
-    /// The store does not have the image.
+    Which { path: PathBuf, wanted: Option<String>, offered: String },
     #[error("image '{0}' is not in the store")]
     NotStored(String),
     /// A folder or this machine itself, which are used as they are.

@@ -29,14 +29,8 @@ const ENV_LIMIT: usize = 64 << 10;
 /// The reason why a document does not describe an image that can run here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// The document does not parse.
     #[error("the {what} is malformed: {why}")]
-    Malformed {
-        /// The kind of document.
-        what: &'static str,
-        /// The error of the parser.
-        why: String,
-    },
+    Malformed { what: &'static str, why: String },
     /// The document could be read as an index and as an image.
     #[error("the manifest claims to be both an index and an image")]
     Ambiguous,
@@ -45,16 +39,10 @@ pub enum ManifestError {
     Schema(u64),
     /// An index without an image for this machine.
     #[error("the image is not built for {wanted}, only for {offered}")]
-    Platform {
-        /// This machine.
-        wanted: Platform,
-        /// The platforms of the index.
-        offered: String,
-    },
+    Platform { wanted: Platform, offered: String },
     /// A layer that is not a part of a file system, or is encrypted.
     #[error("a layer of type '{0}' cannot be unpacked")]
     LayerType(String),
-    /// Manifest and configuration disagree about the layers.
     #[error("the manifest has {layers} layers, its configuration {diff_ids}")]
     LayerCount { layers: usize, diff_ids: usize },
     /// More layers or environment than an image may have.

@@ -68,13 +68,10 @@ impl EngineKind {
 /// The reason why a text is not the name of an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The transport is not supported.
     #[error("images of the form `{0}:` cannot be used; {FORMS}")]
     Transport(String),
-    /// The transport is not followed by what it needs.
     #[error("`{transport}:` needs {needs} after it; {FORMS}")]
     Missing { transport: &'static str, needs: &'static str },
-    /// Not a reference of an image in a registry.
     #[error("'{text}' is not an image reference: {why}; {FORMS}")]
     Reference { text: String, why: String },
 }

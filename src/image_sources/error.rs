@@ -7,26 +7,17 @@ use codebridge_runtimes::exec::ExecError;
 /// The reason why no source provides an image.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// A registry, a file or the store failed.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The engine's program failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
     /// The state folder, which records the container of an export, is unusable.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The export wrote nothing.
     #[error("the export of image '{0}' is incomplete")]
     Truncated(String),
-    /// The engine that the name asks for does not have the image.
     #[error("{} has no image '{reference}', or is not installed", engine.program())]
-    NotInEngine {
-        /// The engine of the name.
-        engine: EngineKind,
-        /// The image's name in the engine.
-        reference: String,
-    },
+    NotInEngine { engine: EngineKind, reference: String },
 }
 
 impl SourceError {

@@ -49,60 +49,33 @@ pub type HelperAnswer<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, 
 /// The reason why a credential helper returned nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
-    /// The program does not exist.
     #[error("credential helper '{0}' is not installed")]
     NotInstalled(String),
-    /// The program failed.
     #[error("credential helper '{program}' failed: {why}")]
-    Failed {
-        /// Its name.
-        program: String,
-        /// The error, or the status and the output.
-        why: String,
-    },
+    Failed { program: String, why: String },
 }
 
 /// The reason why credentials are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// A file with credentials exists but cannot be read.
     #[error("failed to read the credentials in '{path}': {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file with credentials is no JSON of the expected form. What is there instead may be a secret.
     #[error("the credentials file '{path}' is invalid at line {line}, column {column}")]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// From 1.
         line: usize,
         /// From 1.
         column: usize,
     },
-    /// An entry of a file is not encoded as it should be.
     #[error("the credentials for '{registry}' in '{path}' are not base64 of `user:password`")]
-    Encoding {
-        /// The file.
-        path: PathBuf,
-        /// The key of the entry.
-        registry: String,
-    },
+    Encoding { path: PathBuf, registry: String },
     /// A file names a helper that cannot be a program of the right form.
     #[error("'{name}' in '{path}' is not a valid name of a credential helper")]
-    HelperName {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
-    /// A helper failed.
+    HelperName { path: PathBuf, name: String },
     #[error(transparent)]
     Helper(#[from] HelperError),
-    /// A helper printed something unexpected.
     #[error("credential helper 'docker-credential-{0}' printed something other than credentials")]
     HelperOutput(String),
     /// An identity token is stored, but the registry does not exchange such tokens.

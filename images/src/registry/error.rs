@@ -18,12 +18,10 @@ pub enum PullError {
     /// Every address was asked, and none provided the image.
     #[error("could not pull image '{name}': {}", join(tried))]
     Refused {
-        /// The image's full name.
         name: String,
         /// The addresses, in the order in which they were asked.
         tried: Vec<Tried>,
     },
-    /// The configuration forbids the registry.
     #[error("could not pull image '{0}': registries.conf blocks its registry")]
     Blocked(String),
 }
@@ -42,19 +40,10 @@ pub struct Tried {
 pub enum Reason {
     /// There is no connection, or it broke.
     #[error("{message}")]
-    Unreachable {
-        /// What is known of the cause.
-        failure: ConnectionFailure,
-        /// The error with its causes.
-        message: String,
-    },
+    Unreachable { failure: ConnectionFailure, message: String },
     /// The registry asks for a login, or rejects the one it got.
     #[error("{}", if *.logged_in { "the registry rejects the stored credentials" } else { "login required" })]
-    Unauthorized {
-        /// Whether credentials were sent.
-        logged_in: bool,
-    },
-    /// The registry does not have the image.
+    Unauthorized { logged_in: bool },
     #[error("not found")]
     NotFound,
     /// The registry answered with another error, or with something that is no answer.
@@ -62,13 +51,10 @@ pub enum Reason {
     Answer {
         /// The HTTP status, if it was one of an error.
         status: Option<u16>,
-        /// The answer, shortened.
         message: String,
     },
-    /// The credentials for the registry are unusable.
     #[error(transparent)]
     Credentials(#[from] CredentialError),
-    /// The image's documents are unusable.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// The content does not match its digest, or the store could not keep it.

@@ -9,39 +9,21 @@ use crate::unpack::{UnpackError, is_out_of_space};
 /// The reason why the store could not provide, keep or remove an image.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// An operation on a file failed.
     #[error("failed to {action} '{path}': {source}")]
-    Io {
-        /// The operation.
-        action: &'static str,
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// A layer cannot be unpacked.
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     /// An id that is not a hexadecimal number; it could name another path.
     #[error("'{0}' is not an image id")]
     Id(String),
-    /// Content does not match its digest.
     #[error("content has digest {actual} instead of {expected}")]
     WrongDigest { expected: Digest, actual: Digest },
-    /// Content has another size than its descriptor says.
     #[error("content {digest} has {actual} bytes instead of {expected}")]
-    WrongSize {
-        digest: Digest,
-        expected: u64,
-        /// As far as it was read.
-        actual: u64,
-    },
-    /// Running bridges use it.
+    WrongSize { digest: Digest, expected: u64, actual: u64 },
     #[error("image {0} is in use")]
     InUse(String),
-    /// Nothing in the store has this name.
     #[error("no image '{0}' in the store")]
     Unknown(String),
-    /// The ids of several images start like this.
     #[error("more than one image id starts with '{0}'")]
     NotUnique(String),
     /// The unpacked image was changed, and cannot be replaced while bridges use it.

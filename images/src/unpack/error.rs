@@ -7,29 +7,19 @@ use crate::digest::Digest;
 /// The reason why an archive was not unpacked. Nothing of the image is used then.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// Reading the archive failed.
     #[error("failed to read the archive: {0}")]
     Read(io::Error),
-    /// Writing an entry failed.
     #[error("failed to unpack '{entry}': {source}")]
     Write { entry: String, source: io::Error },
-    /// The archive is not a tar archive, or a damaged one.
     #[error("the archive is damaged: {0}")]
     Malformed(String),
-    /// An entry leads out of the root.
     #[error("the archive's entry '{entry}' leads out of the image: {how}")]
     Escape { entry: String, how: &'static str },
     /// An entry has no meaning, or more than one.
     #[error("the archive's entry '{entry}' cannot be unpacked: {why}")]
     Entry { entry: String, why: &'static str },
-    /// The image exceeds a limit.
     #[error("the image has more than {limit} {what}, which is the limit")]
-    TooBig {
-        /// The unit.
-        what: &'static str,
-        limit: u64,
-    },
-    /// The content does not match its digest in the configuration.
+    TooBig { what: &'static str, limit: u64 },
     #[error("a layer's content has digest {actual} instead of {expected}")]
     WrongContent { expected: Digest, actual: Digest },
     /// Nobody waits for the image any more.

@@ -9,50 +9,29 @@ use codebridge_runtimes::exec::ExecError;
 /// The reason why an image was not built. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The recipe or a package is invalid.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
-    /// A program failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
-    /// A file could not be read, written or removed.
     #[error("failed to {what} '{path}': {source}")]
-    Io {
-        /// The operation.
-        what: &'static str,
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// A program is not installed.
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{name} is required to build an image, but is not installed")]
-    Missing {
-        name: &'static str,
-        /// The package that has the program.
-        package: &'static str,
-    },
-    /// The package manager of this machine has no mirror of the distribution.
+    Missing { name: &'static str, package: &'static str },
     #[error("apt has no mirror of Debian on this machine")]
     NoMirror,
-    /// The mirror is not a URL.
     #[error("'{0}' is not the URL of a mirror")]
     Mirror(String),
-    /// A line of apt has an unknown form.
     #[error("apt printed '{0}' instead of a package with a SHA-256 digest")]
     Offer(String),
-    /// The recipe has no lock file for this architecture.
     #[error("the recipe '{recipe}' is not pinned to any versions for {architecture}")]
     NotPinned { recipe: String, architecture: String },
-    /// The mirror has other packages than the recipe is pinned to.
     #[error(
         "the mirror has other packages than the recipe '{recipe}' is pinned to: {}",
         shortened(differences)
     )]
     Moved { recipe: String, differences: Vec<String> },
-    /// A downloaded file does not match its digest.
     #[error("the downloaded file '{file}' has digest {actual}, which is not the one of its package")]
     Digest { file: String, actual: String },
-    /// The architecture is not supported.
     #[error("images cannot be built for {0}")]
     Architecture(String),
 }
