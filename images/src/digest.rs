@@ -10,25 +10,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 /// (<https://github.com/opencontainers/image-spec/blob/main/descriptor.md#registered-algorithms>).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Digest {
-    algorithm: Algorithm,
-    hex: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Algorithm {
-    Sha256,
-    Sha512,
-}
-
-impl Algorithm {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sha256 => "sha256",
-            Self::Sha512 => "sha512",
-        }
-    }
-}
+pub struct Digest(String);
 
 /// A text that is not a digest of a supported algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,26 +28,27 @@ impl Digest {
     }
 
     /// Returns the name of the algorithm.
-    pub fn algorithm(&self) -> &'static str {
-        self.algorithm.name()
+    pub fn algorithm(&self) -> &str {
+        // The names of both have six letters.
+        &self.0[..6]
     }
 
     /// Returns the hexadecimal digits.
     pub fn hex(&self) -> &str {
-        &self.hex
+        &self.0[7..]
     }
 
     /// Returns the first digits, for display.
     pub fn short(&self) -> &str {
-        &self.hex[..12]
+        &self.hex()[..12]
     }
 
     /// Returns a hasher of the same algorithm.
     pub(crate) fn hasher(&self) -> Hasher {
-        Hasher(match self.algorithm {
-            Algorithm::Sha256 => Hashing::Sha256(Sha256::new()),
-            Algorithm::Sha512 => Hashing::Sha512(Sha512::new()),
-        })
+        match self.algorithm() {
+            "sha512" => Hasher::Sha512(Sha512::new()),
+            _ => Hasher::sha256(),
+        }
     }
 
     /// Returns whether these bytes match the digest.
@@ -82,16 +65,16 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, DigestError> {
         let error = || DigestError(text.chars().take(160).collect());
         let (name, hex) = text.split_once(':').ok_or_else(error)?;
-        let (algorithm, length) = match name {
-            "sha256" => (Algorithm::Sha256, 64),
-            "sha512" => (Algorithm::Sha512, 128),
+        let length = match name {
+            "sha256" => 64,
+            "sha512" => 128,
             _ => return Err(error()),
         };
         // Digits become file names: only these, so that one digest has one name.
         if hex.len() != length || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
             return Err(error());
         }
-        Ok(Self { algorithm, hex: hex.to_string() })
+        Ok(Self(text.to_string()))
     }
 }
 
@@ -105,47 +88,40 @@ impl TryFrom<String> for Digest {
 
 impl From<Digest> for String {
     fn from(digest: Digest) -> Self {
-        digest.to_string()
+        digest.0
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.algorithm.name(), self.hex)
+        f.write_str(&self.0)
     }
 }
 
 /// Computes a digest.
 #[derive(Clone)]
-pub(crate) struct Hasher(Hashing);
-
-#[derive(Clone)]
-enum Hashing {
+pub(crate) enum Hasher {
     Sha256(Sha256),
     Sha512(Sha512),
 }
 
 impl Hasher {
     pub(crate) fn sha256() -> Self {
-        Self(Hashing::Sha256(Sha256::new()))
+        Self::Sha256(Sha256::new())
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match &mut self.0 {
-            Hashing::Sha256(state) => state.update(bytes),
-            Hashing::Sha512(state) => state.update(bytes),
+        match self {
+            Self::Sha256(state) => state.update(bytes),
+            Self::Sha512(state) => state.update(bytes),
         }
     }
 
     pub(crate) fn finish(self) -> Digest {
-        match self.0 {
-            Hashing::Sha256(state) => {
-                Digest { algorithm: Algorithm::Sha256, hex: hex::encode(state.finalize()) }
-            }
-            Hashing::Sha512(state) => {
-                Digest { algorithm: Algorithm::Sha512, hex: hex::encode(state.finalize()) }
-            }
-        }
+        Digest(match self {
+            Self::Sha256(state) => format!("sha256:{}", hex::encode(state.finalize())),
+            Self::Sha512(state) => format!("sha512:{}", hex::encode(state.finalize())),
+        })
     }
 }
 
