@@ -1,7 +1,6 @@
 //! Why no registry provided an image: each address that was asked, and its answer.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -27,7 +26,8 @@ pub enum PullError {
 }
 
 /// One address that was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{endpoint}: {why}")]
 pub struct Tried {
     /// Scheme and host.
     pub endpoint: String,
@@ -85,7 +85,7 @@ impl PullError {
             return Some("see `blocked` in containers-registries.conf(5)".into());
         };
         let host = name.split('/').next().unwrap_or(name);
-        tried.iter().filter_map(|tried| tried.why.remedy()).min().map(|remedy| remedy.text(host))
+        tried.iter().filter_map(|tried| tried.why.remedy(host)).min().map(|(_, text)| text)
     }
 
     /// Returns whether an address provided the image and the file system had no space for it.
@@ -95,66 +95,48 @@ impl PullError {
     }
 }
 
-/// What helps against a refusal, most telling first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Remedy {
-    Credentials,
-    Login,
-    Name,
-    Platform,
-    Space,
-    Operator,
-    Wait,
-    PlainHttp,
-    Certificates,
-    Network,
-}
-
-impl Remedy {
-    fn text(self, host: &str) -> String {
-        match self {
-            Self::Credentials => format!("log in again: `podman login {host}` or `docker login {host}`"),
-            // A registry does not tell strangers which images it has.
-            Self::Login => {
-                format!("check the name; if it is right: `podman login {host}` or `docker login {host}`")
-            }
-            Self::Name => "check the name and the tag".into(),
-            Self::Platform => "choose an image that is built for this machine".into(),
-            Self::Space => "free disk space, for example with `codebridge image prune --all`".into(),
-            Self::Operator => "report it to the operator of the registry: its content is damaged".into(),
-            Self::Wait => "the registry is overloaded or limits requests: try again later".into(),
-            Self::PlainHttp => {
-                "the registry seems to speak plain HTTP: use `codebridge image pull --plain-http`, or \
-                                set `insecure = true` for it in containers-registries.conf(5)"
-                    .into()
-            }
-            Self::Certificates => {
-                "install the certificate authorities (`apt-get install ca-certificates`), or put the \
-                                   registry's own into /etc/containers/certs.d/HOST/ca.crt"
-                    .into()
-            }
-            Self::Network => {
-                "check the network and HTTPS_PROXY, or use an image file: `--image oci-archive:FILE`".into()
-            }
-        }
-    }
-}
-
 impl Reason {
-    fn remedy(&self) -> Option<Remedy> {
-        Some(match self {
-            Self::Credentials(_) => Remedy::Credentials,
-            Self::Unauthorized { .. } => Remedy::Login,
-            Self::NotFound => Remedy::Name,
-            Self::Manifest(ManifestError::Platform { .. }) => Remedy::Platform,
-            Self::Store(error) if error.is_out_of_space() => Remedy::Space,
-            Self::Manifest(_) | Self::Store(_) => Remedy::Operator,
-            Self::Answer { .. } if self.is_temporary() => Remedy::Wait,
+    /// Returns what helps against it, after a rank: of several refusals, the one with the lowest tells the most.
+    fn remedy(&self, host: &str) -> Option<(u8, String)> {
+        let (rank, text) = match self {
+            Self::Credentials(_) => {
+                return Some((0, format!("log in again: `podman login {host}` or `docker login {host}`")));
+            }
+            // A registry does not tell strangers which images it has.
+            Self::Unauthorized { .. } => {
+                let text =
+                    format!("check the name; if it is right: `podman login {host}` or `docker login {host}`");
+                return Some((1, text));
+            }
+            Self::NotFound => (2, "check the name and the tag"),
+            Self::Manifest(ManifestError::Platform { .. }) => {
+                (3, "choose an image that is built for this machine")
+            }
+            Self::Store(error) if error.is_out_of_space() => {
+                (4, "free disk space, for example with `codebridge image prune --all`")
+            }
+            Self::Manifest(_) | Self::Store(_) => {
+                (5, "report it to the operator of the registry: its content is damaged")
+            }
+            Self::Answer { .. } if self.is_temporary() => {
+                (6, "the registry is overloaded or limits requests: try again later")
+            }
             Self::Answer { .. } => return None,
-            Self::Unreachable { failure: ConnectionFailure::PlainHttp, .. } => Remedy::PlainHttp,
-            Self::Unreachable { failure: ConnectionFailure::Certificate, .. } => Remedy::Certificates,
-            Self::Unreachable { failure: ConnectionFailure::Other, .. } => Remedy::Network,
-        })
+            Self::Unreachable { failure: ConnectionFailure::PlainHttp, .. } => (
+                7,
+                "the registry seems to speak plain HTTP: use `codebridge image pull --plain-http`, or \
+                 set `insecure = true` for it in containers-registries.conf(5)",
+            ),
+            Self::Unreachable { failure: ConnectionFailure::Certificate, .. } => (
+                8,
+                "install the certificate authorities (`apt-get install ca-certificates`), or put the \
+                 registry's own into /etc/containers/certs.d/HOST/ca.crt",
+            ),
+            Self::Unreachable { failure: ConnectionFailure::Other, .. } => {
+                (9, "check the network and HTTPS_PROXY, or use an image file: `--image oci-archive:FILE`")
+            }
+        };
+        Some((rank, text.into()))
     }
 
     /// Returns the reason for an answer with the status of an error.
@@ -277,12 +259,6 @@ fn short(text: &str) -> String {
     match line.char_indices().nth(300) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
-    }
-}
-
-impl fmt::Display for Tried {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.endpoint, self.why)
     }
 }
 
