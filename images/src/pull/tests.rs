@@ -496,7 +496,9 @@ async fn plain_http_where_tls_is_expected_is_recognized() {
     let endpoint = Endpoint { host, repository: "a".into(), scheme: Scheme::HttpsUnverified };
     let client = http::client(&endpoint, &Environment::default(), Timeouts::default()).unwrap();
     let url = format!("https://{}/v2/a/manifests/1", endpoint.host);
-    let why = http::document(&client, &url, &http::Proof::Nothing, false).await.unwrap_err();
+    let why = http::document(&client, &url, &oci_client::secrets::RegistryAuth::Anonymous, false)
+        .await
+        .unwrap_err();
     assert!(matches!(why, Reason::Unreachable { failure: ConnectionFailure::PlainHttp, .. }), "{why}");
 }
 

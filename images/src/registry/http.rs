@@ -1,10 +1,10 @@
 //! HTTP where the registry library has no answer: documents of bounded size, and identity tokens.
 
 use std::path::Path;
-use std::sync::Once;
 use std::time::Duration;
 
 use oci_client::client::{Certificate, CertificateEncoding};
+use oci_client::secrets::RegistryAuth;
 use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
 use reqwest::{Client, NoProxy, Proxy, Response, StatusCode};
 use serde::Deserialize;
@@ -33,21 +33,10 @@ impl Default for Timeouts {
     }
 }
 
-/// The authorization of a request.
-#[derive(Debug, Clone)]
-pub(crate) enum Proof {
-    Nothing,
-    Bearer(String),
-    Basic(String, String),
-}
-
 /// Installs the cryptography of TLS.
-pub(crate) fn install_provider() {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
-        // One that is installed already is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
+fn install_provider() {
+    // One that is installed already is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Returns a client for one address.
@@ -104,15 +93,15 @@ pub(crate) fn certificates(host: &str) -> Vec<Certificate> {
 pub(crate) async fn document(
     client: &Client,
     url: &str,
-    proof: &Proof,
+    auth: &RegistryAuth,
     logged_in: bool,
 ) -> Result<Vec<u8>, Reason> {
     let unreachable = |error: reqwest::Error| Reason::unreachable(&error);
     let request = client.get(url).header(ACCEPT, MANIFEST_TYPES.join(", "));
-    let request = match proof {
-        Proof::Nothing => request,
-        Proof::Bearer(token) => request.bearer_auth(token),
-        Proof::Basic(user, password) => request.basic_auth(user, Some(password)),
+    let request = match auth {
+        RegistryAuth::Anonymous => request,
+        RegistryAuth::Bearer(token) => request.bearer_auth(token),
+        RegistryAuth::Basic(user, password) => request.basic_auth(user, Some(password)),
     };
     let response = request.send().await.map_err(unreachable)?;
     let status = response.status();

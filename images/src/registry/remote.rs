@@ -12,7 +12,7 @@ use super::credentials::{self, CredentialHelper, Credentials};
 use super::endpoints::{Endpoint, Scheme};
 use super::environment::Environment;
 use super::error::Reason;
-use super::http::{self, Proof, Timeouts};
+use super::http::{self, Timeouts};
 use crate::digest::Digest;
 use crate::manifest::Descriptor;
 use crate::name::RegistryName;
@@ -31,7 +31,8 @@ pub(crate) struct Remote {
     reference: Reference,
     /// The digest that the manifest must have.
     digest: Option<Digest>,
-    proof: Proof,
+    /// For documents.
+    auth: RegistryAuth,
     logged_in: bool,
     timeouts: Timeouts,
 }
@@ -73,12 +74,12 @@ impl Remote {
             let token = client.auth(&reference, &auth, RegistryOperation::Pull).await;
             token.map_err(|error| Reason::of(&error, logged_in))
         };
-        let proof = match (within(timeouts.document, persistently(login)).await?, auth) {
-            (Some(token), _) => Proof::Bearer(token),
-            (None, RegistryAuth::Basic(user, password)) => Proof::Basic(user, password),
-            (None, _) => Proof::Nothing,
+        let auth = match (within(timeouts.document, persistently(login)).await?, auth) {
+            (Some(token), _) => RegistryAuth::Bearer(token),
+            (None, RegistryAuth::Bearer(_)) => RegistryAuth::Anonymous,
+            (None, auth) => auth,
         };
-        Ok(Self { client, http, base, reference, digest: name.digest().cloned(), proof, logged_in, timeouts })
+        Ok(Self { client, http, base, reference, digest: name.digest().cloned(), auth, logged_in, timeouts })
     }
 
     /// Returns the manifest or index that the name stands for, or the one with this digest.
@@ -89,7 +90,7 @@ impl Remote {
             None => self.reference.tag().unwrap_or("latest").to_string(),
         };
         let url = format!("{}/v2/{}/manifests/{name}", self.base, self.reference.repository());
-        let question = || http::document(&self.http, &url, &self.proof, self.logged_in);
+        let question = || http::document(&self.http, &url, &self.auth, self.logged_in);
         let content = within(self.timeouts.document, persistently(question)).await?;
         match wanted {
             Some(expected) => {
@@ -165,7 +166,6 @@ fn verify(expected: &Digest, content: &[u8]) -> Result<(), StoreError> {
 }
 
 fn client(endpoint: &Endpoint, environment: &Environment, timeouts: Timeouts) -> Result<Client, Reason> {
-    http::install_provider();
     let config = ClientConfig {
         protocol: match endpoint.scheme {
             Scheme::Http => ClientProtocol::Http,
