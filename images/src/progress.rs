@@ -14,8 +14,6 @@ pub enum Event {
     Waiting,
     /// The layers are known.
     Layers {
-        /// Layers to download.
-        count: usize,
         /// Bytes to download, without the layers of the store.
         bytes: u64,
     },
@@ -29,7 +27,6 @@ pub enum Event {
     },
     /// The connection broke and is opened again.
     Retrying {
-        layer: Digest,
         /// The error of the connection.
         why: String,
     },

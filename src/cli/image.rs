@@ -125,7 +125,7 @@ impl Progress for Bars {
             Event::Waiting => {
                 bar.set_message(format!("{}: waiting for another process that pulls it", self.name))
             }
-            Event::Layers { bytes, .. } if bytes > 0 => {
+            Event::Layers { bytes } if bytes > 0 => {
                 spinner::set_style(bar, BYTES);
                 bar.set_length(bytes);
                 bar.set_message(format!("{}: downloading", self.name));
@@ -136,7 +136,7 @@ impl Progress for Bars {
                 layers.insert(layer, received);
                 bar.set_position(layers.values().sum());
             }
-            Event::Retrying { why, .. } => bar.println(format!("{}: retrying: {why}", self.name)),
+            Event::Retrying { why } => bar.println(format!("{}: retrying: {why}", self.name)),
             Event::Unpacking { layer, of } => {
                 bar.set_message(format!("{}: unpacking layer {layer} of {of}", self.name));
             }

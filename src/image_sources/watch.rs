@@ -42,7 +42,7 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
         let line = match event {
             Event::Asking { endpoint } => format!("pulling {name} from {endpoint}"),
             Event::Waiting => format!("waiting for another process that pulls {name}"),
-            Event::Layers { bytes, .. } => {
+            Event::Layers { bytes } => {
                 *state = PullState { total: bytes, ..PullState::default() };
                 return;
             }
@@ -56,7 +56,7 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
                 state.reported = received;
                 format!("pulling {name}: {} of {}", bytes_text(received), bytes_text(state.total))
             }
-            Event::Retrying { why, .. } => format!("pulling {name}: retrying after an error: {why}"),
+            Event::Retrying { why } => format!("pulling {name}: retrying after an error: {why}"),
             Event::Unpacking { layer, of } => {
                 if state.received.values().sum::<u64>() < state.total {
                     return;
@@ -92,7 +92,7 @@ mod tests {
         let watch = Watch::new("python:3", |line| lines.lock().unwrap().push(line));
         let layer = Digest::of(b"layer");
         watch.event(Event::Asking { endpoint: "https://quay.example".into() });
-        watch.event(Event::Layers { count: 1, bytes: 10 << 20 });
+        watch.event(Event::Layers { bytes: 10 << 20 });
         for received in [1 << 20, (1 << 20) + 5, 5 << 20, 10 << 20] {
             watch.event(Event::Received { layer: layer.clone(), received, size: 10 << 20 });
         }

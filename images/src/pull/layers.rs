@@ -79,7 +79,7 @@ impl Fetch {
         progress: &dyn Progress,
     ) -> Result<(), Reason> {
         let bytes = self.wanted.iter().map(|(layer, _)| layer.size).sum();
-        progress.event(Event::Layers { count: self.wanted.len(), bytes });
+        progress.event(Event::Layers { bytes });
         let mut left = self.wanted.into_iter().map(|(layer, arrivals)| async move {
             receive(remote, store, &layer, progress).await?;
             for arrival in arrivals {
@@ -153,7 +153,7 @@ async fn receive(
         if !why.is_temporary() || fruitless >= FRUITLESS_LIMIT || attempts >= ATTEMPT_LIMIT {
             return Err(why);
         }
-        progress.event(Event::Retrying { layer: layer.digest.clone(), why: why.to_string() });
+        progress.event(Event::Retrying { why: why.to_string() });
         if fruitless > 0 {
             tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(fruitless - 1)).await;
         }
