@@ -22,40 +22,22 @@ const INPUT_BUFFER: usize = 64 << 10;
 /// (<https://man.archlinux.org/man/zstd.1>, `--memory`).
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compression {
-    None,
-    Gzip,
-    Zstd,
-}
-
-impl Compression {
-    /// Detects the compression by the first bytes, which are right more often than media types.
-    fn sniff(start: &[u8]) -> Result<Self, UnpackError> {
-        match start {
-            [0x1f, 0x8b, ..] => Ok(Self::Gzip),
-            // A frame, or a skippable one, with which seekable variants start.
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
-            [0xfd, b'7', b'z', b'X', b'Z', ..] => {
-                Err(malformed("it is compressed with xz, which is not supported"))
-            }
-            [b'B', b'Z', b'h', ..] => Err(malformed("it is compressed with bzip2, which is not supported")),
-            _ => Ok(Self::None),
-        }
-    }
-}
-
+/// Returns a reader that decompresses. The first bytes say how, and are right more often than media types.
 pub(crate) fn decoder<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn Read + 'a>, UnpackError> {
-    let start = source.fill_buf().map_err(UnpackError::Read)?;
-    Ok(match Compression::sniff(start)? {
-        Compression::None => Box::new(source),
-        Compression::Gzip => Box::new(MultiGzDecoder::new(source)),
-        Compression::Zstd => {
+    match source.fill_buf().map_err(UnpackError::Read)? {
+        [0x1f, 0x8b, ..] => Ok(Box::new(MultiGzDecoder::new(source))),
+        // A frame, or a skippable one, with which seekable variants start.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(source).map_err(UnpackError::Read)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(UnpackError::Read)?;
-            Box::new(decoder)
+            Ok(Box::new(decoder))
         }
-    })
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => {
+            Err(malformed("it is compressed with xz, which is not supported"))
+        }
+        [b'B', b'Z', b'h', ..] => Err(malformed("it is compressed with bzip2, which is not supported")),
+        _ => Ok(Box::new(source)),
+    }
 }
 
 /// Runs `consume` over the decompressed bytes of `source`, at most `limit` of them, until `cancelled`.
@@ -107,11 +89,11 @@ fn produce(
     };
     loop {
         let mut chunk = spares.try_recv().unwrap_or_default();
-        chunk.resize(CHUNK, 0);
-        match fill(&mut decoder, &mut chunk) {
+        chunk.clear();
+        chunk.reserve_exact(CHUNK);
+        match decoder.by_ref().take(CHUNK as u64).read_to_end(&mut chunk) {
             Ok(0) => return hasher.map(Hasher::finish),
-            Ok(count) => {
-                chunk.truncate(count);
+            Ok(_) => {
                 if let Some(hasher) = &mut hasher {
                     hasher.update(&chunk);
                 }
@@ -124,19 +106,6 @@ fn produce(
             }
         }
     }
-}
-
-fn fill(source: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < chunk.len() {
-        match source.read(&mut chunk[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 /// The receiver of the decompressed bytes.
