@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 
 use super::UnpackError;
 use super::decode::with_decoded;
-use super::error::shown;
+use super::error::refused;
 use super::layer::copy;
 use super::tar::{Kind, TarStream};
 use super::tree::{Missing, Tree};
@@ -36,7 +36,7 @@ pub(crate) fn add_compiled(
         let mut added = 0;
         while let Some(entry) = stream.next()? {
             let path = entry.path.as_slice();
-            let refused = |why| UnpackError::Entry { entry: shown(path), why };
+            let refused = |why| refused(path, why);
             if entry.kind != Kind::File || entry.sparse.is_some() {
                 return Err(refused("it is not a file"));
             }

@@ -48,3 +48,8 @@ pub(super) fn shown(name: &[u8]) -> String {
     }
     text
 }
+
+/// Returns the error for an entry that cannot be unpacked.
+pub(super) fn refused(entry: &[u8], why: &'static str) -> UnpackError {
+    UnpackError::Entry { entry: shown(entry), why }
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{FileType, XattrFlags};
 
 use super::decode::with_decoded;
-use super::error::{UnpackError, shown};
+use super::error::{UnpackError, refused, shown};
 use super::tar::{Entry, Kind, Source, TarStream};
 use super::tree::{Key, Missing, Tree, times};
 use crate::digest::Digest;
@@ -156,7 +156,7 @@ impl Unpacker {
                     self.times.push((Vec::new(), entry.mtime));
                     Ok(())
                 }
-                _ => Err(UnpackError::Entry { entry: shown(path), why: "it has no name" }),
+                _ => Err(refused(path, "it has no name")),
             };
         };
         match entry.kind {
@@ -170,10 +170,7 @@ impl Unpacker {
             }
             Kind::SymbolicLink => {
                 if entry.link.is_empty() {
-                    return Err(UnpackError::Entry {
-                        entry: shown(path),
-                        why: "it is a link without a target",
-                    });
+                    return Err(refused(path, "it is a link without a target"));
                 }
                 self.tree.create_symlink(&place.name, &entry.link, path)?;
                 self.tree.set_time(&place.name, entry.mtime);
@@ -204,7 +201,7 @@ impl Unpacker {
         if self.written.insert(key) {
             return Ok(());
         }
-        Err(UnpackError::Entry { entry: shown(path), why: "it comes twice" })
+        Err(refused(path, "it comes twice"))
     }
 
     fn mark_open(&mut self) {
@@ -245,7 +242,7 @@ impl Unpacker {
     }
 
     fn whiteout(&mut self, path: &[u8], base: &[u8]) -> Result<(), UnpackError> {
-        let error = |why| UnpackError::Entry { entry: shown(path), why };
+        let error = |why| refused(path, why);
         let hidden = &base[WHITEOUT.len()..];
         if base == OPAQUE {
             // The folder may only exist in this layer.
@@ -286,8 +283,8 @@ impl Unpacker {
     }
 
     fn clear_open(&mut self, path: &[u8]) -> Result<(), UnpackError> {
-        for name in self.tree.names_in(b"", path)? {
-            let key = self.tree.key_in_open(&name);
+        for name in self.tree.names(path)? {
+            let key = self.tree.key_of(&name);
             self.hide(&name, key, path)?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 use tar_core::parse::{Limits, ParseError, ParseEvent, ParsedEntry, Parser};
 use tar_core::{EntryType, Header, PaxExtensions, SparseEntry};
 
-use super::error::{UnpackError, shown};
+use super::error::{UnpackError, refused};
 
 const BLOCK: usize = 512;
 /// Names and attributes of one entry. PATH_MAX is 4096, one attribute at most 64 KiB.
@@ -281,7 +281,7 @@ impl Entry {
         let path = parsed.path.to_vec();
         let link = parsed.link_target.as_deref().unwrap_or_default().to_vec();
         if path.contains(&0) || link.contains(&0) {
-            return Err(UnpackError::Entry { entry: shown(&path), why: "its name contains a zero byte" });
+            return Err(refused(&path, "its name contains a zero byte"));
         }
         let kind = match parsed.entry_type {
             // Archives of before 1988 have no folders, only names with a slash at the end.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::error::{UnpackError, shown};
+use super::error::{UnpackError, refused, shown};
 
 /// Folders within folders. Removing a tree holds a descriptor for each.
 const DEPTH_LIMIT: usize = 128;
@@ -87,11 +87,9 @@ impl Tree {
         self.open.last().map_or(self.root.as_fd(), |level| level.folder.as_fd())
     }
 
-    fn folder_key(&self) -> Key {
-        self.open.last().map_or((0, 0), |level| level.key)
-    }
-
-    fn key_of(&self, parent: Key, name: &[u8]) -> Key {
+    /// Returns the key of a name in the open folder.
+    pub(super) fn key_of(&self, name: &[u8]) -> Key {
+        let parent = self.open.last().map_or((0, 0), |level| level.key);
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             hasher.write_u64(parent.0);
@@ -130,7 +128,7 @@ impl Tree {
         if !self.enter(names, path, missing)? {
             return Ok(None);
         }
-        let key = self.key_of(self.folder_key(), name);
+        let key = self.key_of(name);
         Ok(Some(Place { name: name.to_vec(), key }))
     }
 
@@ -172,7 +170,7 @@ impl Tree {
                 continue;
             }
             if self.open.len() >= DEPTH_LIMIT {
-                return Err(UnpackError::Entry { entry: shown(path), why: "its path is too deep" });
+                return Err(refused(path, "its path is too deep"));
             }
             if self.step(&name, path)? {
                 continue;
@@ -181,10 +179,7 @@ impl Tree {
                 Ok(target) => {
                     links += 1;
                     if links > LINK_LIMIT {
-                        return Err(UnpackError::Entry {
-                            entry: shown(path),
-                            why: "its path has too many links",
-                        });
+                        return Err(refused(path, "its path has too many links"));
                     }
                     self.direct = false;
                     let target = target.into_bytes();
@@ -197,10 +192,7 @@ impl Tree {
                     }
                 }
                 Err(Errno::INVAL) => {
-                    return Err(UnpackError::Entry {
-                        entry: shown(path),
-                        why: "a part of its path is not a folder",
-                    });
+                    return Err(refused(path, "a part of its path is not a folder"));
                 }
                 Err(Errno::NOENT) if missing == Missing::Report => return Ok(false),
                 // Nothing is created through a link: the links of an image lead to what exists.
@@ -225,7 +217,7 @@ impl Tree {
         let flags = WALK | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(self.folder(), name, flags, Mode::empty()) {
             Ok(folder) => {
-                let key = self.key_of(self.folder_key(), name);
+                let key = self.key_of(name);
                 self.open.push(Level { name: name.to_vec(), folder, key });
                 Ok(true)
             }
@@ -234,18 +226,28 @@ impl Tree {
         }
     }
 
-    /// Creates an empty file in the open folder, in place of whatever has its name.
-    pub(super) fn create_file(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<File, UnpackError> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let create = |tree: &Self| rustix::fs::openat(tree.folder(), name, flags, permissions(mode));
-        let file = match create(self) {
+    /// Creates something in the open folder, in place of whatever has its name.
+    fn create_instead<T>(
+        &self,
+        name: &[u8],
+        path: &[u8],
+        create: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, UnpackError> {
+        let created = match create() {
             Err(Errno::EXIST) => {
                 self.remove(name, path)?;
-                create(self)
+                create()
             }
             done => done,
         };
-        let file = file.map_err(io_error(path))?;
+        created.map_err(io_error(path))
+    }
+
+    /// Creates an empty file in the open folder, in place of whatever has its name.
+    pub(super) fn create_file(&self, name: &[u8], mode: u32, path: &[u8]) -> Result<File, UnpackError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let create = || rustix::fs::openat(self.folder(), name, flags, permissions(mode));
+        let file = self.create_instead(name, path, create)?;
         if mode & self.umask != 0 {
             rustix::fs::fchmod(&file, permissions(mode)).map_err(io_error(path))?;
         }
@@ -253,7 +255,7 @@ impl Tree {
     }
 
     /// Creates a folder in the open folder, or gives an existing one these permissions.
-    pub(super) fn create_folder(&mut self, name: &[u8], mode: u32, path: &[u8]) -> Result<(), UnpackError> {
+    pub(super) fn create_folder(&self, name: &[u8], mode: u32, path: &[u8]) -> Result<(), UnpackError> {
         let create = |tree: &Self| rustix::fs::mkdirat(tree.folder(), name, permissions(mode));
         let mut existed = false;
         match create(self) {
@@ -273,25 +275,13 @@ impl Tree {
     }
 
     /// Creates a symbolic link in the open folder. Its target is checked when it is followed.
-    pub(super) fn create_symlink(
-        &mut self,
-        name: &[u8],
-        target: &[u8],
-        path: &[u8],
-    ) -> Result<(), UnpackError> {
-        let create = |tree: &Self| rustix::fs::symlinkat(target, tree.folder(), name);
-        match create(self) {
-            Err(Errno::EXIST) => {
-                self.remove(name, path)?;
-                create(self).map_err(io_error(path))
-            }
-            done => done.map_err(io_error(path)),
-        }
+    pub(super) fn create_symlink(&self, name: &[u8], target: &[u8], path: &[u8]) -> Result<(), UnpackError> {
+        self.create_instead(name, path, || rustix::fs::symlinkat(target, self.folder(), name))
     }
 
     /// Creates another name for the file at `target`.
     pub(super) fn create_hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<Place, UnpackError> {
-        let error = |why| UnpackError::Entry { entry: shown(path), why };
+        let error = |why| refused(path, why);
         let Some(source) = self.locate(target, Missing::Report)? else {
             return Err(error("it is a hard link to something that the image does not have"));
         };
@@ -305,22 +295,9 @@ impl Tree {
         if place.key == source.key {
             return Err(error("it is a hard link to itself"));
         }
-        let create = |tree: &Self| {
-            rustix::fs::linkat(
-                &folder,
-                source.name.as_slice(),
-                tree.folder(),
-                place.name.as_slice(),
-                AtFlags::empty(),
-            )
-        };
-        match create(self) {
-            Err(Errno::EXIST) => {
-                self.remove(&place.name, path)?;
-                create(self).map_err(io_error(path))?;
-            }
-            done => done.map_err(io_error(path))?,
-        }
+        let (from, to) = (source.name.as_slice(), place.name.as_slice());
+        let create = || rustix::fs::linkat(&folder, from, self.folder(), to, AtFlags::empty());
+        self.create_instead(to, path, create)?;
         Ok(place)
     }
 
@@ -339,27 +316,22 @@ impl Tree {
         let _ = rustix::fs::utimensat(self.folder(), name, &times(seconds), AtFlags::SYMLINK_NOFOLLOW);
     }
 
-    /// Returns the names in a folder of the open folder; an empty name is the open folder itself.
-    pub(super) fn names_in(&self, name: &[u8], path: &[u8]) -> Result<Vec<Vec<u8>>, UnpackError> {
-        let folder = self.open_folder(if name.is_empty() { b"." } else { name }).map_err(io_error(path))?;
+    /// Returns the names in the open folder.
+    pub(super) fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, UnpackError> {
+        let folder = self.open_folder(b".").map_err(io_error(path))?;
         names_of(&folder).map_err(io_error(path))
     }
 
     /// Opens a folder in the open folder, until [`Self::ascend`].
     pub(super) fn descend(&mut self, name: &[u8], path: &[u8]) -> Result<bool, UnpackError> {
         if self.open.len() >= DEPTH_LIMIT {
-            return Err(UnpackError::Entry { entry: shown(path), why: "its path is too deep" });
+            return Err(refused(path, "its path is too deep"));
         }
         self.step(name, path)
     }
 
     pub(super) fn ascend(&mut self) {
         self.open.pop();
-    }
-
-    /// Returns the key of a name in the open folder.
-    pub(super) fn key_in_open(&self, name: &[u8]) -> Key {
-        self.key_of(self.folder_key(), name)
     }
 
     fn open_folder(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
