@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,42 +114,29 @@ impl<W: Write> Packer<'_, W> {
 
     fn entry(&mut self, path: &Path, name: &Path) -> io::Result<()> {
         let meta = fs::symlink_metadata(path)?;
-        let mut header = Header::new_gnu();
-        header.set_mtime(self.created);
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_size(0);
         // Independent of the umask of whoever builds it.
         let mode = if meta.is_dir() || meta.mode() & 0o100 != 0 { 0o755 } else { 0o644 };
-        header.set_mode(mode);
+        let header = |kind, mode| header(kind, mode, 0, self.created);
         if meta.is_symlink() {
-            header.set_entry_type(EntryType::Symlink);
-            header.set_mode(0o777);
+            let mut header = header(EntryType::Symlink, 0o777);
             return self.archive.append_link(&mut header, name, fs::read_link(path)?);
         }
         if meta.is_dir() {
-            header.set_entry_type(EntryType::Directory);
-            return self.archive.append_data(&mut header, with_slash(name), io::empty());
+            let mut header = header(EntryType::Directory, mode);
+            // With a slash at its end.
+            return self.archive.append_data(&mut header, name.join(""), io::empty());
         }
         if meta.nlink() > 1 {
             if let Some(first) = self.links.get(&meta.ino()) {
-                header.set_entry_type(EntryType::Link);
+                let mut header = header(EntryType::Link, mode);
                 return self.archive.append_link(&mut header, name, first);
             }
             self.links.insert(meta.ino(), name.into());
         }
-        header.set_entry_type(EntryType::Regular);
+        let mut header = header(EntryType::Regular, mode);
         header.set_size(meta.len());
         self.archive.append_data(&mut header, name, BufReader::with_capacity(128 << 10, File::open(path)?))
     }
-}
-
-fn with_slash(name: &Path) -> PathBuf {
-    let mut name = name.as_os_str().to_owned();
-    if !name.as_bytes().ends_with(b"/") {
-        name.push("/");
-    }
-    name.into()
 }
 
 /// Writes the image of these layers, the lowest first; returns the digest of its manifest.
@@ -196,11 +182,15 @@ pub fn write_archive(
     let write = || -> io::Result<()> {
         let mut archive = Builder::new(BufWriter::new(File::create(into)?));
         for folder in ["blobs/", "blobs/sha256/"] {
-            archive.append_data(&mut header(EntryType::Directory, 0, recipe), folder, io::empty())?;
+            archive.append_data(
+                &mut header(EntryType::Directory, 0o755, 0, recipe.created),
+                folder,
+                io::empty(),
+            )?;
         }
         let small = [(Digest::of(&config), config.as_slice()), (Digest::of(&manifest), manifest.as_slice())];
         let mut file = |name: &str, size, content: &mut dyn io::Read| {
-            archive.append_data(&mut header(EntryType::Regular, size, recipe), name, content)
+            archive.append_data(&mut header(EntryType::Regular, 0o644, size, recipe.created), name, content)
         };
         // The description of the rest comes first, for readers of a stream.
         file("oci-layout", 30, &mut &br#"{"imageLayoutVersion":"1.0.0"}"#[..])?;
@@ -221,13 +211,13 @@ pub fn write_archive(
     Ok(Digest::of(&manifest))
 }
 
-fn header(kind: EntryType, size: u64, recipe: &Recipe) -> Header {
+fn header(kind: EntryType, mode: u32, size: u64, created: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
-    header.set_mode(if kind == EntryType::Directory { 0o755 } else { 0o644 });
+    header.set_mode(mode);
     header.set_uid(0);
     header.set_gid(0);
-    header.set_mtime(recipe.created);
+    header.set_mtime(created);
     header.set_size(size);
     header
 }
