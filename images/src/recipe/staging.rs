@@ -47,8 +47,7 @@ impl Staging {
     /// # Errors
     /// The file cannot be written.
     pub fn write(&mut self, name: &str, content: &[u8]) -> Result<(), RecipeError> {
-        let path = self.folder.join(name);
-        make_parent(&path)?;
+        let path = with_parent(&self.folder, name)?;
         fs::write(&path, content).map_err(RecipeError::io("write", &path))
     }
 
@@ -77,18 +76,15 @@ fn unpacking(package: &str) -> impl FnOnce(UnpackError) -> RecipeError + use<> {
 /// The source of a copy does not exist, or a file cannot be written.
 pub fn apply_recipe(recipe: &Recipe, folder: &Path) -> Result<(), RecipeError> {
     for (path, source) in &recipe.copies {
-        let (path, source) = (folder.join(path), folder.join(source));
-        make_parent(&path)?;
+        let (path, source) = (with_parent(folder, path)?, folder.join(source));
         fs::copy(&source, &path).map_err(RecipeError::io("copy", &source))?;
     }
     for (path, text) in &recipe.files {
-        let path = folder.join(path);
-        make_parent(&path)?;
+        let path = with_parent(folder, path)?;
         fs::write(&path, text).map_err(RecipeError::io("write", &path))?;
     }
     for (path, target) in &recipe.links {
-        let path = folder.join(path);
-        make_parent(&path)?;
+        let path = with_parent(folder, path)?;
         symlink(target, &path).map_err(RecipeError::io("create the link", &path))?;
     }
     for path in &recipe.leave_out {
@@ -100,9 +96,12 @@ pub fn apply_recipe(recipe: &Recipe, folder: &Path) -> Result<(), RecipeError> {
     Ok(())
 }
 
-fn make_parent(path: &Path) -> Result<(), RecipeError> {
-    let parent = path.parent().unwrap_or(path);
-    fs::create_dir_all(parent).map_err(RecipeError::io("create the folder", parent))
+/// Returns a path below a folder, after creating the folder that it is in.
+fn with_parent(folder: &Path, name: &str) -> Result<PathBuf, RecipeError> {
+    let path = folder.join(name);
+    let parent = path.parent().unwrap_or(&path);
+    fs::create_dir_all(parent).map_err(RecipeError::io("create the folder", parent))?;
+    Ok(path)
 }
 
 /// Returns the entries of a folder; none when there is no folder.
