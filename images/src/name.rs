@@ -186,10 +186,14 @@ fn split_path(rest: &str) -> (PathBuf, Option<String>) {
 /// An image in a registry, in full: `docker.io/library/python:3.14-slim`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RegistryName {
-    registry: String,
-    repository: String,
-    tag: Option<String>,
-    digest: Option<Digest>,
+    /// The host of the registry, with its port if it has one: `docker.io`.
+    pub(crate) registry: String,
+    /// `library/python`
+    pub(crate) repository: String,
+    /// `latest` by default.
+    pub(crate) tag: Option<String>,
+    /// The digest that the manifest must have.
+    pub(crate) digest: Option<Digest>,
     typed: String,
 }
 
@@ -197,26 +201,6 @@ impl RegistryName {
     /// Returns the reference as the user typed it: engines resolve short names by rules of their own.
     pub fn as_typed(&self) -> &str {
         &self.typed
-    }
-
-    /// Returns the host of the registry, with its port if it has one: `docker.io`.
-    pub fn registry(&self) -> &str {
-        &self.registry
-    }
-
-    /// Returns the repository: `library/python`.
-    pub fn repository(&self) -> &str {
-        &self.repository
-    }
-
-    /// Returns the tag, `latest` by default.
-    pub fn tag(&self) -> Option<&str> {
-        self.tag.as_deref()
-    }
-
-    /// Returns the digest that the manifest must have.
-    pub fn digest(&self) -> Option<&Digest> {
-        self.digest.as_ref()
     }
 
     /// Returns registry and repository: `docker.io/library/python`.

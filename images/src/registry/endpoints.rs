@@ -134,9 +134,9 @@ impl Registries {
             }));
         };
         let Some((length, known)) = known else {
-            if name.registry() == "docker.io" {
+            if name.registry == "docker.io" {
                 for mirror in &self.docker_mirrors {
-                    add(&format!("{}/{}", mirror.location, name.repository()), mirror.insecure);
+                    add(&format!("{}/{}", mirror.location, name.repository), mirror.insecure);
                 }
             }
             add(&whole, false);

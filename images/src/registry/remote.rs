@@ -52,9 +52,9 @@ impl Remote {
         let found = credentials::find(environment, helper, &endpoint.host, &endpoint.repository).await?;
         let logged_in = found.is_some();
         let (host, repository) = (endpoint.host.clone(), endpoint.repository.clone());
-        let reference = match (name.digest(), name.tag()) {
+        let reference = match (&name.digest, &name.tag) {
             (Some(digest), _) => Reference::with_digest(host, repository, digest.to_string()),
-            (None, tag) => Reference::with_tag(host, repository, tag.unwrap_or("latest").into()),
+            (None, tag) => Reference::with_tag(host, repository, tag.as_deref().unwrap_or("latest").into()),
         };
         let http = http::client(endpoint, environment, timeouts)?;
         let scheme = if endpoint.scheme == Scheme::Http { "http" } else { "https" };
@@ -79,7 +79,7 @@ impl Remote {
             (None, RegistryAuth::Bearer(_)) => RegistryAuth::Anonymous,
             (None, auth) => auth,
         };
-        Ok(Self { client, http, base, reference, digest: name.digest().cloned(), auth, logged_in, timeouts })
+        Ok(Self { client, http, base, reference, digest: name.digest.clone(), auth, logged_in, timeouts })
     }
 
     /// Returns the manifest or index that the name stands for, or the one with this digest.
