@@ -33,19 +33,14 @@ impl Default for Timeouts {
     }
 }
 
-/// Installs the cryptography of TLS.
-fn install_provider() {
-    // One that is installed already is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
 /// Returns a client for one address.
 pub(crate) fn client(
     endpoint: &Endpoint,
     environment: &Environment,
     timeouts: Timeouts,
 ) -> Result<Client, Reason> {
-    install_provider();
+    // The cryptography of TLS; one that is installed already is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let certificates_error = |error: reqwest::Error| Reason::no_certificates(&error);
     let proxy_error = |error: reqwest::Error| Reason::unreachable(&error);
     let mut builder = Client::builder()
