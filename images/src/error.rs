@@ -1,7 +1,6 @@
 //! Why an image is unavailable.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::manifest::ManifestError;
 use crate::registry::PullError;
@@ -17,8 +16,6 @@ pub enum ImageError {
     Store(#[from] StoreError),
     #[error("{at}: {source}")]
     Manifest { at: String, source: ManifestError },
-    #[error("failed to read '{path}': {source}")]
-    Read { path: PathBuf, source: io::Error },
     #[error("'{path}' is not an image of the form `{form}:`: {why}")]
     Form { path: PathBuf, form: &'static str, why: String },
     #[error("'{path}' has {}", match wanted {
@@ -34,11 +31,6 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
-        let path = path.to_path_buf();
-        move |source| Self::Read { path, source }
-    }
-
     /// Returns what to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

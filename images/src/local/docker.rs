@@ -1,19 +1,16 @@
 //! What `docker save` and `podman save` write
 //! (<https://github.com/moby/docker-image-spec/blob/main/v1.2.md#combined-image-json--filesystem-changeset-format>).
 
-use std::io::Read;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::files::Files;
+use super::files::{FileLayers, Files};
 use crate::digest::Digest;
 use crate::error::ImageError;
 use crate::image::{Image, Layers};
-use crate::manifest::{CONFIG_LIMIT, Descriptor, MANIFEST_LIMIT, Manifest, ManifestError};
+use crate::manifest::{CONFIG_LIMIT, Descriptor, MANIFEST_LIMIT, Manifest};
 use crate::name::ImageName;
-
-const FORM: &str = "docker-archive";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -24,32 +21,23 @@ struct Item {
     layers: Vec<String>,
 }
 
-struct DockerLayers {
-    files: Files,
-    layers: Vec<String>,
-}
-
 pub(super) fn open(files: Files, reference: Option<&str>) -> Result<(Image, Arc<dyn Layers>), ImageError> {
-    let path = files.path.clone();
-    let wrong = |why: String| ImageError::Form { path: path.clone(), form: FORM, why };
     let text = files.read("manifest.json", MANIFEST_LIMIT)?;
-    let text = text.ok_or_else(|| wrong("its manifest.json is missing or too large".into()))?;
+    let text = text.ok_or_else(|| files.wrong("its manifest.json is missing or too large"))?;
     let items: Vec<Item> = serde_json::from_slice(&text)
-        .map_err(|error| wrong(format!("its manifest.json is malformed: {error}")))?;
+        .map_err(|error| files.wrong(format!("its manifest.json is malformed: {error}")))?;
     let item = select(items, reference, &files)?;
     let config = files.read(&item.config, CONFIG_LIMIT)?;
-    let config = config.ok_or_else(|| wrong(format!("{} is missing or too large", item.config)))?;
+    let config = config.ok_or_else(|| files.wrong(format!("{} is missing or too large", item.config)))?;
     let mut layers = Vec::new();
     for name in &item.layers {
-        let (_, size) = files.open(name)?.ok_or_else(|| wrong(format!("{name} is missing")))?;
+        let (_, size) = files.open(name)?.ok_or_else(|| files.wrong(format!("{name} is missing")))?;
         // Layers have no digests of their own: the configuration has those of the uncompressed layers.
         layers.push(descriptor(Digest::of(name.as_bytes()), size));
     }
     let manifest = Manifest { config: descriptor(Digest::of(&config), config.len() as u64), layers };
-    let at = || format!("{FORM}:{}", path.display());
-    let error = |source: ManifestError| ImageError::Manifest { at: at(), source };
-    let image = Image::new(None, &manifest, &config).map_err(error)?;
-    Ok((image, Arc::new(DockerLayers { files, layers: item.layers })))
+    let image = Image::new(None, &manifest, &config).map_err(|source| files.manifest_error(source))?;
+    Ok((image, Arc::new(FileLayers { files, names: item.layers })))
 }
 
 fn descriptor(digest: Digest, size: u64) -> Descriptor {
@@ -72,18 +60,7 @@ fn select(mut items: Vec<Item>, reference: Option<&str>, files: &Files) -> Resul
         Some(place) => Ok(items.swap_remove(place)),
         None => {
             let offered: Vec<_> = items.iter().flat_map(names).collect();
-            let offered = if offered.is_empty() { "unnamed ones".into() } else { offered.join(", ") };
-            Err(ImageError::Which { path: files.path.clone(), wanted: reference.map(String::from), offered })
-        }
-    }
-}
-
-impl Layers for DockerLayers {
-    fn open(&self, layer: usize) -> Result<Box<dyn Read + Send + '_>, ImageError> {
-        let name = &self.layers[layer];
-        match self.files.open(name)? {
-            Some((file, _)) => Ok(file),
-            None => Err(ImageError::NotStored(name.clone())),
+            Err(files.which(reference, &offered))
         }
     }
 }

@@ -7,6 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::ImageError;
+use crate::image::Layers;
+use crate::manifest::ManifestError;
+use crate::store::StoreError;
 use crate::unpack::{EntryKind, Source, TarStream, decoder};
 
 /// More files than any archive of images has.
@@ -19,7 +22,9 @@ const LINK_LIMIT: usize = 40;
 /// Files by name.
 pub(super) struct Files {
     /// The folder or archive, for messages.
-    pub(super) path: PathBuf,
+    path: PathBuf,
+    /// The transport of the name, for messages.
+    form: &'static str,
     content: Content,
 }
 
@@ -49,13 +54,13 @@ impl Source for BufReader<&File> {
 }
 
 impl Files {
-    pub(super) fn folder(path: &Path) -> Self {
-        Self { path: path.into(), content: Content::Folder }
+    pub(super) fn folder(path: &Path, form: &'static str) -> Self {
+        Self { path: path.into(), form, content: Content::Folder }
     }
 
     /// Lists the files of a tar file; decompresses it into an unnamed file first if it is compressed.
     pub(super) fn archive(path: &Path, form: &'static str) -> Result<Self, ImageError> {
-        let read = || ImageError::read(path);
+        let read = || StoreError::io("read", path);
         let mut file = File::open(path).map_err(read())?;
         if file.metadata().map_err(read())?.is_dir() {
             let why = "it is a folder; use `oci:` for a layout in a folder".into();
@@ -91,7 +96,7 @@ impl Files {
             }
         }
         drop(stream);
-        Ok(Self { path: path.into(), content: Content::Archive { file, index } })
+        Ok(Self { path: path.into(), form, content: Content::Archive { file, index } })
     }
 
     /// Opens a file; None when it does not exist.
@@ -102,7 +107,7 @@ impl Files {
                 match File::open(&path).and_then(|file| Ok((file.metadata()?, file))) {
                     Ok((meta, file)) => Ok(Some((Box::new(file), meta.len()))),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(ImageError::read(&path)(error)),
+                    Err(error) => Err(StoreError::io("read", &path)(error).into()),
                 }
             }
             Content::Archive { file, index } => {
@@ -129,8 +134,41 @@ impl Files {
             return Ok(None);
         }
         let mut content = Vec::new();
-        file.take(limit).read_to_end(&mut content).map_err(ImageError::read(&self.path.join(name)))?;
+        let error = StoreError::io("read", &self.path.join(name));
+        file.take(limit).read_to_end(&mut content).map_err(error)?;
         Ok(Some(content))
+    }
+
+    /// Returns the error for content that is not of the form.
+    pub(super) fn wrong(&self, why: impl Into<String>) -> ImageError {
+        ImageError::Form { path: self.path.clone(), form: self.form, why: why.into() }
+    }
+
+    /// Returns the error for an unusable document.
+    pub(super) fn manifest_error(&self, source: ManifestError) -> ImageError {
+        ImageError::Manifest { at: format!("{}:{}", self.form, self.path.display()), source }
+    }
+
+    /// Returns the error for a name that no image has, or for several images without one.
+    pub(super) fn which(&self, wanted: Option<&str>, offered: &[String]) -> ImageError {
+        let offered = if offered.is_empty() { "unnamed ones".into() } else { offered.join(", ") };
+        ImageError::Which { path: self.path.clone(), wanted: wanted.map(String::from), offered }
+    }
+}
+
+/// The layers of an image in files.
+pub(super) struct FileLayers {
+    pub(super) files: Files,
+    pub(super) names: Vec<String>,
+}
+
+impl Layers for FileLayers {
+    fn open(&self, layer: usize) -> Result<Box<dyn Read + Send + '_>, ImageError> {
+        let name = &self.names[layer];
+        match self.files.open(name)? {
+            Some((file, _)) => Ok(file),
+            None => Err(self.files.wrong(format!("{name} is missing"))),
+        }
     }
 }
 

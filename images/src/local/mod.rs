@@ -12,16 +12,17 @@ use std::sync::Arc;
 use crate::error::ImageError;
 use crate::image::{Image, Layers};
 use crate::name::ImageName;
+use crate::store::StoreError;
 
 /// Reads the documents of an image and finds its layers. Blocks.
 pub(crate) fn open(name: &ImageName) -> Result<(Image, Arc<dyn Layers>), ImageError> {
     match name {
         ImageName::OciFolder { path, tag } => {
-            check_is_folder(path, "oci")?;
-            layout::open(files::Files::folder(path), "oci", tag.as_deref())
+            check_is_folder(path)?;
+            layout::open(files::Files::folder(path, "oci"), tag.as_deref())
         }
         ImageName::OciArchive { path, tag } => {
-            layout::open(files::Files::archive(path, "oci-archive")?, "oci-archive", tag.as_deref())
+            layout::open(files::Files::archive(path, "oci-archive")?, tag.as_deref())
         }
         ImageName::DockerArchive { path, reference } => {
             docker::open(files::Files::archive(path, "docker-archive")?, reference.as_deref())
@@ -32,13 +33,13 @@ pub(crate) fn open(name: &ImageName) -> Result<(Image, Arc<dyn Layers>), ImageEr
     }
 }
 
-fn check_is_folder(path: &Path, form: &'static str) -> Result<(), ImageError> {
-    let meta = std::fs::metadata(path).map_err(ImageError::read(path))?;
+fn check_is_folder(path: &Path) -> Result<(), ImageError> {
+    let meta = std::fs::metadata(path).map_err(StoreError::io("read", path))?;
     if meta.is_dir() {
         return Ok(());
     }
     let why = "it is a file; use `oci-archive:` for a layout in a tar file".into();
-    Err(ImageError::Form { path: path.into(), form, why })
+    Err(ImageError::Form { path: path.into(), form: "oci", why })
 }
 
 #[cfg(test)]
