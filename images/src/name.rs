@@ -213,6 +213,15 @@ impl FromStr for RegistryName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
+        if let Some((name, tag)) = split_plain_name(text) {
+            return Ok(Self {
+                registry: "docker.io".into(),
+                repository: format!("library/{name}"),
+                tag: Some(tag.into()),
+                digest: None,
+                typed: text.into(),
+            });
+        }
         let error = |why: String| NameError::Reference { text: text.chars().take(300).collect(), why };
         let reference = Reference::try_from(text).map_err(|parse| error(explain(text, &parse)))?;
         let digest = match reference.digest() {
@@ -229,6 +238,17 @@ impl FromStr for RegistryName {
             typed: text.to_string(),
         })
     }
+}
+
+/// Splits a name such as `python:3.14-slim`, which is read at every start: to compile the library's regular expression
+/// for it would more than double the memory of an idle bridge. Every other name is left to the library.
+fn split_plain_name(text: &str) -> Option<(&str, &str)> {
+    let (name, tag) = text.split_once(':').unwrap_or((text, "latest"));
+    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_tag = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let fits = (1..64).contains(&name.len()) && (1..=128).contains(&tag.len());
+    let begins = tag.starts_with(|first: char| first.is_ascii_alphanumeric());
+    (fits && begins && name.bytes().all(is_name) && tag.bytes().all(is_tag)).then_some((name, tag))
 }
 
 /// Explains common mistakes better than the parser does.
@@ -265,6 +285,21 @@ mod tests {
 
     fn full(text: &str) -> String {
         text.parse::<ImageName>().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_plain_name_means_the_same_to_the_library() {
+        for text in ["python", "python:3.14-slim", "a", "0", "python:3_x.Y-z", "localhost", "localhost:5000"]
+        {
+            let (name, tag) = split_plain_name(text).unwrap();
+            let reference = Reference::try_from(text).unwrap();
+            let expected = (reference.registry(), reference.repository(), reference.tag());
+            assert_eq!(("docker.io", format!("library/{name}").as_str(), Some(tag)), expected, "{text}");
+        }
+        for text in ["", ":3", "python:", "Python", "a/b", "a@sha256:1", "a:b:c", "a:-b", "a.b", "a b"] {
+            assert_eq!(split_plain_name(text), None, "{text}");
+        }
+        assert_eq!(split_plain_name(&"a".repeat(64)), None);
     }
 
     #[test]

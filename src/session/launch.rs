@@ -263,7 +263,7 @@ impl Launcher {
             StartError::TimedOut(message) => Attempt::Refused(Refusal::TimedOut { message }),
             StartError::Frame(error) => Attempt::Refused(Refusal::Other { message: error.to_string() }),
             StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
-                "the sandbox speaks another version of the protocol, {version}"
+                "the sandbox speaks version {version} of the protocol, and the bridge another one"
             ))),
             StartError::Cancelled => Attempt::Failed(StartFailure::stopped()),
         };

@@ -110,7 +110,10 @@ fn a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product(env: &Te
             // Each engine and each folder is asked about once.
             let text = described(bridge(), env);
             assert!(
-                text.contains(&format!("the engine does not see {}: nothing is lost", folder.display())),
+                text.contains(&format!(
+                    "the engine does not see {}: saved tools still work",
+                    folder.display()
+                )),
                 "{text}"
             );
             assert!(text.contains(&format!("hint: {hint}")), "{text}");

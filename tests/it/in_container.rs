@@ -77,6 +77,6 @@ fn where_more_is_allowed_a_runtime_is_picked(env: &TestEnv) {
         let (said, exit) = doctor_inside(env, &[user, "--security-opt=seccomp=unconfined", proc]);
         assert_eq!(exit, Some(10), "{user}: {said:#}");
         assert_eq!(said["run"]["ok"], true, "{user}: {said:#}");
-        assert!(said["reduced"][0].as_str().unwrap().contains("rlimits stand in"), "{said:#}");
+        assert!(said["reduced"][0].as_str().unwrap().contains("rlimits apply to each process"), "{said:#}");
     }
 }

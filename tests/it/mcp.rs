@@ -260,7 +260,7 @@ fn settings_that_cannot_be_read_are_named(env: &TestEnv) {
     let cases = [
         ("MCP_BRIDGE_TIMEOUT", "soon", "invalid value \"soon\" for MCP_BRIDGE_TIMEOUT: expected a time"),
         ("MCP_BRIDGE_RUNTIME", "podmam", "hint: did you mean podman?"),
-        ("MCP_BRIDGE_MEMORY", "1", "MCP_BRIDGE_MEMORY: \"1\" is less than"),
+        ("MCP_BRIDGE_MEMORY", "1", "invalid value \"1\" for MCP_BRIDGE_MEMORY: the minimum is 16m"),
         ("MCP_BRIDGE_LOG_LEVEL", "loud", "MCP_BRIDGE_LOG_LEVEL"),
     ];
     for (name, value, message) in cases {

@@ -184,7 +184,10 @@ fn a_question_that_stays_open_has_no_answer(env: &TestEnv) {
     let result = call(&bridge, code, json!({}));
     let (_, state) = asked(&result);
     let done = call(&bridge, code, json!({ "requestState": state }));
-    assert!(done["content"][0]["text"].as_str().unwrap().contains("left out this question"), "{done}");
+    assert!(
+        done["content"][0]["text"].as_str().unwrap().contains("it did not answer this question"),
+        "{done}"
+    );
     // What it cannot answer it is not asked.
     let sampling = "print((await mcp_fake.ask(method='sampling/createMessage', params={})).error.message)";
     let done = call(&bridge, sampling, json!({}));

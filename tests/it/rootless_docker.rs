@@ -71,8 +71,8 @@ fn limits_that_it_cannot_hold_are_reported_and_held_otherwise(env: &TestEnv) {
     assert_eq!((&report["works"]["runtime"]["remote"], &report["share"]), (&json!(false), &Value::Null));
     assert_eq!(said["picked"]["full_limits"], false);
     let reduced = said["reduced"].to_string();
-    assert!(reduced.contains("no control group holds memory and processes"), "{said:#}");
-    assert!(reduced.contains("nothing holds the processor limit that is set"), "{said:#}");
+    assert!(reduced.contains("no control group enforces the limits of memory and processes"), "{said:#}");
+    assert!(reduced.contains("nothing enforces the CPU limit"), "{said:#}");
     let text = builder().args(&["doctor"]).command().run(env.guard()).diagnosed();
     assert!(
         text.contains("limits       memory: rlimit and watch, pids: rlimit, cpus: not enforced"),

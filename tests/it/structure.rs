@@ -23,7 +23,13 @@ const LAYERS: &str = include_str!("structure/layers.txt");
 
 /// The only parts of `src` that may name these crates.
 const USERS_OF: &[(&str, &[&str])] = &[
-    ("codebridge_runtimes", &["session", "image_sources", "upstream", "doctor", "housekeeping"]),
+    (
+        "codebridge_runtimes",
+        &[
+            "cli", "doctor", "housekeeping", "image_sources", "machine_supervisor", "reaper", "session",
+            "settings", "upstream",
+        ],
+    ),
     ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),
     ("rmcp", &["server", "upstream", "mcp"]),
     ("clap", &["cli"]),

@@ -347,6 +347,7 @@ class Calls(ServerTest):
         )
 
     def test_at_once_from_tasks_threads_and_loops(self):
+        self.guest.withdrawn.clear()
         waiting = []
 
         def hold(params):

@@ -18,7 +18,7 @@ def ask(payload):
     """The answer to a question of any form."""
     import json
 
-    questions = runtime._guest.part("queries")
+    questions = runtime._guest.part("questions")
     sleeper = questions.Sleeper()
     questions.put(payload, sleeper)
     questions.wait(sleeper)
