@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::Owner;
 use crate::root::{ComposedRoot, RootError};
 use crate::runtime::RuntimeId;
-use crate::spec::{RootFs, SandboxName, SandboxSpec};
+use crate::spec::{RootFs, SandboxName};
 
 /// The age after which an incomplete instance folder is removed; a folder is complete a moment after it was made.
 const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
@@ -67,18 +67,8 @@ pub struct Record {
 
 impl Record {
     /// Returns the record of a sandbox that is about to be launched.
-    pub(crate) fn now(spec: &SandboxSpec, runtime: &RuntimeId) -> Self {
-        Self::new(&spec.name, runtime, spec.root.clone())
-    }
-
-    /// Returns the record of a container for its image alone.
-    pub(crate) fn of_container(name: &SandboxName, runtime: &RuntimeId, image: &str) -> Self {
-        Self::new(name, runtime, RootFs::Image(image.to_string()))
-    }
-
-    fn new(name: &SandboxName, runtime: &RuntimeId, root: RootFs) -> Self {
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { name: name.clone(), runtime: runtime.clone(), root, created }
+    pub(crate) fn now(name: &SandboxName, runtime: &RuntimeId, root: RootFs) -> Self {
+        Self { name: name.clone(), runtime: runtime.clone(), root, created: unix_seconds() }
     }
 }
 
@@ -133,9 +123,7 @@ impl StateDir {
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found
     }
-}
 
-impl StateDir {
     /// Removes instance folders that were never completed: their bridge ended before it recorded its owner, and so before it
     /// started anything. Young folders may still be completed.
     pub(crate) fn remove_unfinished(&self) {
@@ -189,11 +177,6 @@ impl Instance {
     /// Returns the state folder of crun or runc.
     pub fn runtime_root(&self, kind: &str) -> PathBuf {
         self.path.join("oci").join(kind)
-    }
-
-    /// Returns the path of a file that the sandboxes of the instance share, such as the seccomp profile.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
     }
 
     /// Returns the folder of the skeleton of such a root.
@@ -258,6 +241,11 @@ impl Instance {
     fn record_path(&self, name: &SandboxName) -> PathBuf {
         self.path.join("sandboxes").join(format!("{name}.json"))
     }
+}
+
+/// Returns the seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Treats what somebody else has removed as removed.

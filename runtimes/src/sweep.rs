@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError};
@@ -13,7 +12,7 @@ use crate::plan::{End, ReclaimError};
 use crate::refusal::Refusal;
 use crate::runtime::RuntimeId;
 use crate::spec::SandboxName;
-use crate::state::{Instance, StateDir};
+use crate::state::{Instance, StateDir, unix_seconds};
 use crate::stragglers;
 
 /// The age in seconds after which a sandbox on an engine that does not answer is given up: a week.
@@ -103,8 +102,8 @@ impl Reach {
         };
         let AnyDriver::Engine(driver) = AnyDriver::new(record.runtime) else { return Self::Here };
         let ReclaimError::Command { source, .. } = error else { return Self::Here };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let absent = if now.saturating_sub(record.created) > ABSENT_AGE { Self::Lost } else { Self::Absent };
+        let age = unix_seconds().saturating_sub(record.created);
+        let absent = if age > ABSENT_AGE { Self::Lost } else { Self::Absent };
         let failed = match source {
             ExecError::Failed(failed) => failed,
             // An engine behind a network that drops everything does not answer at all.

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::exec;
 use crate::refusal::Refusal;
 use crate::runtime::{Address, RuntimeKind, Target};
 use crate::spec::RootFs;
-use crate::state::{read_json, write_json};
+use crate::state::{read_json, unix_seconds, write_json};
 
 /// A runtime that passed its probe and later failed to launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ impl Cache {
 
     /// Returns the remembered choice, when nothing that it depends on has changed.
     pub(super) fn read(&self) -> Option<Remembered> {
-        let entry = self.entry().filter(|entry| entry.expires > now() && entry.key == self.key())?;
+        let entry = self.entry().filter(|entry| entry.expires > unix_seconds() && entry.key == self.key())?;
         entry.choice.filter(|remembered| match &remembered.choice.root {
             RootFs::Directory(path) => path.is_dir(),
             _ => true,
@@ -74,7 +74,7 @@ impl Cache {
         let setback = self.setback().filter(|setback| setback.runtime != choice.runtime.target());
         self.store(&Entry {
             key: self.key(),
-            expires: now() + age.as_secs(),
+            expires: unix_seconds() + age.as_secs(),
             choice: Some(Remembered {
                 choice: choice.clone(),
                 rank: choice.rank,
@@ -85,7 +85,7 @@ impl Cache {
     }
 
     pub(super) fn drop_choice(&self, choice: &Choice, refusal: &Refusal) {
-        let setback = Setback { runtime: choice.runtime.target(), refusal: refusal.clone(), when: now() };
+        let setback = Setback { runtime: choice.runtime.target(), refusal: refusal.clone(), when: unix_seconds() };
         self.store(&Entry { key: self.key(), expires: 0, choice: None, setback: Some(setback) });
     }
 
@@ -127,8 +127,4 @@ fn program_stamp(name: &str) -> String {
     let Some(path) = exec::find_program(Path::new(name)) else { return String::new() };
     let stamp = fs::metadata(&path).map(|meta| format!("{} {}", meta.size(), meta.mtime()));
     format!("{} {}", path.display(), stamp.unwrap_or_default())
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -84,7 +84,7 @@ impl EngineDriver {
         // A remote engine reads it from a folder that both machines have.
         let profile = match &self.id.shared {
             Some(folder) => folder.join(".codebridge/seccomp.json"),
-            None => instance.file("seccomp.json"),
+            None => instance.path().join("seccomp.json"),
         };
         let text =
             serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
@@ -136,7 +136,7 @@ impl EngineDriver {
             root,
             lease: spec.root.lease().cloned(),
             image,
-            record: Record::now(spec, &self.id),
+            record: Record::now(&spec.name, &self.id, spec.root.clone()),
             // The processes of a remote engine cannot be seen from here.
             held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, !self.id.remote),
             memory: spec.limits.memory,

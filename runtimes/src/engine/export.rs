@@ -4,7 +4,7 @@ use tokio::process::ChildStdout;
 
 use crate::exec::{self, ExecError};
 use crate::runtime::{RuntimeId, RuntimeKind};
-use crate::spec::SandboxName;
+use crate::spec::{RootFs, SandboxName};
 use crate::state::{Instance, Record};
 
 use super::driver::{COMMAND_LIMIT, EngineDriver};
@@ -58,7 +58,7 @@ impl LocalImage {
     /// Starts the export, from a container that is never started and that [`Export::finish`] removes.
     pub async fn export(&self, instance: &Instance) -> Result<Export, ExecError> {
         let name = instance.next_name();
-        let record = Record::of_container(&name, self.driver.id(), &self.reference);
+        let record = Record::now(&name, self.driver.id(), RootFs::Image(self.reference.clone()));
         if let Err(error) = instance.record(&record) {
             tracing::debug!(%error, "could not record the container of an export");
         }

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ use crate::exec::{self, CommandLine};
 use crate::messages::machine::{self as messages, Machine};
 use crate::random::random_hex;
 use crate::runtime::{RuntimeId, RuntimeKind};
-use crate::state::{Instance, Record, read_json, write_json};
+use crate::spec::RootFs;
+use crate::state::{Instance, Record, read_json, unix_seconds, write_json};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Seconds for which an answer holds: a shared folder stays shared, and the user may share one that is not.
@@ -80,7 +81,7 @@ impl Shares {
     fn known(&self, engine: &str, folder: &Path) -> Option<bool> {
         let entries: Vec<Entry> = read_json(self.cache.as_ref()?)?;
         let entry = entries.into_iter().find(|entry| entry.engine == engine && entry.folder == folder)?;
-        let age = now().saturating_sub(entry.when);
+        let age = unix_seconds().saturating_sub(entry.when);
         (age < if entry.shared { SHARED_AGE } else { NOT_SHARED_AGE }).then_some(entry.shared)
     }
 
@@ -88,7 +89,7 @@ impl Shares {
         let Some(cache) = &self.cache else { return };
         let mut entries: Vec<Entry> = read_json(cache).unwrap_or_default();
         entries.retain(|entry| entry.engine != engine || entry.folder != folder);
-        entries.push(Entry { engine: engine.into(), folder: folder.into(), shared, when: now() });
+        entries.push(Entry { engine: engine.into(), folder: folder.into(), shared, when: unix_seconds() });
         let written = cache.parent().map_or(Ok(()), fs::create_dir_all);
         if written.is_err() || write_json(cache, &entries).is_err() {
             tracing::debug!("could not record what engines share");
@@ -205,10 +206,6 @@ fn in_machine(machine: &Machine) -> String {
     format!(" in {} of {}", machine.name, machine.created)
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// A file that only somebody who sees this folder can read; removed on drop.
 struct Nonce {
     file: tempfile::NamedTempFile,
@@ -256,7 +253,7 @@ impl Nonce {
         let folder = self.file.path().parent()?;
         let code = format!("print(open('/share/{}').read())", self.name());
         let name = instance.next_name();
-        instance.record(&Record::of_container(&name, driver.id(), image)).ok()?;
+        instance.record(&Record::now(&name, driver.id(), RootFs::Image(image.into()))).ok()?;
         let flags = [
             "run",
             "--rm",

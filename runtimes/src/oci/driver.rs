@@ -113,7 +113,7 @@ impl OciDriver {
             root: Some(root),
             lease: spec.root.lease().cloned(),
             image: None,
-            record: Record::now(spec, &self.id),
+            record: Record::now(&spec.name, &self.id, spec.root.clone()),
             held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true),
             memory: spec.limits.memory,
             own_limits,
