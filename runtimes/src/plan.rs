@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +11,7 @@ use crate::owner::Owner;
 use crate::rlimits::OwnLimits;
 use crate::root::{ComposedRoot, RootError};
 use crate::runtime::{CgroupMode, RuntimeKind};
-use crate::spec::{RootLease, SandboxName, SpecError};
+use crate::spec::{SandboxName, SpecError};
 use crate::state::{Record, StateError};
 
 /// How a sandbox's process ended.
@@ -77,18 +76,15 @@ impl HeldLimits {
 /// What a launch will do, computed without doing anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    pub name: SandboxName,
     /// The command that starts the sandbox.
     pub command: CommandLine,
     /// The files to write first: path and content.
     pub files: Vec<(PathBuf, String)>,
     /// The root filesystem to compose first, if it is composed.
     pub root: Option<ComposedRoot>,
-    /// The lease on the folder behind that root, which is held until the sandbox is gone.
-    pub lease: Option<Arc<dyn RootLease>>,
     /// The name of the image to make of that root first, for an engine that starts only images.
     pub image: Option<String>,
-    /// The record to write first.
+    /// The record to write first. A lease on its root is held until the sandbox is gone.
     pub record: Record,
     /// What holds each limit.
     pub held: HeldLimits,

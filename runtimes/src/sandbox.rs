@@ -16,8 +16,8 @@ use crate::memory::MemoryWatch;
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
-use crate::spec::{RootLease, SandboxName};
-use crate::state::Instance;
+use crate::spec::SandboxName;
+use crate::state::{Instance, Record};
 
 /// The time within which a kill has to be complete.
 pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(2);
@@ -54,13 +54,12 @@ impl Messages {
 /// A launched sandbox. Dropping it leaves it running: call [`Sandbox::end`].
 #[derive(Debug)]
 pub struct Sandbox {
-    name: SandboxName,
+    /// With the lease on its root, which is held until the sandbox is gone.
+    record: Record,
     held: HeldLimits,
     own_limits: OwnLimits,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
-    /// Held until the sandbox is gone.
-    lease: Option<Arc<dyn RootLease>>,
     child: Child,
     messages: Messages,
     collector: Option<JoinHandle<()>>,
@@ -79,7 +78,7 @@ impl Sandbox {
     ) -> Result<Self, LaunchError> {
         instance.record(&plan.record)?;
         let undo = |error| {
-            instance.forget(&plan.name);
+            instance.forget(&plan.record.name);
             error
         };
         if let Some(root) = &plan.root {
@@ -93,13 +92,13 @@ impl Sandbox {
             engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
         let child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
-        Ok(Self::around(child, &plan, Arc::clone(driver), Arc::clone(instance)))
+        Ok(Self::around(child, plan, Arc::clone(driver), Arc::clone(instance)))
     }
 
-    fn around(mut child: Child, plan: &Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
+    fn around(mut child: Child, plan: Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
         let messages = Messages::default();
         let memory = (plan.held.memory == Mechanism::Watch).then(|| {
-            let (driver, name, own) = (Arc::clone(&driver), plan.name.clone(), child.id());
+            let (driver, name, own) = (Arc::clone(&driver), plan.record.name.clone(), child.id());
             MemoryWatch::start(plan.memory, move || {
                 let (driver, name) = (Arc::clone(&driver), name.clone());
                 async move { driver.parent_of_first(&name, own).await }
@@ -107,14 +106,13 @@ impl Sandbox {
         });
         let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
         Self {
-            name: plan.name.clone(),
+            record: plan.record,
             held: plan.held,
             own_limits: plan.own_limits,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             driver,
             instance,
-            lease: plan.lease.clone(),
             child,
             messages,
             collector,
@@ -123,7 +121,7 @@ impl Sandbox {
     }
 
     pub fn name(&self) -> &SandboxName {
-        &self.name
+        &self.record.name
     }
 
     /// Returns what holds each limit.
@@ -198,12 +196,12 @@ impl Sandbox {
         drop(self.stdin.take());
         drop(self.stdout.take());
         let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
-        let gone = left && self.driver.is_gone(&self.name, &self.instance).await.unwrap_or(false);
+        let gone = left && self.driver.is_gone(self.name(), &self.instance).await.unwrap_or(false);
         let result = if gone { Ok(()) } else { self.kill().await };
         match &result {
-            Ok(()) => self.instance.forget(&self.name),
+            Ok(()) => self.instance.forget(self.name()),
             // An engine that is unreachable for a while comes back with its containers.
-            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.name, self.lease))),
+            Err(_) => drop(tokio::spawn(reclaim_later(self.driver, self.instance, self.record))),
         }
         result
     }
@@ -219,31 +217,27 @@ impl Sandbox {
 
     async fn kill(&mut self) -> Result<(), ReclaimError> {
         let group = exec::group_of(&self.child);
-        let result = self.driver.reclaim(&self.name, &self.instance).await;
+        let result = self.driver.reclaim(self.name(), &self.instance).await;
         let left = tokio::time::timeout(KILL_LIMIT / 2, self.child.wait()).await.is_ok();
         if left && result.is_ok() {
             return Ok(());
         }
         exec::terminate(&mut self.child, group, Duration::from_millis(200)).await;
         // The runtime may have created something after the first removal.
-        self.driver.reclaim(&self.name, &self.instance).await
+        self.driver.reclaim(self.name(), &self.instance).await
     }
 }
 
 /// Tries again to remove a sandbox, less and less often; in the end a sweep has to do it.
-async fn reclaim_later(
-    driver: Arc<AnyDriver>,
-    instance: Arc<Instance>,
-    name: SandboxName,
-    _lease: Option<Arc<dyn RootLease>>,
-) {
+async fn reclaim_later(driver: Arc<AnyDriver>, instance: Arc<Instance>, record: Record) {
+    let name = &record.name;
     let mut pause = FIRST_PAUSE;
     while pause < LONGEST_PAUSE {
         tokio::time::sleep(pause).await;
         pause *= 2;
-        match driver.reclaim(&name, &instance).await {
+        match driver.reclaim(name, &instance).await {
             Ok(()) => {
-                instance.forget(&name);
+                instance.forget(name);
                 tracing::info!(sandbox = %name, "removed a sandbox that had been left behind");
                 return;
             }

@@ -130,11 +130,9 @@ impl EngineDriver {
         }
         args.extend(rest.iter().cloned());
         Ok(Plan {
-            name: spec.name.clone(),
             command: self.engine().args(args),
             files: vec![(profile, text)],
             root,
-            lease: spec.root.lease().cloned(),
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
             // The processes of a remote engine cannot be seen from here.

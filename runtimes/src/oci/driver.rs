@@ -107,11 +107,9 @@ impl OciDriver {
             .arg(&bundle)
             .arg(spec.name.as_str());
         Ok(Plan {
-            name: spec.name.clone(),
             command,
             files: vec![(bundle.join("config.json"), text)],
             root: Some(root),
-            lease: spec.root.lease().cloned(),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
             held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true),
