@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::secrets;
 
@@ -127,8 +127,7 @@ pub async fn run_with_input(
         prepared.stdin(Stdio::piped());
     }
     tracing::debug!(command = %command, "run");
-    let mut child =
-        prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })?;
+    let mut child = start(prepared, &command)?;
     let group = group_of(&child);
     let mut abandoned = KillWhenDropped(group);
     let stdin = child.stdin.take();
@@ -142,28 +141,17 @@ pub async fn run_with_input(
         };
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (_, out, err) = tokio::join!(feed, capture(out, &mut stdout), capture(err, &mut stderr));
-        out.and(err)
+        out.and(err)?;
+        child.wait().await
     };
     let ended = tokio::time::timeout(limit, streams).await;
-    match ended {
-        Ok(Ok(())) => {}
-        Ok(Err(source)) => {
-            abandoned.0 = None;
-            terminate(&mut child, group, Duration::ZERO).await;
-            return Err(ExecError::Read { command, source });
-        }
-        Err(_) => {
-            abandoned.0 = None;
-            terminate(&mut child, group, Duration::from_millis(500)).await;
-            return Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) });
-        }
-    }
-    let left = limit.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
-    let waited = tokio::time::timeout(left, child.wait()).await;
     abandoned.0 = None;
-    match waited {
+    match ended {
         Ok(Ok(status)) => Ok(Finished { command, status, elapsed: started.elapsed(), stdout, stderr }),
-        Ok(Err(source)) => Err(ExecError::Read { command, source }),
+        Ok(Err(source)) => {
+            terminate(&mut child, group, Duration::ZERO).await;
+            Err(ExecError::Read { command, source })
+        }
         Err(_) => {
             terminate(&mut child, group, Duration::from_millis(500)).await;
             Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) })
@@ -187,6 +175,10 @@ pub fn spawn_piped(command: &CommandLine) -> Result<Child, ExecError> {
     let mut prepared = command.command();
     prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     tracing::debug!(command = %command, "spawn");
+    start(prepared, command)
+}
+
+fn start(mut prepared: Command, command: &CommandLine) -> Result<Child, ExecError> {
     prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })
 }
 
@@ -214,15 +206,14 @@ pub fn spawn_in<K: AsRef<OsStr>, V: AsRef<OsStr>>(
 pub fn spawn_reaper(command: &CommandLine) -> Result<Child, ExecError> {
     let mut prepared = command.command();
     prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    prepared.spawn().map_err(|source| ExecError::Start { command: command.clone(), source })
+    start(prepared, command)
 }
 
 /// Starts a child that nobody waits for. It leads no process group, so that it can start a session of its own.
 pub fn spawn_detached(command: &CommandLine) -> Result<(), ExecError> {
     let mut prepared = command.bare();
     prepared.stdout(Stdio::null()).stderr(Stdio::null());
-    let started = prepared.spawn();
-    started.map(drop).map_err(|source| ExecError::Start { command: command.clone(), source })
+    start(prepared, command).map(drop)
 }
 
 /// Shows text in a pager on this process's terminal, and waits until the pager exits.
@@ -233,8 +224,7 @@ pub async fn run_pager(command: &CommandLine, text: &[u8]) -> Result<(), ExecErr
     let mut prepared = command.bare();
     prepared.envs(std::env::vars_os());
     prepared.stdin(Stdio::piped()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    let started = prepared.spawn();
-    let mut child = started.map_err(|source| ExecError::Start { command: command.clone(), source })?;
+    let mut child = start(prepared, command)?;
     if let Some(mut stdin) = child.stdin.take() {
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stdin, text).await;
     }
