@@ -30,49 +30,42 @@ pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
         #[serde(default)]
         store: Store,
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "camelCase")]
     struct Host {
-        cgroup_version: String,
-        #[serde(default)]
+        cgroup_version: Option<String>,
         cgroup_controllers: Option<Vec<String>>,
-        #[serde(default)]
         service_is_remote: bool,
-        security: Security,
-        #[serde(default)]
+        security: Option<Security>,
         cpus: u32,
-        #[serde(default)]
         hostname: String,
-        #[serde(default)]
         kernel: String,
-        #[serde(default)]
         distribution: Distribution,
-        #[serde(rename = "idMappings", default)]
+        #[serde(rename = "idMappings")]
         ids: Ids,
     }
     /// Both null for root.
     #[derive(Deserialize, Default)]
+    #[serde(default)]
     struct Ids {
-        #[serde(default)]
         uidmap: Option<Vec<IdRange>>,
-        #[serde(default)]
         gidmap: Option<Vec<IdRange>>,
     }
     #[derive(Deserialize, Default)]
+    #[serde(default)]
     struct Distribution {
-        #[serde(default)]
         distribution: String,
-        #[serde(default)]
         version: String,
     }
     #[derive(Deserialize, Default)]
+    #[serde(default)]
     struct Store {
-        #[serde(rename = "containerStore", default)]
+        #[serde(rename = "containerStore")]
         containers: Containers,
     }
     #[derive(Deserialize, Default)]
+    #[serde(default)]
     struct Containers {
-        #[serde(default)]
         running: u32,
     }
     #[derive(Deserialize)]
@@ -82,7 +75,8 @@ pub(super) fn parse_podman_info(stdout: &[u8]) -> Option<EngineInfo> {
     let Info { host, store } = serde_json::from_slice(stdout).ok()?;
     let controllers = host.cgroup_controllers.unwrap_or_default();
     let delegated = ["memory", "pids"].iter().all(|name| controllers.iter().any(|c| c == name));
-    let limits = delegated && !(host.security.rootless && host.cgroup_version == "v1");
+    let (security, version) = (host.security?, host.cgroup_version?);
+    let limits = delegated && !(security.rootless && version == "v1");
     Some(EngineInfo {
         limits,
         remote: host.service_is_remote,
@@ -113,32 +107,28 @@ fn count_ids(mut ranges: Vec<IdRange>) -> u32 {
 /// `docker info --format '{{json .}}'`: <https://docs.docker.com/reference/api/engine/> (`SystemInfo`). The client ends
 /// with status 0 and `ServerErrors` when there is no daemon.
 pub(super) fn parse_docker_info(stdout: &[u8]) -> Option<EngineInfo> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
+    #[derive(Deserialize, Default)]
+    #[serde(default, rename_all = "PascalCase")]
     struct Info {
         #[serde(rename = "ID")]
         id: String,
-        memory_limit: bool,
-        pids_limit: bool,
-        #[serde(rename = "NCPU", default)]
+        memory_limit: Option<bool>,
+        pids_limit: Option<bool>,
+        #[serde(rename = "NCPU")]
         cpus: u32,
-        #[serde(default)]
         containers_running: u32,
-        #[serde(default)]
         name: String,
-        #[serde(default)]
         kernel_version: String,
-        #[serde(default)]
         operating_system: String,
-        #[serde(default)]
         server_errors: Option<Vec<String>>,
     }
     let info: Info = serde_json::from_slice(stdout).ok()?;
     if info.id.is_empty() || info.server_errors.is_some_and(|errors| !errors.is_empty()) {
         return None;
     }
+    let (memory, pids) = (info.memory_limit?, info.pids_limit?);
     Some(EngineInfo {
-        limits: info.memory_limit && info.pids_limit,
+        limits: memory && pids,
         remote: false,
         cpus: info.cpus,
         running: info.containers_running,
