@@ -1,47 +1,33 @@
 //! What podman says about its machines. Where a message was not captured by us, its parser names the report that it is from.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A machine in podman's list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 pub(crate) struct Machine {
     pub(crate) name: String,
+    #[serde(rename = "Default", default)]
     pub(crate) is_default: bool,
+    #[serde(default)]
     pub(crate) running: bool,
+    #[serde(default)]
     pub(crate) starting: bool,
     /// When the machine was last up, as podman writes it; changes with every run of the machine.
+    #[serde(default, deserialize_with = "empty_if_null")]
     pub(crate) last_up: String,
+    #[serde(default, deserialize_with = "empty_if_null")]
     pub(crate) created: String,
+}
+
+fn empty_if_null<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    Option::deserialize(value).map(Option::unwrap_or_default)
 }
 
 /// Reads `machine list --format json`. Numbers are strings in it, newer versions have more fields, and the oldest ones take
 /// `json` for a template.
 pub(crate) fn parse_list(stdout: &[u8]) -> Option<Vec<Machine>> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Listed {
-        name: String,
-        #[serde(default)]
-        default: bool,
-        #[serde(default)]
-        running: bool,
-        #[serde(default)]
-        starting: bool,
-        #[serde(default)]
-        last_up: Option<String>,
-        #[serde(default)]
-        created: Option<String>,
-    }
-    let listed: Vec<Listed> = serde_json::from_slice(stdout).ok()?;
-    let machine = |it: Listed| Machine {
-        name: it.name,
-        is_default: it.default,
-        running: it.running,
-        starting: it.starting,
-        last_up: it.last_up.unwrap_or_default(),
-        created: it.created.unwrap_or_default(),
-    };
-    Some(listed.into_iter().map(machine).collect())
+    serde_json::from_slice(stdout).ok()
 }
 
 /// The template for versions whose list has no JSON. The name of the default machine ends in `*`, and a machine that runs was
