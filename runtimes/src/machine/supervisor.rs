@@ -43,14 +43,6 @@ struct Supervisor<'a> {
     state: StateDir,
 }
 
-/// The result of an attempt to stop a machine.
-enum Attempt {
-    /// The machine is stopped, or not ours.
-    Over,
-    /// The machine is in use, or does not stop.
-    InUse,
-}
-
 impl Supervisor<'_> {
     /// Takes the lock of this machine's supervisor, unless there is one.
     fn try_lock(&self) -> Option<MachineLock> {
@@ -78,8 +70,8 @@ impl Supervisor<'_> {
                 (used, had_sandboxes) = (SystemTime::now(), has_sandboxes);
             } else if self.is_unused_since(used, idle) {
                 match self.stop_unless_in_use(used, idle).await {
-                    Attempt::Over => self.folder.forget_started(self.name),
-                    Attempt::InUse => used = SystemTime::now(),
+                    true => self.folder.forget_started(self.name),
+                    false => used = SystemTime::now(),
                 }
             }
         }
@@ -122,20 +114,18 @@ impl Supervisor<'_> {
         last.elapsed().is_ok_and(|quiet| quiet >= idle)
     }
 
-    async fn stop_unless_in_use(&self, used: SystemTime, idle: Duration) -> Attempt {
+    /// Returns whether the task is over: the machine is stopped, or not ours.
+    async fn stop_unless_in_use(&self, used: SystemTime, idle: Duration) -> bool {
         // One lock is held by bridges that start the machine, the other by those that use it.
         let (Some(_lock), Some(_unused)) = (self.folder.try_lock(), self.folder.try_stop()) else {
-            return Attempt::InUse;
+            return false;
         };
         let Some(machines) = self.podman.list().await else {
             // Podman may have been removed since, and its machines with it.
-            return if self.podman.program.exists() { Attempt::InUse } else { Attempt::Over };
+            return !self.podman.program.exists();
         };
-        let Some(machine) = machines.into_iter().find(|machine| machine.name == self.name) else {
-            return Attempt::Over;
-        };
-        if !self.folder.is_ours(&machine) {
-            return Attempt::Over;
+        if !machines.iter().any(|machine| machine.name == self.name && self.folder.is_ours(machine)) {
+            return true;
         }
         // Its two engines: the user's, and root's, which may not be set up.
         let root = format!("{}-root", self.name);
@@ -145,11 +135,8 @@ impl Supervisor<'_> {
             || self.has_sandboxes()
             || !self.is_unused_since(used, idle)
         {
-            return Attempt::InUse;
+            return false;
         }
-        match self.podman.run(&["machine", "stop", self.name], STOP_LIMIT).await {
-            Ok(_) => Attempt::Over,
-            Err(_) => Attempt::InUse,
-        }
+        self.podman.run(&["machine", "stop", self.name], STOP_LIMIT).await.is_ok()
     }
 }
