@@ -18,7 +18,7 @@ const USE_LOCK: &str = "machine-use.lock";
 const PACE: Duration = Duration::from_millis(200);
 
 /// The folder that all bridges of this user share. Without one there are no locks and no records.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct MachineFolder {
     dir: Option<PathBuf>,
 }

@@ -56,7 +56,7 @@ pub struct MachineReport {
 }
 
 /// Starts and makes machines.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Machines {
     policy: MachinePolicy,
     folder: MachineFolder,
@@ -243,12 +243,7 @@ impl Machines {
 
     /// Returns the same without the right to make a machine.
     pub(crate) fn without_making_any(&self) -> Self {
-        let policy = MachinePolicy { init: false, ..self.policy.clone() };
-        self.again(policy)
-    }
-
-    fn again(&self, policy: MachinePolicy) -> Self {
-        Self::new(policy, self.folder.path().map(Path::to_path_buf))
+        Self { policy: MachinePolicy { init: false, ..self.policy.clone() }, ..self.clone() }
     }
 
     /// Returns the machine of podman's default connection, for diagnosis.
@@ -270,7 +265,7 @@ impl Machines {
             |name: &String| self.folder.started(name).is_some_and(|started| started.idle.is_some());
         let names = if may_be_in_a_machine(id) { self.folder.started_names() } else { Vec::new() };
         for name in names.into_iter().filter(to_be_stopped) {
-            let machines = self.again(self.policy.clone());
+            let machines = self.clone();
             let program = id.program.clone();
             tokio::spawn(async move { machines.start_supervisor(&program, &name).await });
         }

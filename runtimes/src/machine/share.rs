@@ -34,7 +34,7 @@ pub struct ShareReport {
     pub hint: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Shares {
     folder: Option<PathBuf>,
     cache: Option<PathBuf>,
