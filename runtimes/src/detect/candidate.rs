@@ -109,6 +109,23 @@ impl Candidate {
         Err(last.unwrap_or(Refusal::NotInstalled))
     }
 
+    /// Runs the probe with these roots in their order, until it works with one. Returns that choice, or the first root and why
+    /// it was refused; None without roots.
+    pub(super) async fn probe_all<P: RootProvider>(
+        &mut self,
+        roots: &[WantedRoot<P::Image>],
+        trial: &Trial<'_, P>,
+    ) -> Option<Result<Choice, (String, Refusal)>> {
+        let mut first = None;
+        for (rank, root) in roots.iter().enumerate() {
+            match self.probe(root, rank, trial).await {
+                Ok(choice) => return Some(Ok(choice)),
+                Err(refusal) => first = first.or_else(|| Some((root.to_string(), refusal))),
+            }
+        }
+        first.map(Err)
+    }
+
     /// Returns the modes in which this runtime may work on this host, best first; at least one.
     async fn modes<P: RootProvider>(
         &mut self,

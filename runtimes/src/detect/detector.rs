@@ -267,32 +267,17 @@ impl<I: WantedImage> Detector<I> {
         let trial = Trial { machines: &machines, probe, provider, instance, stop };
         let mut reports = Vec::new();
         for mut candidate in self.candidates() {
-            let mut first = None;
-            let mut works = None;
-            for (rank, root) in self.roots.iter().enumerate() {
-                match candidate.probe(root, rank, &trial).await {
-                    Ok(choice) => {
-                        works = Some(choice);
-                        break;
-                    }
-                    Err(refusal) => {
-                        first.get_or_insert((root.to_string(), refusal));
-                    }
-                }
-            }
-            let version = candidate.version().await;
-            let (root, verdict) = match (works, first) {
-                (Some(choice), _) => (choice.asked.clone(), Verdict::Works(Box::new(choice))),
-                (None, Some((root, refusal))) => (root, Verdict::Refused(refusal)),
-                (None, None) => continue,
+            let (root, verdict) = match candidate.probe_all(&self.roots, &trial).await {
+                Some(Ok(choice)) => (choice.asked.clone(), Verdict::Works(Box::new(choice))),
+                Some(Err((root, refusal))) => (root, Verdict::Refused(refusal)),
+                None => continue,
             };
-            let machine = match (&candidate.program, &candidate.target) {
-                (Some(program), Target { kind: RuntimeKind::Podman, connection: None }) => {
-                    if may_be_in_a_machine(&verdict) {
-                        machines.report(program).await
-                    } else {
-                        None
-                    }
+            let version = candidate.version().await;
+            let machine = match &candidate.program {
+                Some(program)
+                    if candidate.target == RuntimeKind::Podman.into() && may_be_in_a_machine(&verdict) =>
+                {
+                    machines.report(program).await
                 }
                 _ => None,
             };
@@ -310,17 +295,18 @@ impl<I: WantedImage> Detector<I> {
                 Verdict::Works(_) => None,
                 Verdict::Refused(refusal) => Some(refusal.hint().into_owned()),
             };
+            let Candidate { target: Target { kind, connection }, program, .. } = candidate;
             reports.push(ProbeReport {
+                kind,
+                connection,
+                program,
+                version,
+                root,
+                verdict,
                 machine,
                 share,
                 own_profile,
                 hint,
-                kind: candidate.target.kind,
-                connection: candidate.target.connection.clone(),
-                program: candidate.program.clone(),
-                version,
-                root,
-                verdict,
             });
         }
         reports
@@ -328,9 +314,7 @@ impl<I: WantedImage> Detector<I> {
 
     fn candidates(&self) -> Vec<Candidate> {
         match &self.choice {
-            RuntimeChoice::Auto => {
-                RuntimeKind::ALL.into_iter().map(Target::from).map(Candidate::in_path).collect()
-            }
+            RuntimeChoice::Auto => RuntimeKind::ALL.map(|kind| Candidate::in_path(kind.into())).into(),
             RuntimeChoice::Named(targets) => targets.iter().cloned().map(Candidate::in_path).collect(),
             RuntimeChoice::Program(path) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();

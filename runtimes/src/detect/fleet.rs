@@ -278,31 +278,20 @@ impl Engine {
         let Check { machines, roots, probe, provider, instance, stop } = check;
         let trial = Trial { machines, probe, provider, instance, stop };
         let mut candidate = Candidate::in_path(self.target.clone());
-        let mut first = None;
-        for (rank, root) in roots.iter().enumerate() {
-            match candidate.probe(root, rank, &trial).await {
-                Ok(choice) => {
-                    let was_aside = self.lock().aside.is_some();
-                    let again = if was_aside { "works again" } else { "works" };
-                    tracing::info!(root = %choice.asked, "{} {again}", self.target);
-                    let info = candidate.engine.as_ref().and_then(|info| info.as_ref().ok());
-                    *self.lock() = EngineState {
-                        choice: Some(choice),
-                        load: info.map(Load::from).unwrap_or_default(),
-                        asked: Some(Instant::now()),
-                        ..EngineState::default()
-                    };
-                    return;
-                }
-                Err(refusal) => {
-                    first.get_or_insert((root.to_string(), refusal));
-                }
+        match candidate.probe_all(roots, &trial).await {
+            Some(Ok(choice)) => {
+                let again = if self.is_aside() { "works again" } else { "works" };
+                tracing::info!(root = %choice.asked, "{} {again}", self.target);
+                let info = candidate.engine.as_ref().and_then(|info| info.as_ref().ok());
+                *self.lock() = EngineState {
+                    choice: Some(choice),
+                    load: info.map(Load::from).unwrap_or_default(),
+                    asked: Some(Instant::now()),
+                    ..EngineState::default()
+                };
             }
-        }
-        if let Some((root, refusal)) = first
-            && !stop.is_cancelled()
-        {
-            self.set_aside(root, refusal);
+            Some(Err((root, refusal))) if !stop.is_cancelled() => self.set_aside(root, refusal),
+            _ => {}
         }
     }
 }
