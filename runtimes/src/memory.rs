@@ -15,6 +15,7 @@ use rustix::process::Pid;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};
 
+use crate::owner::fields_after_command;
 use crate::process::Process;
 
 /// The time between two checks while code runs. A machine where a check takes long is checked less often.
@@ -153,12 +154,9 @@ impl Usage {
         Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Reads `/proc/PID/stat`: <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>. The second field, the command in
-    /// parentheses, may contain anything.
+    /// Reads `/proc/PID/stat`.
     fn parse(pid: u32, stat: &[u8]) -> Option<Self> {
-        let after_command = stat.iter().rposition(|&byte| byte == b')')? + 1;
-        let text = str::from_utf8(&stat[after_command..]).ok()?;
-        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        let fields: Vec<&str> = fields_after_command(stat)?.collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             pid,

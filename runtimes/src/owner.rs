@@ -168,18 +168,22 @@ pub fn start_time(pid: u32) -> Option<u64> {
     rustix::process::test_kill_process(pid).is_ok().then_some(0)
 }
 
-/// Returns field 22 of `/proc/PID/stat`. The second field, the command in parentheses, may contain anything. A zombie counts as
-/// gone.
+/// Returns field 22 of `/proc/PID/stat`. A zombie counts as gone.
 #[cfg(any(target_os = "linux", test))]
 fn parse_start_time(stat: &[u8]) -> Option<u64> {
-    let after_command = stat.iter().rposition(|&b| b == b')')? + 1;
-    let text = str::from_utf8(&stat[after_command..]).ok()?;
-    let mut fields = text.split_ascii_whitespace();
+    let mut fields = fields_after_command(stat)?;
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
         return None;
     }
     fields.nth(18)?.parse().ok()
+}
+
+/// Returns the fields of `/proc/PID/stat` from the third on (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>). The
+/// second one, the command in parentheses, may contain anything.
+pub(crate) fn fields_after_command(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
+    let end = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    Some(str::from_utf8(&stat[end..]).ok()?.split_ascii_whitespace())
 }
 
 #[cfg(test)]
