@@ -70,7 +70,8 @@ fn hide_passwords(text: &str) -> String {
     }
     shown.push_str(rest);
     for start in ["invalid port \"", "invalid URL escape \""] {
-        if let Some(value) = quoted_after(&shown, start) {
+        let rest = shown.split_once(start).map(|(_, rest)| rest);
+        if let Some((value, _)) = rest.and_then(|rest| rest.split_once('"')) {
             shown = shown.replace(&format!("{start}{value}\""), &format!("{start}{GONE}\""));
         }
     }
@@ -94,11 +95,6 @@ fn parse_key_files(text: &str) -> Vec<String> {
         values.map(|(value, _)| value.rsplit_once(" for '").map_or(value, |(_, path)| path).to_string())
     });
     found.filter(|value| value.starts_with('/')).collect()
-}
-
-fn quoted_after(text: &str, start: &str) -> Option<String> {
-    let rest = &text[text.find(start)? + start.len()..];
-    rest.split_once('"').map(|(value, _)| value.to_string())
 }
 
 #[cfg(test)]

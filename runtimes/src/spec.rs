@@ -90,10 +90,7 @@ fn serialize_path<S: Serializer>(lease: &Arc<dyn RootLease>, serializer: S) -> R
 impl RootFs {
     /// Returns the lease that has to be held as long as the root is used.
     pub fn lease(&self) -> Option<&Arc<dyn RootLease>> {
-        match self {
-            Self::Leased(lease) => Some(lease),
-            Self::Image(_) | Self::Directory(_) | Self::Host => None,
-        }
+        if let Self::Leased(lease) = self { Some(lease) } else { None }
     }
 }
 

@@ -33,9 +33,7 @@ pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
         Some(Refusal::RlimitDenied { message: message() })
     } else if has("newuidmap") || has("newgidmap") || has("cannot find mappings for user") {
         Some(Refusal::NoSubuids { message: message() })
-    } else if (has("unshare") || has("clone"))
-        && (has("Operation not permitted") || has("operation not permitted"))
-    {
+    } else if (has("unshare") || has("clone")) && denied {
         Some(Refusal::NoUserNamespaces { message: message() })
     } else if has("cgroup")
         && (has("ermission denied")

@@ -141,10 +141,15 @@ fn swap_is_accounted() -> bool {
     !v1.is_dir() || v1.join("memory.memsw.limit_in_bytes").exists()
 }
 
-fn mount(kind: &str, source: &str, target: &str, options: &[&str]) -> Result<Mount, OciSpecError> {
+fn mount(
+    kind: &str,
+    source: impl AsRef<Path>,
+    target: &str,
+    options: &[impl ToString],
+) -> Result<Mount, OciSpecError> {
     MountBuilder::default()
         .typ(kind)
-        .source(source)
+        .source(source.as_ref())
         .destination(target)
         .options(options.iter().map(ToString::to_string).collect::<Vec<_>>())
         .build()
@@ -160,14 +165,7 @@ fn tmpfs(tmpfs: &Tmpfs) -> Result<Mount, OciSpecError> {
 fn mounts(spec: &SandboxSpec, root: &ComposedRoot, maps: &IdMaps) -> Result<Vec<Mount>, OciSpecError> {
     let mut mounts = Vec::new();
     for bind in &root.binds {
-        mounts.push(
-            MountBuilder::default()
-                .typ("bind")
-                .source(&bind.source)
-                .destination(&bind.target)
-                .options(bind.options())
-                .build()?,
-        );
+        mounts.push(mount("bind", &bind.source, &bind.target, &bind.options())?);
     }
     mounts.push(mount("proc", "proc", "/proc", &["nosuid", "noexec", "nodev"])?);
     mounts.push(mount(
