@@ -126,63 +126,49 @@ impl Host {
     /// Returns whether this is a container. There, paths of `/proc` are covered, and the kernel then refuses a new `/proc` to a new
     /// namespace.
     fn container(&self) -> Option<Fact> {
-        let kind = match () {
-            () if self.exists("run/.containerenv") => Some("podman"),
-            () if self.exists(".dockerenv") => Some("docker"),
-            () => None,
-        };
+        let marks = [("run/.containerenv", "podman"), (".dockerenv", "docker")];
+        let kind = marks.into_iter().find(|(file, _)| self.exists(file)).map(|(_, kind)| kind);
         let mounts = self.read("proc/self/mountinfo").unwrap_or_default();
         let covered = parse_covered(&mounts);
         match (kind, covered) {
             (None, 0) => None,
-            (kind, 0) => Some(Fact::new(
-                "container",
-                FactState::Good,
-                format!("inside a {} container, with all of /proc", kind.unwrap_or("unknown")),
-            )),
-            (kind, covered) => Some(
-                Fact::new(
-                    "container",
-                    FactState::Bad,
-                    format!(
-                        "inside {} with {covered} parts of /proc covered: a sandbox in it cannot have its own /proc",
-                        kind.map_or("a container".into(), |kind| format!("a {kind} container"))
-                    ),
-                )
-.hint(Refusal::Confined { message: String::new() }.hint()),
-            ),
+            (Some(kind), 0) => {
+                let text = format!("inside a {kind} container, with all of /proc");
+                Some(Fact::new("container", FactState::Good, text))
+            }
+            (kind, covered) => {
+                let inside = kind.map_or("a container".into(), |kind| format!("a {kind} container"));
+                let text = format!(
+                    "inside {inside} with {covered} parts of /proc covered: a sandbox in it cannot have its own /proc"
+                );
+                let hint = Refusal::Confined { message: String::new() }.hint();
+                Some(Fact::new("container", FactState::Bad, text).hint(hint))
+            }
         }
     }
 
     fn user_namespaces(&self) -> Option<Fact> {
         let most = self.read("proc/sys/user/max_user_namespaces");
-        let name = "userns";
+        let bad = |text, hint| Some(Fact::new("userns", FactState::Bad, text).hint(hint));
         if !self.exists("proc/self/ns/user") || most.as_deref() == Some("0") {
-            return Some(
-                Fact::new(name, FactState::Bad, "the kernel allows no user namespaces")
-                    .hint("`sysctl -w user.max_user_namespaces=15000`"),
-            );
+            return bad("the kernel allows no user namespaces", "`sysctl -w user.max_user_namespaces=15000`");
         }
         if self.uid != 0 && self.read("proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
-            return Some(
-                Fact::new(name, FactState::Bad, "only root may use user namespaces")
-                    .hint("`sysctl -w kernel.unprivileged_userns_clone=1`"),
-            );
+            let hint = "`sysctl -w kernel.unprivileged_userns_clone=1`";
+            return bad("only root may use user namespaces", hint);
         }
         if self.filtered {
-            return Some(
-                Fact::new(name, FactState::Bad, "a seccomp filter refuses user namespaces here")
-                    .hint("in a container: `--security-opt=seccomp=unconfined`"),
-            );
+            let text = "a seccomp filter refuses user namespaces here";
+            return bad(text, "in a container: `--security-opt=seccomp=unconfined`");
         }
         let restricted = self.read("proc/sys/kernel/apparmor_restrict_unprivileged_userns");
         if self.uid != 0 && restricted.as_deref() == Some("1") {
-            return Some(
-                Fact::new(name, FactState::Bad, "AppArmor allows user namespaces only to programs with a profile")
-                    .hint("`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or a profile with `userns,` for crun and runc"),
+            return bad(
+                "AppArmor allows user namespaces only to programs with a profile",
+                "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or a profile with `userns,` for crun and runc",
             );
         }
-        Some(Fact::new(name, FactState::Good, "user namespaces are allowed"))
+        Some(Fact::new("userns", FactState::Good, "user namespaces are allowed"))
     }
 
     fn subordinate_ids(&self) -> Option<Fact> {
@@ -212,52 +198,37 @@ impl Host {
 
     fn cgroups(&self) -> Option<Fact> {
         let name = "cgroups";
+        let weak = |text: &str| Fact::new(name, FactState::Weak, text);
         let v2 = self.exists("sys/fs/cgroup/cgroup.controllers");
         let v1 = self.exists("sys/fs/cgroup/memory") && !v2;
         if v1 && self.exists("sys/fs/cgroup/unified/cgroup.controllers") {
-            return Some(
-                Fact::new(name, FactState::Weak, "v1 beside v2 (hybrid): crun refuses it, runc works")
-                    .hint("install runc, or boot with systemd.unified_cgroup_hierarchy=1"),
-            );
+            let text = "v1 beside v2 (hybrid): crun refuses it, runc works";
+            return Some(weak(text).hint("install runc, or boot with systemd.unified_cgroup_hierarchy=1"));
         }
-        let own = self.read("proc/self/cgroup").unwrap_or_default();
-        let folder = if v1 { "sys/fs/cgroup/memory" } else { "sys/fs/cgroup" };
-        match (v1, v2) {
-            (true, _) | (_, true) if self.uid == 0 && !self.may_write(folder) => {
-                let text = format!(
-                    "{} without write access: rlimits are used instead",
-                    if v1 { "v1" } else { "v2" }
-                );
-                Some(Fact::new(name, FactState::Weak, text))
+        let (version, folder) = if v1 { ("v1", "sys/fs/cgroup/memory") } else { ("v2", "sys/fs/cgroup") };
+        Some(match (v1, v2) {
+            (false, false) => weak("none are mounted: rlimits are used instead"),
+            _ if self.uid == 0 && !self.may_write(folder) => {
+                weak(&format!("{version} without write access: rlimits are used instead"))
             }
-            (true, _) if self.uid == 0 => Some(Fact::new(name, FactState::Good, "v1, writable")),
-            (true, _) => {
-                let text = "v1: only root can set limits, rlimits are used instead";
-                Some(
-                    Fact::new(name, FactState::Weak, text)
-                        .hint("boot with systemd.unified_cgroup_hierarchy=1"),
-                )
-            }
+            (true, _) if self.uid == 0 => Fact::new(name, FactState::Good, "v1, writable"),
+            (true, _) => weak("v1: only root can set limits, rlimits are used instead")
+                .hint("boot with systemd.unified_cgroup_hierarchy=1"),
             (_, true) => {
+                let own = self.read("proc/self/cgroup").unwrap_or_default();
                 let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
                 let path = format!("sys/fs/cgroup{group}/cgroup.controllers");
                 let controllers = self.read(&path).unwrap_or_default();
                 let has = |wanted: &str| controllers.split_whitespace().any(|it| it == wanted);
                 if has("memory") && has("pids") {
-                    Some(Fact::new(name, FactState::Good, format!("v2 with {controllers}")))
+                    Fact::new(name, FactState::Good, format!("v2 with {controllers}"))
                 } else {
-                    let text = format!(
-                        "v2, delegated here: {}",
-                        if controllers.is_empty() { "nothing" } else { &controllers }
-                    );
-                    let hint = "`systemctl edit user@.service`: [Service] Delegate=cpu memory pids";
-                    Some(Fact::new(name, FactState::Weak, text).hint(hint))
+                    let delegated = if controllers.is_empty() { "nothing" } else { &controllers };
+                    weak(&format!("v2, delegated here: {delegated}"))
+                        .hint("`systemctl edit user@.service`: [Service] Delegate=cpu memory pids")
                 }
             }
-            (false, false) => {
-                Some(Fact::new(name, FactState::Weak, "none are mounted: rlimits are used instead"))
-            }
-        }
+        })
     }
 
     fn seccomp(&self) -> Option<Fact> {
@@ -278,12 +249,8 @@ impl Host {
         Some(if has("overlay") {
             Fact::new("overlay", FactState::Good, "overlay file systems are available")
         } else {
-            Fact::new(
-                "overlay",
-                FactState::Weak,
-                "no overlay file system is loaded: engines may copy whole images",
-            )
-            .hint("`modprobe overlay`")
+            let text = "no overlay file system is loaded: engines may copy whole images";
+            Fact::new("overlay", FactState::Weak, text).hint("`modprobe overlay`")
         })
     }
 
