@@ -1,7 +1,6 @@
 //! Why a runtime cannot be used: typed, for error messages, for `doctor`, and for the choice of the next runtime.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,16 +26,15 @@ pub enum RootProblem {
 }
 
 /// The reason why a runtime did not run a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Refusal {
     /// The program is not in `PATH`.
+    #[error("not installed")]
     NotInstalled,
-    /// The program cannot be executed.
-    NotExecutable {
-        message: String,
-    },
-    /// The engine does not answer.
+    #[error("cannot be executed{}", after_colon(.message))]
+    NotExecutable { message: String },
+    #[error("the engine does not answer{}", after_colon(.message))]
     DaemonUnreachable {
         message: String,
         /// What has to be started, where that is known.
@@ -47,45 +45,34 @@ pub enum Refusal {
         denied: bool,
     },
     /// ssh has no host key, or another one, for the engine's machine.
-    HostKeyRefused {
-        message: String,
-    },
+    #[error("ssh does not trust the host key of the engine's machine{}", after_colon(.message))]
+    HostKeyRefused { message: String },
     /// The engine's machine accepts none of the ssh keys that work without a passphrase prompt.
-    LoginRefused {
-        message: String,
-    },
+    #[error("ssh could not log in to the engine's machine{}", after_colon(.message))]
+    LoginRefused { message: String },
     /// The host has cgroup v1 controllers and a cgroup2 mount: crun refuses such hosts, and so does podman with crun.
+    #[error("this host mixes cgroup v1 and v2 (hybrid), which crun refuses")]
     HybridCgroups,
     /// The kernel or its settings forbid user namespaces to this user.
-    NoUserNamespaces {
-        message: String,
-    },
+    #[error("user namespaces are not allowed{}", after_colon(.message))]
+    NoUserNamespaces { message: String },
     /// The user has no range in `/etc/subuid`, or `newuidmap` is missing.
-    NoSubuids {
-        message: String,
-    },
+    #[error("this user has no subordinate ids{}", after_colon(.message))]
+    NoSubuids { message: String },
     /// A limit on open files or processes cannot be set.
-    RlimitDenied {
-        message: String,
-    },
+    #[error("a resource limit cannot be set{}", after_colon(.message))]
+    RlimitDenied { message: String },
     /// The container that this process is in does not allow what a sandbox needs.
-    Confined {
-        message: String,
-    },
+    #[error("the container around this process does not allow it{}", after_colon(.message))]
+    Confined { message: String },
     /// A control group, or a limit in it, cannot be set.
-    CgroupDenied {
-        message: String,
-    },
-    /// No source has the image.
-    ImageMissing {
-        image: String,
-        message: String,
-    },
-    /// The root filesystem has no such program.
-    ProgramMissing {
-        message: String,
-    },
-    /// The folder of the root filesystem cannot be used.
+    #[error("a control group cannot be used{}", after_colon(.message))]
+    CgroupDenied { message: String },
+    #[error("{}", missing_image(.image, .message))]
+    ImageMissing { image: String, message: String },
+    #[error("the image has no such program{}", after_colon(.message))]
+    ProgramMissing { message: String },
+    #[error("the root filesystem cannot be used{}", after_colon(.message))]
     RootUnreachable {
         message: String,
         /// What is wrong with the folder.
@@ -93,30 +80,22 @@ pub enum Refusal {
         problem: RootProblem,
     },
     /// The root filesystem is on this machine and the engine is on another.
-    RootElsewhere {
-        message: String,
-    },
-    /// Podman needs a machine here, and there is none.
-    MachineMissing {
-        message: String,
-    },
-    /// Podman's machine does not start.
-    MachineFailed {
-        message: String,
-    },
+    #[error("the engine cannot reach the root filesystem{}", after_colon(.message))]
+    RootElsewhere { message: String },
+    #[error("podman needs a machine and there is none{}", after_colon(.message))]
+    MachineMissing { message: String },
+    #[error("the podman machine does not start{}", after_colon(.message))]
+    MachineFailed { message: String },
     /// The client has no engine of this name.
-    UnknownConnection {
-        message: String,
-    },
-    /// The sandbox or the engine did not start in time.
-    TimedOut {
-        message: String,
-    },
+    #[error("there is no such engine{}", after_colon(.message))]
+    UnknownConnection { message: String },
+    #[error("did not start in time{}", after_colon(.message))]
+    TimedOut { message: String },
     /// The bridge was stopped during the attempt.
+    #[error("stopped before the result was known")]
     Stopped,
-    Other {
-        message: String,
-    },
+    #[error("failed{}", after_colon(.message))]
+    Other { message: String },
 }
 
 impl Refusal {
@@ -227,49 +206,15 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, message) = match self {
-            Self::NotInstalled => ("not installed", ""),
-            Self::NotExecutable { message } => ("cannot be executed", message.as_str()),
-            Self::DaemonUnreachable { message, .. } => ("the engine does not answer", message.as_str()),
-            Self::HostKeyRefused { message } => {
-                ("ssh does not trust the host key of the engine's machine", message.as_str())
-            }
-            Self::LoginRefused { message } => {
-                ("ssh could not log in to the engine's machine", message.as_str())
-            }
-            Self::HybridCgroups => ("this host mixes cgroup v1 and v2 (hybrid), which crun refuses", ""),
-            Self::NoUserNamespaces { message } => ("user namespaces are not allowed", message.as_str()),
-            Self::NoSubuids { message } => ("this user has no subordinate ids", message.as_str()),
-            Self::RlimitDenied { message } => ("a resource limit cannot be set", message.as_str()),
-            Self::Confined { message } => {
-                ("the container around this process does not allow it", message.as_str())
-            }
-            Self::CgroupDenied { message } => ("a control group cannot be used", message.as_str()),
-            Self::ImageMissing { image, message } => {
-                return if message.is_empty() {
-                    write!(f, "image '{image}' is not in the engine's store")
-                } else {
-                    write!(f, "image '{image}' is unavailable: {message}")
-                };
-            }
-            Self::ProgramMissing { message } => ("the image has no such program", message.as_str()),
-            Self::RootUnreachable { message, .. } => ("the root filesystem cannot be used", message.as_str()),
-            Self::RootElsewhere { message } => {
-                ("the engine cannot reach the root filesystem", message.as_str())
-            }
-            Self::MachineMissing { message } => {
-                ("podman needs a machine and there is none", message.as_str())
-            }
-            Self::MachineFailed { message } => ("the podman machine does not start", message.as_str()),
-            Self::UnknownConnection { message } => ("there is no such engine", message.as_str()),
-            Self::TimedOut { message } => ("did not start in time", message.as_str()),
-            Self::Stopped => ("stopped before the result was known", ""),
-            Self::Other { message } => ("failed", message.as_str()),
-        };
-        f.write_str(what)?;
-        if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+fn after_colon(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {message}") }
+}
+
+fn missing_image(image: &str, message: &str) -> String {
+    if message.is_empty() {
+        format!("image '{image}' is not in the engine's store")
+    } else {
+        format!("image '{image}' is unavailable: {message}")
     }
 }
 

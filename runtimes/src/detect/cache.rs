@@ -85,7 +85,8 @@ impl Cache {
     }
 
     pub(super) fn drop_choice(&self, choice: &Choice, refusal: &Refusal) {
-        let setback = Setback { runtime: choice.runtime.target(), refusal: refusal.clone(), when: unix_seconds() };
+        let setback =
+            Setback { runtime: choice.runtime.target(), refusal: refusal.clone(), when: unix_seconds() };
         self.store(&Entry { key: self.key(), expires: 0, choice: None, setback: Some(setback) });
     }
 
