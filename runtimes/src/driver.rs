@@ -9,7 +9,6 @@ use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::Instance;
 
-/// One driver of the closed set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnyDriver {
     Engine(EngineDriver),
@@ -17,7 +16,6 @@ pub enum AnyDriver {
 }
 
 impl AnyDriver {
-    /// Returns the driver for a runtime.
     pub fn new(id: RuntimeId) -> Self {
         match id.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => Self::Engine(EngineDriver::new(id)),
@@ -25,7 +23,6 @@ impl AnyDriver {
         }
     }
 
-    /// Returns the runtime that it drives.
     pub fn id(&self) -> &RuntimeId {
         match self {
             Self::Engine(driver) => driver.id(),
@@ -33,7 +30,6 @@ impl AnyDriver {
         }
     }
 
-    /// Returns whether sandboxes get our own seccomp profile.
     pub fn has_own_profile(&self) -> bool {
         match self {
             Self::Engine(driver) => driver.profile_arrives(),

@@ -15,11 +15,9 @@ use crate::exec;
 use crate::refusal::Refusal;
 use crate::subids::{parse_subids, user_name};
 
-/// Whether a fact is as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FactState {
-    /// As it should be.
     Good,
     /// Some runtimes can do less.
     Weak,
@@ -27,7 +25,6 @@ pub enum FactState {
     Bad,
 }
 
-/// One property of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fact {
     /// One word for the property.
@@ -49,7 +46,6 @@ impl Fact {
     }
 }
 
-/// Returns all facts about this host.
 pub fn host_facts() -> Vec<Fact> {
     let uid = rustix::process::getuid().as_raw();
     // Neither cron nor `docker exec` sets $USER, and it may be wrong.

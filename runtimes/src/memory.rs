@@ -56,7 +56,6 @@ impl MemoryWatch {
         self.busy.send_if_modified(|is| std::mem::replace(is, busy) != busy);
     }
 
-    /// Returns how many processes were killed so far.
     pub(crate) fn kills(&self) -> u32 {
         self.kills.load(Ordering::Acquire)
     }

@@ -30,7 +30,6 @@ pub struct Owner {
     pub host: String,
 }
 
-/// Whether an owner still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerState {
     Alive,

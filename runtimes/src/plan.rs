@@ -51,11 +51,8 @@ impl fmt::Display for Mechanism {
 /// Which mechanism holds each limit of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLimits {
-    /// The limit on memory.
     pub memory: Mechanism,
-    /// The limit on processes and threads.
     pub pids: Mechanism,
-    /// The limit on processor time.
     pub cpus: Mechanism,
 }
 
@@ -76,7 +73,6 @@ impl HeldLimits {
 /// What a launch will do, computed without doing anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The command that starts the sandbox.
     pub command: CommandLine,
     /// The files to write first: path and content.
     pub files: Vec<(PathBuf, String)>,
@@ -86,22 +82,18 @@ pub struct Plan {
     pub image: Option<String>,
     /// The record to write first. A lease on its root is held until the sandbox is gone.
     pub record: Record,
-    /// What holds each limit.
     pub held: HeldLimits,
     /// The memory limit of all processes together, in bytes.
     pub memory: u64,
-    /// The limits that the sandbox's program has to set on itself.
     pub own_limits: OwnLimits,
 }
 
-/// A sandbox that cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(transparent)]
     Root(#[from] RootError),
-    /// The bundle's `config.json` cannot be built.
     #[error("could not build the configuration of the sandbox: {0}")]
     Config(#[from] oci_spec::OciSpecError),
     #[error("{runtime} cannot use the root filesystem '{root}': {hint}")]
@@ -148,7 +140,6 @@ impl ReclaimError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedSandbox {
     pub name: SandboxName,
-    /// The bridge that started it.
     pub owner: Owner,
     /// Its state in the words of the engine.
     pub state: String,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
     pub name: String,
-    /// The command that starts it.
     pub start: String,
 }
 
@@ -19,7 +18,6 @@ pub enum RootProblem {
     /// The folder, or one above it, cannot be read by the sandbox's user.
     #[default]
     Unreadable,
-    /// There is no such folder.
     Missing,
     /// The folder contains no system.
     NotARoot,
@@ -75,7 +73,6 @@ pub enum Refusal {
     #[error("the root filesystem cannot be used{}", after_colon(.message))]
     RootUnreachable {
         message: String,
-        /// What is wrong with the folder.
         #[serde(default)]
         problem: RootProblem,
     },

@@ -70,7 +70,6 @@ pub struct ComposedRoot {
     pub binds: Vec<Bind>,
 }
 
-/// The reason why a root cannot be composed.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     #[error("could not read the root filesystem '{path}': {source}")]
@@ -259,7 +258,6 @@ impl ComposedRoot {
         Ok(())
     }
 
-    /// Returns the mode of one of the folders.
     pub(crate) fn mode_of(&self, folder: &str) -> u32 {
         if self.writable.iter().any(|path| path == folder) { 0o1777 } else { 0o755 }
     }

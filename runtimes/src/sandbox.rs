@@ -124,7 +124,6 @@ impl Sandbox {
         &self.record.name
     }
 
-    /// Returns what holds each limit.
     pub fn held(&self) -> HeldLimits {
         self.held
     }
@@ -147,17 +146,14 @@ impl Sandbox {
         self.memory.as_ref().map_or(0, MemoryWatch::kills)
     }
 
-    /// Returns the driver that runs it.
     pub fn driver(&self) -> &Arc<AnyDriver> {
         &self.driver
     }
 
-    /// Takes the write end of its standard input.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// Takes the read end of its standard output.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.stdout.take()
     }
@@ -176,7 +172,6 @@ impl Sandbox {
         }
     }
 
-    /// Waits for the end of the runtime's process.
     pub async fn wait(&mut self) -> io::Result<End> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.wait().await?;

@@ -23,7 +23,6 @@ impl SandboxName {
         Self(format!("{}{instance}-{number}", Self::PREFIX))
     }
 
-    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -156,13 +155,11 @@ pub struct SandboxSpec {
     /// Variables in addition to those of the image. Nothing of the host's environment is added.
     pub env: Vec<(String, String)>,
     pub cwd: String,
-    /// The host name inside the sandbox.
     pub hostname: String,
     /// The only writable places, `noexec,nosuid,nodev`, world-writable with the sticky bit.
     pub tmpfs: Vec<Tmpfs>,
     pub user: User,
     pub limits: Limits,
-    /// The bridge that starts the sandbox.
     pub owner: Owner,
     /// Further `--security-opt` values, for podman and docker.
     pub security_options: Vec<String>,
@@ -170,7 +167,6 @@ pub struct SandboxSpec {
     pub volumes: Vec<String>,
 }
 
-/// The reason why a specification is not valid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpecError {
     #[error("'{0}' is not a sandbox name")]
@@ -182,11 +178,7 @@ pub enum SpecError {
     #[error("'{0}' is not an image reference")]
     Image(String),
     #[error("a {what} limit of {value} is too small to run anything")]
-    Limit {
-        /// The name of the limit.
-        what: &'static str,
-        value: u64,
-    },
+    Limit { what: &'static str, value: u64 },
 }
 
 impl SandboxSpec {

@@ -30,7 +30,6 @@ use crate::spec::{RootFs, SandboxName};
 /// The age after which an incomplete instance folder is removed; a folder is complete a moment after it was made.
 const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 
-/// The reason why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("could not {action} '{path}': {source}")]
@@ -41,11 +40,7 @@ pub enum StateError {
         source: io::Error,
     },
     #[error("'{path}' belongs to user {uid} or others may write to it; remove it or set XDG_RUNTIME_DIR")]
-    Foreign {
-        path: PathBuf,
-        /// The owner of the folder.
-        uid: u32,
-    },
+    Foreign { path: PathBuf, uid: u32 },
     #[error(transparent)]
     Root(#[from] RootError),
 }
@@ -139,7 +134,6 @@ impl StateDir {
     }
 }
 
-/// The folder of one instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
     path: PathBuf,
@@ -169,7 +163,6 @@ impl Instance {
         SandboxName::of_instance(&self.owner.instance, number)
     }
 
-    /// Returns the folder of a sandbox's bundle.
     pub fn bundle(&self, name: &SandboxName) -> PathBuf {
         self.path.join("bundles").join(name.as_str())
     }
@@ -216,7 +209,6 @@ impl Instance {
         let _ = fs::remove_file(self.record_path(name));
     }
 
-    /// Returns the record of every sandbox.
     pub fn records(&self) -> Vec<Record> {
         let Ok(entries) = fs::read_dir(self.path.join("sandboxes")) else { return Vec::new() };
         let mut found: Vec<Record> = entries.flatten().filter_map(|entry| read_json(&entry.path())).collect();
@@ -243,7 +235,6 @@ impl Instance {
     }
 }
 
-/// Returns the seconds since 1970.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -18,12 +18,10 @@ use crate::stragglers;
 /// The age in seconds after which a sandbox on an engine that does not answer is given up: a week.
 const ABSENT_AGE: u64 = 7 * 24 * 3600;
 
-/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
     /// The sandboxes that were removed or are gone.
     pub removed: Vec<SandboxName>,
-    /// The sandboxes that could not be removed.
     pub failed: Vec<ReclaimError>,
     /// The sandboxes whose engine does not answer now. They are given up a week after their start.
     pub absent: Vec<ReclaimError>,

@@ -25,7 +25,6 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// More than any expected output.
 const OUTPUT_LIMIT: u64 = 4096;
 
-/// Everything that a candidate is tried with.
 pub(super) struct Trial<'a, P> {
     pub(super) machines: &'a Machines,
     pub(super) probe: &'a Probe,

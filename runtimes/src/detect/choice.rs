@@ -35,7 +35,6 @@ pub struct Choice {
     /// The volumes of the image, which the engine would make.
     #[serde(default)]
     pub volumes: Vec<String>,
-    /// Which mechanism holds each limit.
     pub held: HeldLimits,
     /// Whether the root is not the first choice.
     pub fallback: bool,
@@ -44,7 +43,6 @@ pub struct Choice {
     pub(super) rank: usize,
 }
 
-/// The result of trying one runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProbeReport {
     pub kind: RuntimeKind,
@@ -55,10 +53,8 @@ pub struct ProbeReport {
     pub version: Option<String>,
     /// The root it was tried with, as the user named it.
     pub root: String,
-    /// Whether it works, or why not.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// The podman machine of its engine, if it is in one.
     pub machine: Option<MachineReport>,
     /// Whether a remote engine sees the shared folder; None for local engines.
     pub share: Option<ShareReport>,
@@ -68,7 +64,6 @@ pub struct ProbeReport {
     pub hint: Option<String>,
 }
 
-/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {

@@ -66,7 +66,6 @@ struct Aside {
     until: Instant,
 }
 
-/// The load of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Load {
     running: u32,
@@ -95,7 +94,6 @@ impl<I: WantedImage> Fleet<I> {
         }
     }
 
-    /// Returns the engine for one more sandbox.
     pub(super) async fn choose<P: RootProvider<Image = I> + Clone + 'static>(
         &self,
         probe: &Probe,
@@ -170,7 +168,6 @@ impl<I: WantedImage> Fleet<I> {
         }
     }
 
-    /// Waits for all running checks.
     pub(super) async fn close(&self) {
         self.checks.close();
         self.checks.wait().await;
@@ -208,7 +205,6 @@ impl<I: WantedImage> Fleet<I> {
     }
 }
 
-/// Everything that is needed to check an engine.
 #[derive(Clone)]
 struct Check<P: RootProvider> {
     machines: Arc<Machines>,

@@ -45,7 +45,6 @@ impl<I: fmt::Display> fmt::Display for WantedRoot<I> {
 
 /// Provides root filesystems to runtimes that cannot fetch images.
 pub trait RootProvider: Send + Sync {
-    /// The names that it understands.
     type Image: WantedImage;
 
     /// Returns the unpacked image; [`Refusal::ImageMissing`] when no source has it.

@@ -7,7 +7,6 @@ use std::path::Path;
 use crate::exec;
 use crate::refusal::Product;
 
-/// The service that runs an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DockerService {
     /// <https://docs.docker.com/desktop/>; on Linux its socket is in another folder.
@@ -35,7 +34,6 @@ const HOMES: [(&str, DockerService); 4] = [
 ];
 
 impl DockerService {
-    /// Returns the service that has this socket.
     fn of_socket(path: &str) -> Option<Self> {
         let has = |part: &str| path.contains(part);
         let runtime_dir = std::env::var("XDG_RUNTIME_DIR").unwrap_or_default();
@@ -101,7 +99,6 @@ impl DockerService {
         }
     }
 
-    /// The command that starts it.
     fn start(&self) -> String {
         match self {
             Self::DockerDesktop { linux: false } => "open -a Docker".into(),

@@ -11,7 +11,6 @@ const PROXIES: &[&str] = &[
     "all_proxy", "NO_PROXY", "no_proxy",
 ];
 
-/// The facts about one engine.
 #[derive(Debug)]
 pub(super) struct Dialect {
     /// The command that prints the address of an engine, when the connection is added as its last argument.

@@ -31,7 +31,6 @@ const PULL_LIMIT: Duration = Duration::from_secs(900);
 /// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
 const SHM_SIZE: &str = "64m";
 
-/// Drives podman or docker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineDriver {
     id: RuntimeId,
@@ -225,7 +224,6 @@ impl EngineDriver {
         Ok(())
     }
 
-    /// Returns whether the engine has the image.
     pub(crate) async fn has_image(&self, reference: &str) -> Result<bool, ExecError> {
         let done = self.run(["image", "inspect", "--format", "{{.Id}}", reference]).await?;
         Ok(done.status.success())

@@ -9,7 +9,6 @@ pub(crate) struct EngineInfo {
     pub(crate) limits: bool,
     /// Whether it reports that it runs on another machine.
     pub(crate) remote: bool,
-    /// The number of processors of its machine.
     pub(crate) cpus: u32,
     /// The number of running containers, whoever started them.
     pub(crate) running: u32,

@@ -32,7 +32,6 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Returns a command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), args: Vec::new(), env: Vec::new() }
     }
@@ -49,7 +48,6 @@ impl CommandLine {
         self
     }
 
-    /// Sets or removes variables.
     #[must_use]
     pub fn env(mut self, env: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Self {
         self.env.extend(env);

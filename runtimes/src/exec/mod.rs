@@ -89,7 +89,6 @@ impl fmt::Display for FailedCommand {
     }
 }
 
-/// The reason why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     #[error("could not start `{command}`: {source}")]

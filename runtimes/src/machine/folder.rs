@@ -97,7 +97,6 @@ impl MachineFolder {
         }
     }
 
-    /// Returns the time of the last use of an engine.
     pub(super) fn last_use(&self) -> Option<SystemTime> {
         fs::metadata(self.dir.as_ref()?.join(USE_LOCK)).ok()?.modified().ok()
     }
@@ -106,7 +105,6 @@ impl MachineFolder {
         Some(self.dir.as_ref()?.join(format!("machine-{}.json", plain(name))))
     }
 
-    /// Returns the record of a machine.
     pub(super) fn started(&self, name: &str) -> Option<Started> {
         read_json(&self.record_path(name)?)
     }

@@ -29,7 +29,6 @@ const PACE: Duration = Duration::from_millis(200);
 pub struct MachinePolicy {
     /// Whether a machine may be made when there is none.
     pub init: bool,
-    /// Whether machines run containers as root.
     pub rootful: bool,
     /// How long after its last use a machine that we started is stopped; None = never.
     pub idle: Option<Duration>,
@@ -55,7 +54,6 @@ pub struct MachineReport {
     pub started_by_bridge: bool,
 }
 
-/// Starts and makes machines.
 #[derive(Debug, Clone)]
 pub(crate) struct Machines {
     policy: MachinePolicy,
@@ -236,7 +234,6 @@ impl Machines {
         }
     }
 
-    /// Returns whether the user allows to make a machine.
     pub(crate) fn may_make_one(&self) -> bool {
         self.policy.init
     }
@@ -254,7 +251,6 @@ impl Machines {
         Some(MachineReport { name: machine.name, running: machine.running, started_by_bridge })
     }
 
-    /// See [`MachineFolder::use_engines`].
     pub(crate) async fn use_engines(&self) -> MachineLock {
         self.folder.use_engines().await
     }
@@ -293,7 +289,6 @@ impl Machines {
     }
 }
 
-/// Returns whether the engine answers.
 async fn answers(driver: &EngineDriver) -> bool {
     let info = driver.info(ASK_LIMIT).await;
     info.is_ok_and(|done| done.status.success() && driver.parse_info(&done.stdout).is_some())

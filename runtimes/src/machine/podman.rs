@@ -7,7 +7,6 @@ use crate::exec::{self, CommandLine, ExecError};
 use crate::messages::machine::{self as messages, Machine};
 use crate::runtime::{Address, RuntimeId, RuntimeKind};
 
-/// The limit for a question to podman's client.
 pub(super) const ASK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Booting, and waiting until its ssh answers.

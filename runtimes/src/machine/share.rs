@@ -28,7 +28,6 @@ const NOT_SHARED_AGE: u64 = 3600;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ShareReport {
     pub folder: PathBuf,
-    /// Whether the engine sees the folder.
     pub shared: bool,
     /// How to share the folder, when the engine does not see it.
     pub hint: Option<String>,

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// A machine in podman's list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Machine {

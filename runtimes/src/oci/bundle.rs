@@ -42,7 +42,6 @@ const MASKED: &[&str] = &[
 /// Parts of `/proc` that programs read and nobody in a sandbox writes.
 const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Builds the configuration of one sandbox.
 pub(super) fn config(
     spec: &SandboxSpec,
     root: &ComposedRoot,

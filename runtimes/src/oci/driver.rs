@@ -51,7 +51,6 @@ impl Dialect {
     }
 }
 
-/// Drives crun or runc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OciDriver {
     id: RuntimeId,

@@ -14,7 +14,6 @@ const ROOT_RANGE_START: u32 = 1_900_000_000;
 /// Ids 0 to 65535, as a container expects them.
 const RANGE_SIZE: u32 = 65_536;
 
-/// A range of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     inside: u32,

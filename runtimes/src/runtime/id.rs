@@ -51,7 +51,6 @@ impl RuntimeId {
         Self::at(&Target::from(kind), program, cgroups)
     }
 
-    /// Returns the runtime of a target.
     pub fn at(target: &Target, program: impl Into<PathBuf>, cgroups: CgroupMode) -> Self {
         Self {
             kind: target.kind,

@@ -119,7 +119,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// Which runtime the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RuntimeChoice {
     /// The first one that runs a sandbox.
