@@ -1,51 +1,40 @@
 //! Writes a result in the three output modes. Pure functions.
 
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Payload;
 use crate::settings::OutputMode;
 
 /// Returns the payload as a tool result.
 pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
-    let (text, structured) = match mode {
-        OutputMode::Compact => (compact_text(payload), compact_fields(payload)),
-        OutputMode::Toon => {
-            let full = full_fields(payload);
-            match toon_format::encode_default(&full) {
-                Ok(toon) => (fenced("toon", &toon), full),
-                Err(_) => (fenced("json", &full.to_string()), full),
-            }
-        }
-        OutputMode::Json => {
-            let full = full_fields(payload);
-            (fenced("json", &full.to_string()), full)
-        }
-    };
+    let (language, text, fields) = formatted(payload, mode);
+    // Output cannot end the fence: both formats write a line of it as a quoted string in a longer line.
+    let text = if language.is_empty() { text } else { format!("```{language}\n{text}\n```") };
     let content = vec![ContentBlock::text(text)];
     let mut result = match payload.is_error() {
         true => CallToolResult::error(content),
         false => CallToolResult::success(content),
     };
-    result.structured_content = Some(structured);
+    result.structured_content = Some(fields);
     result
 }
 
 /// Returns the payload for a terminal or a pipe: the text of a result without its fence.
 pub fn render_plain(payload: &Payload, mode: OutputMode) -> String {
-    match mode {
-        OutputMode::Compact => compact_text(payload),
-        OutputMode::Toon => {
-            let full = full_fields(payload);
-            toon_format::encode_default(&full).unwrap_or_else(|_| full.to_string())
-        }
-        OutputMode::Json => full_fields(payload).to_string(),
-    }
+    formatted(payload, mode).1
 }
 
-/// Puts a fence around the body, which cannot end it: both formats write a line of output as a quoted string in a longer line.
-fn fenced(language: &str, body: &str) -> String {
-    format!("```{language}\n{body}\n```")
+/// Returns the language of the fence, the text inside of it, and the structured fields.
+fn formatted(payload: &Payload, mode: OutputMode) -> (&'static str, String, Value) {
+    if mode == OutputMode::Compact {
+        return ("", compact_text(payload), compact_fields(payload));
+    }
+    let full = full_fields(payload);
+    match toon_format::encode_default(&full) {
+        Ok(toon) if mode == OutputMode::Toon => ("toon", toon, full),
+        _ => ("json", full.to_string(), full),
+    }
 }
 
 fn full_fields(payload: &Payload) -> Value {
@@ -54,34 +43,28 @@ fn full_fields(payload: &Payload) -> Value {
 }
 
 fn compact_text(payload: &Payload) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    let status = format!("status: {}", payload.status);
-    let exit = payload.exit_code.map(|code| format!("exit: {code}"));
-    let notes: Vec<String> = payload.notices.iter().map(|notice| format!("note: {notice}")).collect();
-    let error = payload.error.as_ref().map(|error| format!("error: {error}"));
+    let Payload { stdout, stderr, error, .. } = payload;
+    let mut parts = Vec::new();
     if payload.is_error() {
-        parts.push(&status);
-        parts.extend(exit.as_deref());
+        parts.push(format!("status: {}", payload.status));
+        parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
     }
-    parts.extend(notes.iter().map(String::as_str));
-    parts.extend(payload.stdout.iter().map(String::as_str));
-    if !payload.stderr.is_empty() {
-        parts.push("stderr:");
-        parts.extend(payload.stderr.iter().map(String::as_str));
+    parts.extend(payload.notices.iter().map(|notice| format!("note: {notice}")));
+    parts.extend_from_slice(stdout);
+    if !stderr.is_empty() {
+        parts.push("stderr:".into());
+        parts.extend_from_slice(stderr);
     }
-    parts.extend(error.as_deref());
-    if !payload.is_error() && payload.stdout.is_empty() && payload.stderr.is_empty() && error.is_none() {
-        parts.push(&payload.summary);
+    parts.extend(error.iter().map(|error| format!("error: {error}")));
+    if !payload.is_error() && stdout.is_empty() && stderr.is_empty() && error.is_none() {
+        parts.push(payload.summary.clone());
     }
     parts.join("\n")
 }
 
 /// Returns the fields that are not obvious from a success.
 fn compact_fields(payload: &Payload) -> Value {
-    let mut fields = match full_fields(payload) {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    };
+    let mut fields = rmcp::model::object(full_fields(payload));
     if !payload.is_error() {
         fields.shift_remove("status");
     }
