@@ -1,11 +1,9 @@
 //! Answers requests whose handler panics: the caller must not wait for ever.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
+use std::panic::AssertUnwindSafe;
 
+use futures_util::FutureExt;
 use rmcp::model::{
     ClientNotification, ClientRequest, ErrorData, ProtocolVersion, ServerConfig, ServerResult,
 };
@@ -22,7 +20,8 @@ impl<S: Service<RoleServer>> Service<RoleServer> for Guarded<S> {
         request: ClientRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        unless_it_panics(self.0.handle_request(request, context)).await.unwrap_or_else(|| {
+        let handled = AssertUnwindSafe(self.0.handle_request(request, context)).catch_unwind();
+        handled.await.unwrap_or_else(|_| {
             Err(ErrorData::internal_error(
                 "the request failed because of a bug in codebridge; see its log",
                 None,
@@ -35,7 +34,8 @@ impl<S: Service<RoleServer>> Service<RoleServer> for Guarded<S> {
         notification: ClientNotification,
         context: NotificationContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        unless_it_panics(self.0.handle_notification(notification, context)).await.unwrap_or(Ok(()))
+        let handled = AssertUnwindSafe(self.0.handle_notification(notification, context)).catch_unwind();
+        handled.await.unwrap_or(Ok(()))
     }
 
     fn get_info(&self) -> ServerConfig {
@@ -45,14 +45,4 @@ impl<S: Service<RoleServer>> Service<RoleServer> for Guarded<S> {
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         self.0.supported_protocol_versions()
     }
-}
-
-/// Returns None when the future panics; it is not polled again.
-async fn unless_it_panics<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(polled) => polled.map(Some),
-        Err(_) => Poll::Ready(None),
-    })
-    .await
 }
