@@ -71,15 +71,7 @@ impl<P: RunPython> McpHandler<P> {
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let run = Box::pin(self.sessions.run(request.clone(), caller));
         let run = in_turn(context.extensions.get::<Turn>().cloned(), run);
-        let outcome = match context.meta.get_progress_token() {
-            Some(token) => {
-                progress::forward_progress(run, &mut events, &context.peer, token, &context.ct).await
-            }
-            None => {
-                drop(events);
-                run.await
-            }
-        };
+        let outcome = progress::forward_progress(run, &mut events, &context).await;
         self.result(&Payload::new(&request, outcome))
     }
 
@@ -95,16 +87,7 @@ impl<P: RunPython> McpHandler<P> {
     /// Resumes such a call until it ends or the client has to answer a question.
     async fn resume_round(&self, mut round: Round, context: RequestContext<RoleServer>) -> CallToolResponse {
         let step = round.running.step(&context.ct);
-        let step = match context.meta.get_progress_token() {
-            Some(token) => {
-                progress::forward_progress(step, &mut round.events, &context.peer, token, &context.ct).await
-            }
-            None => {
-                round.events.close();
-                step.await
-            }
-        };
-        match step {
+        match progress::forward_progress(step, &mut round.events, &context).await {
             Step::Done(outcome) => self.result(&Payload::new(&round.request, outcome)).into(),
             Step::Asks(questions) => {
                 let name = self.rounds.pause(round);

@@ -3,12 +3,11 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use rmcp::model::{ProgressNotificationParam, ProgressToken};
-use rmcp::service::ServiceError;
-use rmcp::{Peer, RoleServer};
+use rmcp::RoleServer;
+use rmcp::model::ProgressNotificationParam;
+use rmcp::service::{RequestContext, ServiceError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 use crate::session::Progress;
 
@@ -25,19 +24,27 @@ pub(super) const QUEUE: usize = 64;
 
 type Sending = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
 
-/// Waits for the run and sends its progress to the client, nothing after its end, as the protocol demands.
+/// Waits for the run and sends its progress to a client that wants it, nothing after its end, as the protocol demands.
 pub(super) async fn forward_progress<T>(
     run: impl Future<Output = T>,
     events: &mut mpsc::Receiver<Progress>,
-    peer: &Peer<RoleServer>,
-    token: ProgressToken,
-    cancelled: &CancellationToken,
+    context: &RequestContext<RoleServer>,
 ) -> T {
+    let Some(token) = context.meta.get_progress_token() else {
+        events.close();
+        return run.await;
+    };
     let mut run = pin!(run);
     let mut latest = Latest::default();
     let mut sending: Option<Sending> = None;
     let started = Instant::now();
     let mut last_sent = started;
+    let notify = |message: String| -> Sending {
+        let elapsed = started.elapsed().as_millis() as f64 / 1000.0;
+        let progress = ProgressNotificationParam::new(token.clone(), elapsed).with_message(message);
+        let peer = context.peer.clone();
+        Box::pin(async move { peer.notify_progress(progress).await })
+    };
     let mut ticks = interval(PACE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let outcome = loop {
@@ -49,11 +56,7 @@ pub(super) async fn forward_progress<T>(
             now = ticks.tick(), if sending.is_none() => {
                 if latest.changed || now.duration_since(last_sent) >= HEARTBEAT {
                     last_sent = now;
-                    let elapsed = started.elapsed().as_millis() as f64 / 1000.0;
-                    let message = latest.message();
-                    let progress = ProgressNotificationParam::new(token.clone(), elapsed).with_message(message);
-                    let peer = peer.clone();
-                    sending = Some(Box::pin(async move { peer.notify_progress(progress).await }));
+                    sending = Some(notify(latest.message()));
                 }
             }
         }
@@ -62,21 +65,15 @@ pub(super) async fn forward_progress<T>(
         latest.take_in(event);
     }
     // The last output is in the result; the last progress of a server is not.
-    let last = latest.of_server.take().map(|message| {
-        let elapsed = started.elapsed().as_millis() as f64 / 1000.0;
-        peer.notify_progress(ProgressNotificationParam::new(token, elapsed).with_message(message))
-    });
+    let last = latest.of_server.take().map(notify);
     let rest = async {
-        if let Some(sending) = sending {
+        for sending in sending.into_iter().chain(last) {
             let _ = sending.await;
-        }
-        if let Some(last) = last {
-            let _ = last.await;
         }
     };
     tokio::select! {
         () = rest => {}
-        () = cancelled.cancelled() => {}
+        () = context.ct.cancelled() => {}
     }
     outcome
 }
