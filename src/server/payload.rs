@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
 
 /// The fields of a result, empty ones dropped. The order is the order in which they are written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Payload {
     /// `success`, `error`, `timeout`, `cancelled` or `validation_error`.
@@ -73,18 +73,7 @@ impl Payload {
 
     /// Returns the payload of a call with wrong arguments; nothing was started.
     pub fn validation_error(message: String) -> Self {
-        Self {
-            status: "validation_error",
-            summary: message.clone(),
-            exit_code: None,
-            servers: Vec::new(),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            error: Some(message),
-            timeout_seconds: None,
-            notices: Vec::new(),
-            run_id: None,
-        }
+        Self { status: "validation_error", summary: message.clone(), error: Some(message), ..Self::default() }
     }
 
     /// Whether the result is an error for the client.

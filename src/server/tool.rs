@@ -1,7 +1,7 @@
 //! The tool. Its definition is part of every conversation, so each word costs every user.
 
-use rmcp::model::{JsonObject, Tool};
-use serde_json::{Value, json};
+use rmcp::model::{Tool, object};
+use serde_json::json;
 
 use super::arguments::Timeouts;
 
@@ -34,9 +34,5 @@ pub(super) fn run_python(timeouts: Timeouts) -> Tool {
         },
         "required": ["code"],
     });
-    let schema = match schema {
-        Value::Object(schema) => schema,
-        _ => JsonObject::new(),
-    };
-    Tool::new(RUN_PYTHON, DESCRIPTION, schema).with_title("Run Python")
+    Tool::new(RUN_PYTHON, DESCRIPTION, object(schema)).with_title("Run Python")
 }
