@@ -3,7 +3,7 @@
 use rmcp::model::{MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 
-use crate::session::{OutputStream, RunPython};
+use crate::session::{OutputStream, RunPython, whole_characters};
 
 /// The helper reference.
 const CAPABILITIES_URI: &str = "resource://mcp-server-code-execution-mode/capabilities";
@@ -22,7 +22,7 @@ pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
         .with_size(CAPABILITIES.len() as u64);
     let mut resources = vec![capabilities];
     for run in sessions.kept_runs() {
-        for (stream, name) in STREAMS {
+        for (stream, name) in OutputStream::NAMES {
             if sessions.output(run, stream, 0, 1).is_some_and(|first| !first.is_empty()) {
                 resources.push(
                     Resource::new(format!("{RUNS}{run}/{name}"), format!("{name} of run {run}"))
@@ -49,7 +49,7 @@ pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<ResourceConte
     if uri == CAPABILITIES_URI {
         return Some(ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown"));
     }
-    let OutputUri { run, stream, start } = parse(uri)?;
+    let (run, stream, start) = parse(uri)?;
     // One byte more says whether anything follows.
     let mut bytes = sessions.output(run, stream, start, MOST_AT_ONCE + 1)?;
     let more = bytes.len() as u64 > MOST_AT_ONCE;
@@ -70,44 +70,12 @@ pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<ResourceConte
     Some(contents.with_meta(meta))
 }
 
-const STREAMS: [(OutputStream, &str); 3] = [
-    (OutputStream::Stdout, "stdout"),
-    (OutputStream::Stderr, "stderr"),
-    (OutputStream::Traceback, "traceback"),
-];
-
-#[derive(Debug, PartialEq)]
-struct OutputUri {
-    run: u32,
-    stream: OutputStream,
-    start: u64,
-}
-
-fn parse(uri: &str) -> Option<OutputUri> {
-    let (path, query) = match uri.strip_prefix(RUNS)?.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (uri.strip_prefix(RUNS)?, None),
-    };
+/// Returns the run, the stream and the first byte that a URI of kept output names.
+fn parse(uri: &str) -> Option<(u32, OutputStream, u64)> {
+    let uri = uri.strip_prefix(RUNS)?;
+    let (path, start) = uri.split_once("?start=").unwrap_or((uri, "0"));
     let (run, name) = path.split_once('/')?;
-    let (stream, _) = STREAMS.into_iter().find(|(_, known)| *known == name)?;
-    let start = match query {
-        Some(query) => query.strip_prefix("start=")?.parse().ok()?,
-        None => 0,
-    };
-    Some(OutputUri { run: run.parse().ok()?, stream, start })
-}
-
-/// Returns the length of the bytes without an incomplete character at their end.
-fn whole_characters(bytes: &[u8]) -> usize {
-    match bytes.utf8_chunks().last() {
-        Some(chunk) if is_cut_off(chunk.invalid()) => bytes.len() - chunk.invalid().len(),
-        _ => bytes.len(),
-    }
-}
-
-/// Whether the bytes are the beginning of a character.
-fn is_cut_off(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+    Some((run.parse().ok()?, OutputStream::named(name)?, start.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -116,7 +84,7 @@ mod tests {
 
     #[test]
     fn uris_of_outputs_are_read() {
-        let output = |run, stream, start| Some(OutputUri { run, stream, start });
+        let output = |run, stream, start| Some((run, stream, start));
         assert_eq!(parse("codebridge://runs/3/stdout"), output(3, OutputStream::Stdout, 0));
         assert_eq!(parse("codebridge://runs/3/stderr?start=17"), output(3, OutputStream::Stderr, 17));
         for uri in [
@@ -135,14 +103,5 @@ mod tests {
         ] {
             assert_eq!(parse(uri), None, "{uri}");
         }
-    }
-
-    #[test]
-    fn a_character_is_not_cut_in_two() {
-        assert_eq!(whole_characters("aä".as_bytes()), 3);
-        assert_eq!(whole_characters(&"aä".as_bytes()[..2]), 1);
-        assert_eq!(whole_characters(&"a🦀".as_bytes()[..4]), 1);
-        assert_eq!(whole_characters(b"a\xff"), 2);
-        assert_eq!(whole_characters(b""), 0);
     }
 }

@@ -13,7 +13,7 @@ use super::OutputStream;
 use super::access::ServerAccess;
 use super::frames::ToGuest;
 use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, encode};
-use super::output::{Outputs, partial_character};
+use super::output::{Outputs, whole_characters};
 use super::tools::SavedTools;
 
 /// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each, and the guest takes no
@@ -133,12 +133,8 @@ impl Answerer {
     }
 
     fn output(&self, part: &OutputPart) -> Result<Value, QuestionError> {
-        let stream = match part.stream.as_deref() {
-            None | Some("stdout") => OutputStream::Stdout,
-            Some("stderr") => OutputStream::Stderr,
-            Some("traceback") => OutputStream::Traceback,
-            Some(_) => return Err(QuestionError::plain("stream must be 'stdout', 'stderr' or 'traceback'")),
-        };
+        let stream = OutputStream::named(part.stream.as_deref().unwrap_or("stdout"))
+            .ok_or_else(|| QuestionError::plain("stream must be 'stdout', 'stderr' or 'traceback'"))?;
         let OutputPart { run_id, start, .. } = *part;
         let (kept, runs) = {
             let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +149,7 @@ impl Answerer {
         let mut bytes = kept.read(start, wanted.min(LONGEST_OUTPUT));
         if wanted > LONGEST_OUTPUT {
             // The next piece begins with a whole character.
-            bytes.truncate(bytes.len() - partial_character(&bytes));
+            bytes.truncate(whole_characters(&bytes));
         }
         let end = start + bytes.len() as u64;
         let last = wanted <= LONGEST_OUTPUT || bytes.is_empty();

@@ -29,5 +29,6 @@ mod tools;
 
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
+pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};
 pub use sessions::Sessions;

@@ -140,3 +140,12 @@ pub enum OutputStream {
     /// The traceback, which is shown after standard error.
     Traceback,
 }
+
+impl OutputStream {
+    pub const NAMES: [(Self, &str); 3] =
+        [(Self::Stdout, "stdout"), (Self::Stderr, "stderr"), (Self::Traceback, "traceback")];
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find_map(|(stream, known)| (known == name).then_some(stream))
+    }
+}

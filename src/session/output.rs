@@ -130,7 +130,7 @@ impl Spill {
 fn whole_lines_at_the_end(bytes: &[u8]) -> &[u8] {
     match bytes.iter().rposition(|&b| b == b'\n') {
         Some(end) if end > 0 => &bytes[..=end],
-        _ => &bytes[..bytes.len() - partial_character(bytes)],
+        _ => &bytes[..whole_characters(bytes)],
     }
 }
 
@@ -142,12 +142,11 @@ fn whole_lines_at_the_start(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns how many bytes at the end belong to an incomplete UTF-8 character.
-pub(super) fn partial_character(bytes: &[u8]) -> usize {
-    match str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
-        _ => 0,
-    }
+/// Returns the length of the bytes without an incomplete UTF-8 character at their end.
+pub fn whole_characters(bytes: &[u8]) -> usize {
+    let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    let is_cut = str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
+    if is_cut { bytes.len() - end.len() } else { bytes.len() }
 }
 
 /// One stream of a run that was cut.
@@ -182,7 +181,7 @@ pub(super) struct Outputs {
     runs: VecDeque<(u32, Kept)>,
 }
 
-/// Standard output, standard error, traceback.
+/// In the order of [`OutputStream`].
 pub(super) type Kept = [Option<KeptStream>; 3];
 
 impl Outputs {
@@ -205,12 +204,7 @@ impl Outputs {
 
     pub(super) fn get(&self, run: u32, stream: OutputStream) -> Option<KeptStream> {
         let (_, streams) = self.runs.iter().find(|(id, _)| *id == run)?;
-        let index = match stream {
-            OutputStream::Stdout => 0,
-            OutputStream::Stderr => 1,
-            OutputStream::Traceback => 2,
-        };
-        streams[index].clone()
+        streams[stream as usize].clone()
     }
 }
 
@@ -260,6 +254,15 @@ mod tests {
         let text = "ä".repeat(500);
         let (stream, _) = captured(101, &[text.as_bytes()]);
         assert!(!stream.text.contains('\u{fffd}'), "{}", stream.text);
+    }
+
+    #[test]
+    fn a_character_is_not_cut_in_two() {
+        assert_eq!(whole_characters("aä".as_bytes()), 3);
+        assert_eq!(whole_characters(&"aä".as_bytes()[..2]), 1);
+        assert_eq!(whole_characters(&"a🦀".as_bytes()[..4]), 1);
+        assert_eq!(whole_characters(b"a\xff"), 2);
+        assert_eq!(whole_characters(b""), 0);
     }
 
     #[test]
