@@ -133,10 +133,6 @@ class SessionLoop:
         if self.idle:
             self.loop.stop()
 
-    def leave(self):
-        """Leaves the loop in a forked child: its descriptors belong to the parent as well."""
-        self.stop_waiting()
-
     def on_frames(self):
         read_frames()
         if channel.inbox:

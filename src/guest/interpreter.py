@@ -155,7 +155,8 @@ class Interpreter:
                     channel.reader.release()
                 channel.pass_on()
             else:
-                self.part("questions").wait_for_frame()
+                questions = self.part("questions")
+                questions.wait(questions.Waiter(channel.inbox))
         return channel.inbox.pop(0)
 
     def forget_channel(self):
@@ -166,7 +167,8 @@ class Interpreter:
             os.close(channel.up)
             channel.down = channel.up = -1
             if self.loop is not None:
-                self.loop.leave()
+                # The descriptors of the loop belong to the parent as well.
+                self.loop.stop_waiting()
 
     def end_interrupted_child(self):
         """Ends without output: the parent reports the interrupt, and a hundred tracebacks may need more memory than there is."""
@@ -234,7 +236,7 @@ class Interpreter:
         if "LOADED_MCP_SERVERS" in source:
             self.shows_servers = True
         if self.shows_servers and self.shown_context is not self.context:
-            self.namespace["LOADED_MCP_SERVERS"] = self.runtime._loaded_servers()
+            self.namespace["LOADED_MCP_SERVERS"] = self.runtime.list_servers_sync()
             self.shown_context = self.context
         if self.context[2:]:
             # It is more than an empty object.

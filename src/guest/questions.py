@@ -82,11 +82,6 @@ def decode(payload, parse=json.loads):
     return answer["ok"]
 
 
-def wait_for_frame():
-    """Waits for a frame while another thread reads; for the main loop."""
-    wait(Waiter(channel.inbox))
-
-
 def wait(waiter):
     in_main = _thread.get_ident() == interrupts.main
     channel.waiters[id(waiter)] = waiter

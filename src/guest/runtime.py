@@ -285,10 +285,6 @@ def _error_of(error, refused):
     return raised
 
 
-def _loaded_servers():
-    return list_servers_sync()
-
-
 # Saved tools.
 
 

@@ -13,6 +13,11 @@ class Raw:
 
     __slots__ = ()
 
+    def __reduce__(self):
+        # Copies and pickles are plain values, such as str for Text.
+        plain = type(self).__mro__[-2]
+        return plain, (plain(self),)
+
     @property
     def raw(self):
         """The MCP result as the server sent it."""
@@ -143,16 +148,10 @@ class Text(Raw, str):
     def __getitem__(self, key):
         return item(self, key, str.__getitem__)
 
-    def __reduce__(self):
-        return str, (str(self),)
-
 
 class Items(Raw, list):
     def __getitem__(self, key):
         return item(self, key, list.__getitem__)
-
-    def __reduce__(self):
-        return list, (list(self),)
 
 
 class Number(Raw):
@@ -162,6 +161,9 @@ class Number(Raw):
 
     def __contains__(self, part):
         return part in text_of(self)
+
+    def __getitem__(self, key):
+        return item(self, key, lambda number, key: text_of(number)[key])
 
     def __getattr__(self, name):
         value = raw_field(self, name)
@@ -188,19 +190,11 @@ def text_of(number):
 
 
 class Whole(Number, int):
-    def __getitem__(self, key):
-        return item(self, key, refuse_index)
-
-    def __reduce__(self):
-        return int, (int(self),)
+    pass
 
 
 class Real(Number, float):
-    def __getitem__(self, key):
-        return item(self, key, refuse_index)
-
-    def __reduce__(self):
-        return float, (float(self),)
+    pass
 
 
 class Blob(Raw, bytes):
@@ -219,13 +213,6 @@ class Blob(Raw, bytes):
 
     def __repr__(self):
         return "<%s, %d bytes>" % (self.mime_type, len(self))
-
-    def __reduce__(self):
-        return bytes, (bytes(self),)
-
-
-def refuse_index(value, key):
-    return text_of(value)[key]
 
 
 for kind in Record, Text, Items, Whole, Real, Blob:
