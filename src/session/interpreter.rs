@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::{End, HeldLimits, Sandbox};
+use codebridge_runtimes::{End, LaunchError, NothingWorks, Refusal, RuntimeId, Sandbox, StateError};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +15,7 @@ use super::frames::{FrameError, FromGuest, ToGuest};
 use super::loss::Loss;
 use super::pipes::{read_frames, widen, write_frames};
 use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress};
-use super::{Caller, Progress};
+use super::{Caller, Failure, Progress};
 
 /// The version of the protocol with the guest.
 const PROTOCOL: u32 = 1;
@@ -28,18 +28,43 @@ const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 /// Interrupted code that has not ended after this loses its session.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
-/// Why a sandbox did not become an interpreter.
-#[derive(Debug)]
+/// Why there is no interpreter.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
-    /// The process of the runtime ended before the guest's hello.
-    Ended(End),
-    /// The bytes are not those of the guest.
-    Frame(FrameError),
-    /// The guest speaks another version.
+    #[error(transparent)]
+    NothingWorks(#[from] NothingWorks),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Launch(LaunchError),
+    /// Another runtime may not refuse.
+    #[error("{0}")]
+    Refused(Refusal),
+    #[error("{runtime} did not start a sandbox: {refusal}\n  hint: {}", refusal.hint())]
+    LastRefused { runtime: RuntimeId, refusal: Refusal },
+    #[error("the sandbox speaks another version of the protocol, {0}")]
     Protocol(u32),
-    /// The guest did not answer in time.
-    TimedOut(String),
-    Cancelled,
+    #[error("the sandbox was stopped before it had started")]
+    Stopped,
+}
+
+impl From<LaunchError> for StartError {
+    fn from(error: LaunchError) -> Self {
+        match error {
+            LaunchError::Exec(error) => Self::Refused(Refusal::Other { message: error.to_string() }),
+            other => Self::Launch(other),
+        }
+    }
+}
+
+impl StartError {
+    pub(super) fn failure(&self) -> Failure {
+        match self {
+            Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
+            Self::NothingWorks(_) => Failure::NoRuntime,
+            _ => Failure::Sandbox,
+        }
+    }
 }
 
 /// What an interpreter starts with.
@@ -63,7 +88,6 @@ pub(super) struct Interpreter {
     incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
     /// The frames that came between runs, for the next one.
     early: Early,
-    limits: HeldLimits,
     /// In bytes, for messages.
     memory_limit: u64,
     access: Arc<ServerAccess>,
@@ -86,7 +110,8 @@ impl Interpreter {
     ) -> Result<Self, (Sandbox, StartError)> {
         let Startup { guest, saved_tools, answerer, access, memory_limit } = startup;
         let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
-            return Err((sandbox, StartError::TimedOut("the sandbox has no pipes".into())));
+            let message = "the sandbox has no pipes".into();
+            return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
         };
         widen(&stdin);
         let (frames, outgoing) = mpsc::unbounded_channel();
@@ -99,14 +124,12 @@ impl Interpreter {
         for (name, source) in saved_tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
-        let limits = sandbox.held();
         let mut starting = Self {
             sandbox,
             frames,
             writer,
             incoming,
             early: Early::default(),
-            limits,
             memory_limit,
             access,
             offered: None,
@@ -114,15 +137,15 @@ impl Interpreter {
         };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
-            () = cancel.cancelled() => Ok(Err(StartError::Cancelled)),
+            () = cancel.cancelled() => Ok(Err(StartError::Stopped)),
         };
         match hello {
             Ok(Ok(())) => Ok(starting),
             Ok(Err(error)) => Err((starting.sandbox, error)),
             Err(_) => {
                 let messages = starting.sandbox.messages();
-                let text = format!("the sandbox did not answer within {limit:?}. {messages}");
-                Err((starting.sandbox, StartError::TimedOut(text)))
+                let message = format!("the sandbox did not answer within {limit:?}. {messages}");
+                Err((starting.sandbox, StartError::Refused(Refusal::TimedOut { message })))
             }
         }
     }
@@ -136,9 +159,11 @@ impl Interpreter {
                 Some(Ok(frame)) => self.early.take(frame),
                 Some(Err(FrameError::Io(_))) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
-                    return Err(StartError::Ended(end));
+                    return Err(StartError::Refused(self.sandbox.explain(end)));
                 }
-                Some(Err(error)) => return Err(StartError::Frame(error)),
+                Some(Err(error)) => {
+                    return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
+                }
             }
         }
     }
@@ -156,7 +181,7 @@ impl Interpreter {
     }
 
     fn describe(&self, loss: &Loss) -> String {
-        loss.describe(self.limits, self.memory_limit)
+        loss.describe(self.sandbox.held(), self.memory_limit)
     }
 
     fn loss_in_frames(&mut self) -> Option<Loss> {

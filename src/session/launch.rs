@@ -2,18 +2,20 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codebridge_images::ImageResolver;
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, NothingWorks, Owner, Probe,
-    ProbeReport, Refusal, RuntimeId, Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Owner, Probe, ProbeReport, RuntimeId,
+    Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::Progress;
 use super::access::ServerAccess;
 use super::answers::Answerer;
 use super::bytecode::Bytecode;
@@ -22,7 +24,6 @@ use super::library;
 use super::roots::{Image, Provider, to_compile, wanted_roots};
 use super::start_progress::StartProgress;
 use super::template::Template;
-use super::{Failure, Progress};
 use crate::guest;
 use crate::image_sources::image_resolver;
 use crate::reaper::Reaper;
@@ -35,36 +36,6 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const SWEEP_LIMIT: Duration = Duration::from_secs(1);
 /// How long a start takes before its progress is reported.
 const SLOW_START: Duration = Duration::from_millis(500);
-
-/// Why there is no interpreter.
-#[derive(Debug)]
-pub(super) struct StartFailure {
-    pub(super) failure: Failure,
-    pub(super) text: String,
-}
-
-impl StartFailure {
-    pub(super) fn stopped() -> Self {
-        Self::sandbox("the sandbox was stopped before it had started")
-    }
-
-    fn sandbox(text: impl ToString) -> Self {
-        Self { failure: Failure::Sandbox, text: text.to_string() }
-    }
-}
-
-impl From<NothingWorks> for StartFailure {
-    fn from(error: NothingWorks) -> Self {
-        let failure = if error.lacks_image() { Failure::NoImage } else { Failure::NoRuntime };
-        Self { failure, text: error.to_string() }
-    }
-}
-
-impl From<StateError> for StartFailure {
-    fn from(error: StateError) -> Self {
-        Self::sandbox(error)
-    }
-}
 
 /// Starts interpreters, whoever they are for.
 #[derive(Debug)]
@@ -81,7 +52,7 @@ pub struct Launcher {
     reaper: Reaper,
     watched: OnceCell<()>,
     /// Whether the notices were given to a call.
-    has_noticed: Mutex<bool>,
+    has_noticed: AtomicBool,
     /// The engines whose leftovers of dead bridges were removed.
     swept_engines: Mutex<HashSet<RuntimeId>>,
     sweeps: TaskTracker,
@@ -101,7 +72,7 @@ impl Launcher {
             instance: OnceCell::new(),
             reaper,
             watched: OnceCell::new(),
-            has_noticed: Mutex::new(false),
+            has_noticed: AtomicBool::new(false),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
@@ -144,7 +115,7 @@ impl Launcher {
         access: &Arc<ServerAccess>,
         progress: &mpsc::Sender<Progress>,
         cancel: &CancellationToken,
-    ) -> Result<(Interpreter, Vec<String>), StartFailure> {
+    ) -> Result<(Interpreter, Vec<String>), StartError> {
         let progress = StartProgress::new(progress.clone());
         let start = self.start_on_any(answerer, access, &progress, cancel);
         tokio::pin!(start);
@@ -169,14 +140,14 @@ impl Launcher {
         access: &Arc<ServerAccess>,
         progress: &Arc<StartProgress>,
         cancel: &CancellationToken,
-    ) -> Result<(Interpreter, Vec<String>), StartFailure> {
+    ) -> Result<(Interpreter, Vec<String>), StartError> {
         let instance = self.instance().await?;
         loop {
             let probe = self.probe(instance);
             let roots = Provider::new(&self.images, instance, progress);
             let choice = self.detector.choose(&probe, &roots, instance, cancel).await;
             if cancel.is_cancelled() {
-                return Err(StartFailure::stopped());
+                return Err(StartError::Stopped);
             }
             let choice = choice?;
             let refusal = match self.start_with(&choice, instance, answerer, access, progress, cancel).await {
@@ -189,13 +160,11 @@ impl Launcher {
                     drop(swept);
                     return Ok((interpreter, self.notices(&choice)));
                 }
-                Err(Attempt::Refused(refusal)) => refusal,
-                Err(Attempt::Failed(failure)) => return Err(failure),
+                Err(StartError::Refused(refusal)) => refusal,
+                Err(error) => return Err(error),
             };
-            let text =
-                format!("{} did not start a sandbox: {refusal}\n  hint: {}", choice.runtime, refusal.hint());
-            if !self.detector.reject(&choice, refusal).await {
-                return Err(StartFailure::sandbox(text));
+            if !self.detector.reject(&choice, refusal.clone()).await {
+                return Err(StartError::LastRefused { runtime: choice.runtime, refusal });
             }
         }
     }
@@ -208,7 +177,7 @@ impl Launcher {
         access: &Arc<ServerAccess>,
         progress: &StartProgress,
         cancel: &CancellationToken,
-    ) -> Result<Interpreter, Attempt> {
+    ) -> Result<Interpreter, StartError> {
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
         let mut spec = self.template.spec(instance, guest::argv());
         spec.root = choice.root.clone();
@@ -218,8 +187,8 @@ impl Launcher {
             progress.report("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
-        let plan = driver.plan(&spec, instance).map_err(|error| Attempt::of(error.into()))?;
-        let sandbox = Sandbox::launch(&driver, plan, instance).await.map_err(Attempt::of)?;
+        let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
+        let sandbox = Sandbox::launch(&driver, plan, instance).await?;
         let own = sandbox.own_limits();
         let blob = guest::blob(&guest::Start {
             data: own.data,
@@ -254,29 +223,19 @@ impl Launcher {
             }
             Err(failed) => failed,
         };
-        if let (Some(refusal), StartError::Cancelled) = (stalled, &error) {
+        if let (Some(refusal), StartError::Stopped) = (stalled, &error) {
             sandbox.end_later();
-            return Err(Attempt::Refused(refusal));
+            return Err(StartError::Refused(refusal));
         }
-        let attempt = match error {
-            StartError::Ended(end) => Attempt::Refused(sandbox.explain(end)),
-            StartError::TimedOut(message) => Attempt::Refused(Refusal::TimedOut { message }),
-            StartError::Frame(error) => Attempt::Refused(Refusal::Other { message: error.to_string() }),
-            StartError::Protocol(version) => Attempt::Failed(StartFailure::sandbox(format!(
-                "the sandbox speaks version {version} of the protocol, and the bridge another one"
-            ))),
-            StartError::Cancelled => Attempt::Failed(StartFailure::stopped()),
-        };
         if let Err(error) = sandbox.end().await {
             tracing::warn!(%error, "a sandbox that did not start was left behind");
         }
-        Err(attempt)
+        Err(error)
     }
 
     /// Returns what the first result says once.
     fn notices(&self, choice: &Choice) -> Vec<String> {
-        let mut noticed = self.has_noticed.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::replace(&mut noticed, true) || !choice.fallback {
+        if self.has_noticed.swap(true, Ordering::Relaxed) || !choice.fallback {
             return Vec::new();
         }
         let text = format!(
@@ -325,23 +284,6 @@ impl Launcher {
         let swept = reclaim_instance(instance).await;
         for error in swept.failed {
             tracing::error!(%error, "a sandbox was left behind");
-        }
-    }
-}
-
-/// Why one attempt to start failed.
-enum Attempt {
-    /// The runtime refused; another one may not.
-    Refused(Refusal),
-    /// Another runtime would fail as well.
-    Failed(StartFailure),
-}
-
-impl Attempt {
-    fn of(error: LaunchError) -> Self {
-        match error {
-            LaunchError::Exec(error) => Self::Refused(Refusal::Other { message: error.to_string() }),
-            other => Self::Failed(StartFailure::sandbox(other)),
         }
     }
 }

@@ -13,8 +13,8 @@ use tokio_util::task::TaskTracker;
 use super::access::ServerAccess;
 use super::answers::Answerer;
 use super::grant::Grant;
-use super::interpreter::Interpreter;
-use super::launch::{Launcher, StartFailure};
+use super::interpreter::{Interpreter, StartError};
+use super::launch::Launcher;
 use super::output::Outputs;
 use super::run::{Budgets, Cell, FinishedRun};
 use super::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
@@ -52,10 +52,7 @@ struct Inner {
 }
 
 /// One named session. Calls queue at its lock, in order.
-#[derive(Debug, Default)]
-struct Slot {
-    state: Arc<Mutex<SlotState>>,
-}
+type Slot = Mutex<SlotState>;
 
 #[derive(Debug, Default)]
 struct SlotState {
@@ -76,7 +73,6 @@ impl Sessions {
     /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
-        let tasks = TaskTracker::new();
         Self(Arc::new(Inner {
             launcher,
             upstream,
@@ -90,7 +86,7 @@ impl Sessions {
             budgets: Budgets { stdout: settings.output_limit.value, stderr: STDERR_BUDGET },
             next_run: AtomicU32::new(1),
             closing: CancellationToken::new(),
-            tasks,
+            tasks: TaskTracker::new(),
         }))
     }
 
@@ -111,7 +107,7 @@ impl RunPython for Sessions {
         let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
         let mut state = tokio::select! {
-            state = Arc::clone(&slot.state).lock_owned() => state,
+            state = slot.lock() => state,
             () = caller.cancel.cancelled() => return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into()),
         };
         if let Some(timer) = state.idle_timer.take() {
@@ -125,9 +121,7 @@ impl RunPython for Sessions {
         };
         state.last_used = Some(Instant::now());
         if throw_away || inner.closing.is_cancelled() {
-            if let Some(live) = state.live.take() {
-                inner.end(live);
-            }
+            inner.end(state.live.take());
         } else if state.live.is_some() {
             state.idle_timer = inner.start_idle_timer(&slot);
         }
@@ -150,10 +144,7 @@ impl Inner {
     async fn end_all(self: &Arc<Self>) {
         let slots: Vec<_> = lock(&self.slots).drain().map(|(_, slot)| slot).collect();
         for slot in slots {
-            let mut state = slot.state.lock().await;
-            if let Some(live) = state.live.take() {
-                self.end(live);
-            }
+            self.end(slot.lock().await.live.take());
         }
         self.tasks.close();
         self.tasks.wait().await;
@@ -175,9 +166,7 @@ impl Inner {
             && let Some(loss) = live.interpreter.lost_while_idle()
         {
             state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
-            if let Some(live) = state.live.take() {
-                self.end(live);
-            }
+            self.end(state.live.take());
         }
         let mut notices = Vec::new();
         if state.live.is_none() {
@@ -198,7 +187,8 @@ impl Inner {
                         ));
                     }
                 }
-                Err(StartFailure { failure, text }) => {
+                Err(error) => {
+                    let (failure, text) = (error.failure(), error.to_string());
                     return match caller.cancel.is_cancelled() {
                         true => RunOutcome::cancelled(failure, text),
                         false => RunOutcome::not_started(failure, text),
@@ -222,9 +212,7 @@ impl Inner {
                 "session '{session}' has ended; the next call starts a new one without its variables"
             ));
             state.lost = Some(format!("the previous one was lost ({loss})"));
-            if let Some(live) = state.live.take() {
-                self.end(live);
-            }
+            self.end(state.live.take());
         }
         outcome
     }
@@ -234,7 +222,7 @@ impl Inner {
     async fn start(
         self: &Arc<Self>,
         progress: &mpsc::Sender<Progress>,
-    ) -> Result<(Live, Vec<String>), StartFailure> {
+    ) -> Result<(Live, Vec<String>), StartError> {
         let permit = self.reserve().await;
         let (inner, progress) = (Arc::clone(self), progress.clone());
         let stop = self.closing.child_token();
@@ -246,12 +234,12 @@ impl Inner {
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));
             if let Err(Ok((live, _))) = sender.send(started) {
-                inner.end(live);
+                inner.end(Some(live));
             }
         });
         let started = receiver.await;
         stop_guard.disarm();
-        started.unwrap_or_else(|_| Err(StartFailure::stopped()))
+        started.unwrap_or_else(|_| Err(StartError::Stopped))
     }
 
     /// Returns a permit for one more interpreter: a free one, or that of the idle session that was not used for longest, or
@@ -279,18 +267,17 @@ impl Inner {
     /// Ends an idle session to start another one; false when none is idle.
     fn end_least_recently_used(self: &Arc<Self>) -> bool {
         let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
-        let idle = slots.iter().filter_map(|slot| Arc::clone(&slot.state).try_lock_owned().ok());
+        let idle = slots.iter().filter_map(|slot| slot.try_lock().ok());
         let oldest = idle.filter(|state| state.live.is_some()).min_by_key(|state| state.last_used);
         let Some(mut state) = oldest else { return false };
-        let Some(live) = state.live.take() else { return false };
         state.lost = Some("the previous one was ended to start another session".into());
-        self.end(live);
+        self.end(state.live.take());
         true
     }
 
     /// Removes the sandbox of an interpreter; its permit is free at once.
-    fn end(self: &Arc<Self>, live: Live) {
-        let Live { interpreter, _permit } = live;
+    fn end(self: &Arc<Self>, live: Option<Live>) {
+        let Some(Live { interpreter, _permit }) = live else { return };
         self.tasks.spawn(async move {
             if let Err(error) = interpreter.end().await {
                 tracing::error!(%error, "a sandbox was left behind");
@@ -304,12 +291,12 @@ impl Inner {
         // Not tracked: nothing waits for a timer.
         let timer = tokio::spawn(async move {
             tokio::time::sleep(limit).await;
-            let mut state = slot.state.lock().await;
+            let mut state = slot.lock().await;
             let unused = state.last_used.is_some_and(|used| used.elapsed() >= limit);
-            if unused && let Some(live) = state.live.take() {
+            if unused && state.live.is_some() {
                 state.lost =
                     Some(format!("the previous one was ended after {} s without a call", limit.as_secs()));
-                inner.end(live);
+                inner.end(state.live.take());
             }
         });
         Some(timer.abort_handle())
