@@ -31,11 +31,9 @@ pub(super) enum GuestQuestion {
 #[derive(Debug, Deserialize)]
 pub(super) struct OutputPart {
     pub(super) run_id: u32,
-    #[serde(default)]
     pub(super) stream: Option<String>,
     #[serde(default)]
     pub(super) start: u64,
-    #[serde(default)]
     pub(super) length: Option<u64>,
 }
 
@@ -49,7 +47,6 @@ pub(super) struct ToolSource {
 /// The servers of these aliases, or all.
 #[derive(Debug, Deserialize)]
 pub(super) struct ServerFilter {
-    #[serde(default)]
     pub(super) aliases: Option<Vec<String>>,
 }
 
@@ -77,9 +74,7 @@ pub(super) struct OneTool {
 #[derive(Debug, Deserialize)]
 pub(super) struct ToolFilter {
     pub(super) server: String,
-    #[serde(default)]
     pub(super) tool: Option<String>,
-    #[serde(default)]
     pub(super) detail: Option<String>,
 }
 
@@ -87,9 +82,7 @@ pub(super) struct ToolFilter {
 #[derive(Debug, Deserialize)]
 pub(super) struct Search {
     pub(super) query: String,
-    #[serde(default)]
     pub(super) limit: Option<i64>,
-    #[serde(default)]
     pub(super) detail: Option<String>,
 }
 
