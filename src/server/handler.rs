@@ -46,7 +46,6 @@ async fn in_turn<T>(turn: Option<Turn>, run: impl Future<Output = T>) -> T {
 #[derive(Debug)]
 pub(super) struct McpHandler<P> {
     sessions: Arc<P>,
-    /// The client at the other end.
     id: ClientId,
     logs: Arc<LogReceiver>,
     rounds: Rounds,

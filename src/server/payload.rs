@@ -17,10 +17,8 @@ pub struct Payload {
     /// The MCP servers that the call may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Standard output, line by line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stdout: Vec<String>,
-    /// Standard error, line by line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
     /// The exception, or what failed and what to do.

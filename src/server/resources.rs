@@ -5,7 +5,6 @@ use serde_json::json;
 
 use crate::session::{OutputStream, RunPython, whole_characters};
 
-/// The helper reference.
 const CAPABILITIES_URI: &str = "resource://mcp-server-code-execution-mode/capabilities";
 const CAPABILITIES: &str = include_str!("capabilities.md");
 
@@ -13,7 +12,6 @@ const RUNS: &str = "codebridge://runs/";
 /// Bytes of output in one answer; the next part is another request.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
-/// Returns all resources that can be read now.
 pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
     let capabilities = Resource::new(CAPABILITIES_URI, "capabilities")
         .with_title("Helper reference")

@@ -134,9 +134,7 @@ pub(super) struct Running {
     cancel: CancellationToken,
 }
 
-/// How a round ends.
 pub(super) enum Step {
-    /// The code has ended.
     Done(RunOutcome),
     /// The client has to answer first.
     Asks(InputRequests),

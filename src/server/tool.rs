@@ -14,7 +14,6 @@ const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
     Variables, imports and files in /workspace and /tmp stay for later calls. \
     The result is what the code prints and the value of its last expression.";
 
-/// Returns the definition of the tool.
 pub(super) fn run_python(timeouts: Timeouts) -> Tool {
     let seconds = format!("Seconds, 1 to {}; default {}", timeouts.max.as_secs(), timeouts.default.as_secs());
     let schema = json!({

@@ -45,9 +45,7 @@ struct Current {
     run: Option<CallerGuard>,
     /// Servers by the names under which they were called: to look one up takes longer than a call.
     called: HashMap<String, Arc<Server>>,
-    /// What code waits for.
     under_way: Vec<Awaited>,
-    /// How long a search waits for servers whose tools are not known yet.
     patience: Duration,
 }
 
@@ -85,7 +83,6 @@ impl ServerAccess {
         };
     }
 
-    /// Ends the run.
     pub(super) fn end(&self) {
         let mut current = self.lock();
         current.progress = None;

@@ -95,7 +95,6 @@ impl Answerer {
         &self.tools
     }
 
-    /// Returns the answer to a question as JSON.
     pub(super) async fn answer(
         self: &Arc<Self>,
         access: &ServerAccess,

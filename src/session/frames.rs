@@ -13,14 +13,11 @@ const HEADER: usize = 9;
 /// Characters of a notice, or of the line that says how a run ended; the guest sends shorter ones.
 const LONGEST_MESSAGE: usize = 4_000;
 
-/// One frame from the bridge to the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ToGuest {
     /// What the coming run may use, as JSON.
     Context(Vec<u8>),
-    /// Run this source.
     Run(u32, String),
-    /// Interrupt that run.
     Interrupt(u32),
     /// The answer to a question, as JSON.
     Answer(u32, Vec<u8>),
@@ -69,7 +66,6 @@ pub(super) enum DoneStatus {
     Interrupted,
 }
 
-/// One frame from the guest to the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FromGuest {
     /// All parts of the guest in compiled form; user code may have forged them after the hello.
@@ -87,16 +83,12 @@ pub(super) enum FromGuest {
     Question(u32, Vec<u8>),
     /// The answer to that question is no longer needed.
     Withdraw(u32),
-    /// The interpreter is gone.
     End(InterpreterEnd),
 }
 
-/// How an interpreter ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InterpreterEnd {
-    /// Its exit status, when it exited.
     pub(super) exit: Option<i32>,
-    /// The signal that ended it.
     pub(super) signal: Option<i32>,
     /// Whether the kernel killed it because memory ran out.
     pub(super) out_of_memory: bool,

@@ -12,7 +12,6 @@ use crate::upstream::{Upstream, UpstreamError};
 /// Stands for every server in the list of a call.
 const ANY: &str = "*";
 
-/// Which servers a run may call.
 #[derive(Debug, Clone)]
 pub(super) enum Grant {
     /// None; no definition was read.

@@ -37,7 +37,6 @@ pub(super) struct OutputPart {
     pub(super) length: Option<u64>,
 }
 
-/// A function to save.
 #[derive(Debug, Deserialize)]
 pub(super) struct ToolSource {
     pub(super) name: String,
@@ -86,7 +85,6 @@ pub(super) struct Search {
     pub(super) detail: Option<String>,
 }
 
-/// A call of a tool.
 #[derive(Debug, Deserialize)]
 pub(super) struct Call {
     pub(super) server: String,
@@ -128,7 +126,6 @@ fn read<T: DeserializeOwned>(params: &str) -> Result<T, QuestionError> {
     serde_json::from_str(params).map_err(|error| QuestionError::malformed(&error))
 }
 
-/// The answer to a question.
 #[derive(Debug)]
 pub(super) enum Answer {
     Value(Value),

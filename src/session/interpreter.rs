@@ -17,7 +17,6 @@ use super::pipes::{read_frames, widen, write_frames};
 use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress};
 use super::{Caller, Failure, Progress};
 
-/// The version of the protocol with the guest.
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
@@ -67,7 +66,6 @@ impl StartError {
     }
 }
 
-/// What an interpreter starts with.
 pub(super) struct Startup {
     /// The first bytes of the sandbox's standard input.
     pub(super) guest: Vec<u8>,

@@ -7,7 +7,6 @@ use super::frames::InterpreterEnd;
 /// Also how the kernel ends a process that needs more memory than it may have.
 const SIGKILL: i32 = 9;
 
-/// Why an interpreter is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Loss {
     /// It exited, or was ended by a signal.

@@ -30,7 +30,6 @@ impl RunRequest {
     }
 }
 
-/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// The code ran to its end, or called `sys.exit(0)`.
@@ -69,7 +68,6 @@ pub struct Stream {
     pub truncated: bool,
 }
 
-/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOutcome {
     /// Number of the run, for reading the rest of a cut output; 0 when nothing ran.
@@ -118,7 +116,6 @@ impl RunOutcome {
     }
 }
 
-/// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// Something slow happens before the code starts ("starting podman", "pulling …").
@@ -130,7 +127,6 @@ pub enum Progress {
     Output(OutputStream, Vec<u8>),
 }
 
-/// A stream of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     /// Standard output, and the value of the last expression.

@@ -22,7 +22,6 @@ pub(super) struct Budgets {
     pub(super) stderr: usize,
 }
 
-/// One piece of code to run.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) id: u32,
@@ -32,7 +31,6 @@ pub(super) struct Cell {
     pub(super) budgets: Budgets,
 }
 
-/// How one run ended.
 #[derive(Debug)]
 pub(super) enum RunEnd {
     /// The interpreter reported the end and waits for more code.
@@ -41,7 +39,6 @@ pub(super) enum RunEnd {
     Lost(Loss),
 }
 
-/// Why a run was interrupted.
 #[derive(Debug)]
 pub(super) enum Interrupt {
     /// It ran into its timeout while it waited for these: calls as `server.tool`, servers that were still starting.
@@ -85,7 +82,6 @@ impl Early {
     }
 }
 
-/// The output of a run so far.
 pub(super) struct RunInProgress {
     stdout: Capture,
     stderr: Capture,

@@ -18,7 +18,6 @@ pub struct Caller {
     pub progress: mpsc::Sender<Progress>,
     /// Answers the questions that servers ask during the calls of the run.
     pub answers: Arc<dyn Answers>,
-    /// Cancels the run.
     pub cancel: CancellationToken,
 }
 

@@ -27,7 +27,6 @@ const STDERR_BUDGET: usize = 8_000;
 /// The error of a call that was cancelled while it waited for its session.
 const CANCELLED_EARLY: &str = "cancelled before it started";
 
-/// The sessions of this bridge.
 #[derive(Debug, Clone)]
 pub struct Sessions(Arc<Inner>);
 

@@ -7,12 +7,10 @@ use std::path::PathBuf;
 
 /// Bytes of one source.
 const LONGEST_SOURCE: usize = 256 << 10;
-/// Saved tools.
 const MOST_TOOLS: usize = 500;
 /// Bytes of all sources: every session holds them, and every start reads them.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Why a tool was not saved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ToolError {
     #[error("'{0}' is not the name of a function")]
@@ -28,7 +26,6 @@ pub(super) enum ToolError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The folder of saved tools.
 #[derive(Debug, Clone)]
 pub(super) struct SavedTools {
     dir: PathBuf,
