@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::stem::stem;
-use super::words::for_each_word;
+use super::words::stems;
 
 /// The built-in list.
 pub(super) static SYNONYMS: LazyLock<Synonyms> =
@@ -81,17 +80,13 @@ impl Synonyms {
 
 /// Returns the stems of each phrase of a list.
 fn phrases(list: &str) -> Vec<Vec<String>> {
-    let stems = |phrase| {
-        let mut stems = Vec::new();
-        for_each_word(phrase, |word| stems.push(stem(word)));
-        stems
-    };
     list.split(',').map(stems).filter(|stems| !stems.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::search::stem::stem;
 
     fn ways(synonyms: &Synonyms, stems: &str) -> Vec<(String, Similarity)> {
         let mut ways: Vec<_> = synonyms

@@ -85,22 +85,14 @@ impl Entry {
 /// Returns how far a known word is from a written one; `None` when it is too far.
 fn cost(written: &str, sound_of_written: &str, entry: &Entry, errors: usize) -> Option<f32> {
     let distance = strsim::osa_distance(written, &entry.word);
-    if distance > errors + 1 {
-        return None;
-    }
-    let sounds_alike = sound(&entry.word) == sound_of_written;
+    let sounds_alike = distance <= errors + 1 && sound(&entry.word) == sound_of_written;
     if distance > errors && !sounds_alike {
         return None;
     }
-    let mut cost = distance as f32;
-    if sounds_alike {
-        cost -= 0.5;
-    }
+    let gain = if sounds_alike { 0.5 } else { 0.0 };
     // The first letter is rarely wrong.
-    if entry.word.as_bytes()[0] != written.as_bytes()[0] {
-        cost += 0.7;
-    }
-    Some(cost)
+    let loss = if entry.word.as_bytes()[0] != written.as_bytes()[0] { 0.7 } else { 0.0 };
+    Some(distance as f32 - gain + loss)
 }
 
 /// Returns the set of letters of a word, one bit for each.

@@ -1,5 +1,7 @@
 //! Splits text into words, in the same way for tool names, prose and queries.
 
+use super::stem::stem;
+
 /// A longer run of letters is not a word, but encoded data; only its beginning is used.
 const LONGEST_RUN: usize = 48;
 
@@ -29,8 +31,11 @@ pub(super) fn for_each_word(text: &str, mut each: impl FnMut(&str)) {
             each(&pair);
         } else if c.is_alphanumeric() {
             run.push(c);
-        } else if is_apostrophe(c) && run.is_open() && next.is_some_and(char::is_alphabetic) {
-            run.apostrophe();
+        } else if matches!(c, '\'' | '’')
+            && run.last.is_some_and(char::is_alphabetic)
+            && next.is_some_and(char::is_alphabetic)
+        {
+            run.apostrophe = Some(run.letters.len());
         } else {
             run.end(&mut each);
         }
@@ -43,6 +48,11 @@ pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for_each_word(text, |word| words.push(word.to_owned()));
     words
+}
+
+/// Returns the stems of the words of a text.
+pub(super) fn stems(text: &str) -> Vec<String> {
+    words(text).iter().map(|word| stem(word)).collect()
 }
 
 /// A run of letters and digits, in lower case, and the places where capitals split it.
@@ -59,10 +69,6 @@ struct Run {
 }
 
 impl Run {
-    fn is_open(&self) -> bool {
-        self.last.is_some_and(char::is_alphabetic)
-    }
-
     fn push(&mut self, c: char) {
         self.length += 1;
         if self.length > LONGEST_RUN {
@@ -81,10 +87,6 @@ impl Run {
         self.before_last = self.last;
         self.last = Some(c);
         self.letters.extend(c.to_lowercase());
-    }
-
-    fn apostrophe(&mut self) {
-        self.apostrophe = Some(self.letters.len());
     }
 
     fn end(&mut self, each: &mut impl FnMut(&str)) {
@@ -111,10 +113,6 @@ impl Run {
         self.splits.clear();
         (self.length, self.last, self.before_last, self.apostrophe) = (0, None, None, None);
     }
-}
-
-fn is_apostrophe(c: char) -> bool {
-    matches!(c, '\'' | '’')
 }
 
 /// Returns whether a character is of a script without spaces: Thai, kana, Han, hangul.
