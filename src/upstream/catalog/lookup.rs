@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::item::{Detail, ToolItem};
 use super::server_docs::ServerDocs;
 use super::store::{Stamp, Store};
-use crate::upstream::search::{Index, IndexedServer, Weights};
+use crate::upstream::search::{Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// Files that are kept, those of unused definitions included.
@@ -169,7 +169,7 @@ impl Catalog {
             .iter()
             .map(|(name, docs)| IndexedServer { name: name.clone(), terms: docs.terms().clone() })
             .collect();
-        let built = Arc::new(BuiltIndex { index: Index::new(&indexed, Weights::default()), servers });
+        let built = Arc::new(BuiltIndex { index: Index::new(&indexed), servers });
         *index = Some(built.clone());
         built
     }

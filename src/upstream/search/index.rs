@@ -4,12 +4,14 @@
 //! the field and its length, up to a limit.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::stem::stem;
 use super::terms::{FIELD_COUNT, Field, Terms, ToolTerms};
 use super::typos::Lexicon;
-use super::weights::Weights;
+use super::weights;
+use super::words::stems;
 
 /// A server and the words of its tools.
 #[derive(Debug, Clone)]
@@ -22,7 +24,6 @@ pub struct IndexedServer {
 /// An index over the tools of many servers. Tools are numbered in one sequence, server after server.
 #[derive(Debug)]
 pub struct Index {
-    pub(super) weights: Weights,
     pub(super) servers: Vec<NamedServer>,
     pub(super) tools: usize,
     /// Every word before stemming.
@@ -43,15 +44,7 @@ pub struct Index {
 pub(super) struct NamedServer {
     /// The stems of its name.
     pub(super) stems: Vec<String>,
-    /// The number of its first tool.
-    pub(super) first: usize,
-    pub(super) tools: usize,
-}
-
-impl NamedServer {
-    pub(super) fn range(&self) -> std::ops::Range<usize> {
-        self.first..self.first + self.tools
-    }
+    pub(super) tools: Range<usize>,
 }
 
 /// A tool that mentions a term.
@@ -64,21 +57,11 @@ pub(super) struct Mention {
 
 impl Index {
     /// Indexes the tools of the servers, in their order.
-    pub fn new(servers: &[IndexedServer], weights: Weights) -> Self {
+    pub fn new(servers: &[IndexedServer]) -> Self {
         let mut builder = Builder::default();
         let averages = average_lengths(servers);
-        let named = servers.iter().map(|server| builder.server(server, &weights, &averages)).collect();
-        builder.finish(named, weights)
-    }
-
-    /// Returns the number of tools.
-    pub fn len(&self) -> usize {
-        self.tools
-    }
-
-    /// Returns whether there are no tools.
-    pub fn is_empty(&self) -> bool {
-        self.tools == 0
+        let named = servers.iter().map(|server| builder.server(server, &averages)).collect();
+        builder.finish(named)
     }
 
     pub(super) fn mentions(&self, term: u32) -> &[Mention] {
@@ -104,23 +87,16 @@ struct Builder {
     mentions: Vec<(u32, Mention)>,
     names: Vec<(u32, u32)>,
     tools: usize,
-    sums: Sums,
 }
 
 impl Builder {
-    fn server(
-        &mut self,
-        server: &IndexedServer,
-        weights: &Weights,
-        averages: &[f32; FIELD_COUNT],
-    ) -> NamedServer {
+    fn server(&mut self, server: &IndexedServer, averages: &[f32; FIELD_COUNT]) -> NamedServer {
         let first = self.tools;
-        let terms: Vec<u32> = server.terms.words().iter().map(|word| self.term(word)).collect();
+        let terms: Vec<u32> = server.terms.words.iter().map(|word| self.term(word)).collect();
         for tool in server.terms.tools() {
-            self.tool(&tool, &terms, weights, averages);
+            self.tool(&tool, &terms, averages);
         }
-        let stems = super::words::words(&server.name).iter().map(|word| stem(word)).collect();
-        NamedServer { stems, first, tools: self.tools - first }
+        NamedServer { stems: stems(&server.name), tools: first..self.tools }
     }
 
     fn term(&mut self, word: &str) -> u32 {
@@ -133,36 +109,37 @@ impl Builder {
         term
     }
 
-    fn tool(&mut self, tool: &ToolTerms, terms: &[u32], weights: &Weights, averages: &[f32; FIELD_COUNT]) {
+    fn tool(&mut self, tool: &ToolTerms, terms: &[u32], averages: &[f32; FIELD_COUNT]) {
         let number = number(self.tools);
         self.tools += 1;
         let scale: [f32; FIELD_COUNT] = std::array::from_fn(|f| {
-            let b = weights.lengths[f];
-            weights.fields[f] / (1.0 - b + b * f32::from(tool.lengths[f]) / averages[f])
+            let b = weights::LENGTHS[f];
+            weights::FIELDS[f] / (1.0 - b + b * f32::from(tool.lengths[f]) / averages[f])
         });
-        self.sums.begin(self.terms.len());
+        let mut values: Vec<(u32, f32)> = Vec::with_capacity(tool.counts.len());
         for (word, counts) in &tool.counts {
             let term = terms[*word as usize];
             if counts[Field::Name as usize] > 0 {
                 self.names.push((number, term));
             }
-            self.sums.add(term, counts.iter().zip(&scale).map(|(n, scale)| f32::from(*n) * scale).sum());
+            values.push((term, counts.iter().zip(&scale).map(|(n, scale)| f32::from(*n) * scale).sum()));
         }
-        for term in &self.sums.touched {
-            let sum = self.sums.values[*term as usize];
-            let impact = sum / (weights.saturation + sum);
-            self.mentions.push((*term, Mention { tool: number, impact }));
+        values.sort_by_key(|(term, _)| *term);
+        for same in values.chunk_by(|left, right| left.0 == right.0) {
+            let sum: f32 = same.iter().map(|(_, value)| value).sum();
+            let impact = sum / (weights::SATURATION + sum);
+            self.mentions.push((same[0].0, Mention { tool: number, impact }));
         }
     }
 
-    fn finish(self, servers: Vec<NamedServer>, weights: Weights) -> Index {
+    fn finish(self, servers: Vec<NamedServer>) -> Index {
         let mut stems = vec![Box::default(); self.terms.len()];
         for (stem, term) in &self.terms {
             stems[*term as usize] = stem.clone();
         }
         let mentions = Lists::new(self.terms.len(), &self.mentions);
         let count = |term| -> f32 {
-            mentions.list(term).iter().map(|mention| (mention.impact / weights.full_mention).min(1.0)).sum()
+            mentions.list(term).iter().map(|mention| (mention.impact / weights::FULL_MENTION).min(1.0)).sum()
         };
         let rarity = (0..stems.len()).map(|term| rarity(count(term), self.tools)).collect();
         let names = Lists::new(self.tools, &self.names);
@@ -175,7 +152,6 @@ impl Builder {
             names,
             terms: self.terms,
             stems,
-            weights,
         }
     }
 }
@@ -183,35 +159,6 @@ impl Builder {
 /// Converts a count that is far below the limit of its type.
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-/// Sums by term, cleared for each tool without touching every term.
-#[derive(Default)]
-struct Sums {
-    values: Vec<f32>,
-    /// The round in which each value was last set.
-    rounds: Vec<u32>,
-    round: u32,
-    touched: Vec<u32>,
-}
-
-impl Sums {
-    fn begin(&mut self, terms: usize) {
-        self.values.resize(terms, 0.0);
-        self.rounds.resize(terms, 0);
-        self.round += 1;
-        self.touched.clear();
-    }
-
-    fn add(&mut self, term: u32, value: f32) {
-        let at = term as usize;
-        if self.rounds[at] != self.round {
-            self.rounds[at] = self.round;
-            self.values[at] = 0.0;
-            self.touched.push(term);
-        }
-        self.values[at] += value;
-    }
 }
 
 /// Many short lists in one allocation.

@@ -28,4 +28,3 @@ pub use index::{Index, IndexedServer};
 pub use rank::Hit;
 pub use sentences::{Boilerplate, first_sentence};
 pub use terms::{FIELD_COUNT, Field, Terms};
-pub use weights::Weights;

@@ -6,6 +6,7 @@ use super::index::Index;
 use super::stem::stem;
 use super::stop::is_stop_word;
 use super::synonyms::{SYNONYMS, Similarity, Synonym};
+use super::weights;
 use super::words::for_each_word;
 
 /// The first words of a query are used, the rest is ignored.
@@ -102,8 +103,8 @@ impl Index {
     fn server_name_certainty(&self, stem: &str) -> f32 {
         let owners: Vec<_> =
             self.servers.iter().filter(|server| server.stems.iter().any(|own| own == stem)).collect();
-        let own: usize = owners.iter().map(|server| server.tools).sum();
-        let is_foreign = |tool: u32| !owners.iter().any(|server| server.range().contains(&(tool as usize)));
+        let own: usize = owners.iter().map(|server| server.tools.len()).sum();
+        let is_foreign = |tool: u32| !owners.iter().any(|server| server.tools.contains(&(tool as usize)));
         let others = self
             .terms
             .get(stem)
@@ -132,7 +133,7 @@ impl ConceptReader<'_> {
                 concepts.push(self.word(word));
             } else if let Some(synonyms) = SYNONYMS.of(&word.text) {
                 let mut concept = Concept { weight: 1.0, ..Concept::default() };
-                self.add_synonyms(&mut concept, self.index.weights.question, synonyms);
+                self.add_synonyms(&mut concept, weights::QUESTION, synonyms);
                 concepts.push(concept);
             }
             rest = behind;
@@ -141,9 +142,8 @@ impl ConceptReader<'_> {
     }
 
     fn word(&self, word: &Word) -> Concept {
-        let weights = &self.index.weights;
         let named = self.server_words.get(word.stem.as_str()).copied().unwrap_or(0.0);
-        let mut concept = Concept { weight: 1.0 - weights.server_word * named, ..Concept::default() };
+        let mut concept = Concept { weight: 1.0 - weights::SERVER_WORD * named, ..Concept::default() };
         self.add(&mut concept, 1.0, true, std::slice::from_ref(&word.stem));
         let synonyms = SYNONYMS.of(&word.stem);
         self.add_synonyms(&mut concept, 1.0, synonyms.unwrap_or_default());
@@ -216,7 +216,7 @@ impl ConceptReader<'_> {
 
     fn add_corrections(&self, concept: &mut Concept, word: &str) {
         for correction in self.index.lexicon.corrections(word) {
-            let weight = self.index.weights.typo * correction.similarity;
+            let weight = weights::TYPO * correction.similarity;
             concept.readings.push(Reading { weight, literal: true, terms: vec![correction.term] });
             let synonyms = SYNONYMS.of(&self.index.stems[correction.term as usize]);
             self.add_synonyms(concept, weight, synonyms.unwrap_or_default());
@@ -226,8 +226,8 @@ impl ConceptReader<'_> {
     fn add_synonyms(&self, concept: &mut Concept, weight: f32, synonyms: &[Synonym]) {
         for synonym in synonyms {
             let similarity = match synonym.similarity {
-                Similarity::Same => self.index.weights.same,
-                Similarity::Related => self.index.weights.related,
+                Similarity::Same => weights::SAME,
+                Similarity::Related => weights::RELATED,
             };
             self.add(concept, weight * similarity, false, &synonym.stems);
         }

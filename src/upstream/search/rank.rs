@@ -1,7 +1,8 @@
 //! Scores of tools for a query.
 
-use super::index::{Index, rarity};
+use super::index::{Index, Mention, rarity};
 use super::query::{Concept, Query, Reading};
+use super::weights;
 
 /// A tool that has this share of a concept's value counts as matching it in full.
 const FULL_MATCH: f32 = 0.5;
@@ -39,12 +40,11 @@ impl Index {
         }
         best.truncate(limit);
         best.sort_unstable_by(order);
-        best.into_iter().map(|tool| self.hit(tool, scores[tool])).collect()
-    }
-
-    fn hit(&self, tool: usize, score: f32) -> Hit {
-        let server = self.servers.partition_point(|server| server.first <= tool) - 1;
-        Hit { server, tool: tool - self.servers[server].first, score }
+        let hit = |tool: usize| {
+            let server = self.servers.partition_point(|server| server.tools.start <= tool) - 1;
+            Hit { server, tool: tool - self.servers[server].tools.start, score: scores[tool] }
+        };
+        best.into_iter().map(hit).collect()
     }
 }
 
@@ -91,7 +91,6 @@ impl<'a> Scores<'a> {
 
     /// Raises the values of a phrase to those of its single words, where these are higher.
     fn add_parts(&mut self, phrase: &mut Values, parts: &[Concept]) {
-        let weight = self.index.weights.parts;
         let mut sums = vec![0.0f32; phrase.tools.len()];
         let mut highest = 0.0;
         for part in parts {
@@ -99,13 +98,13 @@ impl<'a> Scores<'a> {
             sums.iter_mut().zip(values.tools).for_each(|(sum, value)| *sum += value);
             highest += values.highest;
         }
-        phrase.tools.iter_mut().zip(sums).for_each(|(value, sum)| *value = value.max(weight * sum));
-        phrase.highest = phrase.highest.max(weight * highest);
+        phrase.tools.iter_mut().zip(sums).for_each(|(value, sum)| *value = value.max(weights::PARTS * sum));
+        phrase.highest = phrase.highest.max(weights::PARTS * highest);
     }
 
     /// Returns the values of the best reading for each tool.
     fn values(&mut self, readings: &[Reading]) -> Values {
-        let Index { weights, rarity: rarities, tools, .. } = self.index;
+        let Index { rarity: rarities, tools, .. } = self.index;
         let mentions: Vec<_> = readings.iter().map(|reading| self.mentions_of_all(&reading.terms)).collect();
         let shared_rarity = self.shared_rarity(readings, &mentions);
         let mut values = Values { tools: vec![0.0; *tools], highest: 0.0 };
@@ -114,14 +113,14 @@ impl<'a> Scores<'a> {
             let mut rarity = sum / reading.terms.len() as f32;
             if !reading.literal {
                 // A rare synonym distinguishes tools no better than its common synonyms do.
-                rarity += weights.shared_rarity * (shared_rarity.min(rarity) - rarity);
+                rarity += weights::SHARED_RARITY * (shared_rarity.min(rarity) - rarity);
             }
             values.highest = values.highest.max(reading.weight * rarity);
             for term in &reading.terms {
                 let asked = &mut self.asked[*term as usize];
                 *asked = asked.max(reading.weight);
             }
-            for (tool, impact) in mentions {
+            for Mention { tool, impact } in mentions {
                 let value = &mut values.tools[*tool as usize];
                 *value = value.max(reading.weight * rarity * impact);
             }
@@ -130,43 +129,37 @@ impl<'a> Scores<'a> {
     }
 
     /// Returns the rarity of all readings together, as if they were one term.
-    fn shared_rarity(&self, readings: &[Reading], mentions: &[Vec<(u32, f32)>]) -> f32 {
+    fn shared_rarity(&self, readings: &[Reading], mentions: &[Vec<Mention>]) -> f32 {
         let mut impacts = vec![0.0f32; self.index.tools];
         for (reading, mentions) in readings.iter().zip(mentions) {
-            for (tool, impact) in mentions {
+            for Mention { tool, impact } in mentions {
                 let best = &mut impacts[*tool as usize];
                 *best = best.max(reading.weight * impact);
             }
         }
-        let full = self.index.weights.full_mention;
-        rarity(impacts.iter().map(|impact| (impact / full).min(1.0)).sum(), self.index.tools)
+        rarity(impacts.iter().map(|impact| (impact / weights::FULL_MENTION).min(1.0)).sum(), self.index.tools)
     }
 
     /// Returns the tools that mention all the terms, and how much on average.
-    fn mentions_of_all(&self, terms: &[u32]) -> Vec<(u32, f32)> {
+    fn mentions_of_all(&self, terms: &[u32]) -> Vec<Mention> {
         let Some((first, rest)) = terms.split_first() else { return Vec::new() };
-        let mut found: Vec<(u32, f32)> =
-            self.index.mentions(*first).iter().map(|mention| (mention.tool, mention.impact)).collect();
+        let mut found = self.index.mentions(*first).to_vec();
         for term in rest {
             let mentions = self.index.mentions(*term);
-            found.retain_mut(|(tool, sum)| {
-                let at = mentions.binary_search_by_key(tool, |mention| mention.tool);
-                at.is_ok_and(|at| {
-                    *sum += mentions[at].impact;
-                    true
-                })
+            found.retain_mut(|found| {
+                let at = mentions.binary_search_by_key(&found.tool, |mention| mention.tool);
+                at.inspect(|at| found.impact += mentions[*at].impact).is_ok()
             });
         }
-        found.iter_mut().for_each(|(_, sum)| *sum /= terms.len() as f32);
+        found.iter_mut().for_each(|found| found.impact /= terms.len() as f32);
         found
     }
 
     /// Prefers tools that match more of the concepts.
     fn prefer_coverage(&mut self) {
         if self.highest > 0.0 {
-            let weight = self.index.weights.coverage;
             for (score, found) in self.tools.iter_mut().zip(&self.found) {
-                *score *= 1.0 - weight + weight * found / self.highest;
+                *score *= 1.0 - weights::COVERAGE + weights::COVERAGE * found / self.highest;
             }
         }
     }
@@ -174,15 +167,14 @@ impl<'a> Scores<'a> {
     /// Prefers the tools of servers that the query names.
     fn prefer_servers(&mut self, named: &[f32]) {
         for (server, certainty) in self.index.servers.iter().zip(named).filter(|(_, named)| **named > 0.0) {
-            let gain = 1.0 + self.index.weights.server * certainty;
-            let base = self.index.weights.base * certainty;
-            self.tools[server.range()].iter_mut().for_each(|score| *score = (*score + base) * gain);
+            let gain = 1.0 + weights::SERVER * certainty;
+            let base = weights::BASE * certainty;
+            self.tools[server.tools.clone()].iter_mut().for_each(|score| *score = (*score + base) * gain);
         }
     }
 
     /// Prefers tools whose name has no word that the query does not ask for.
     fn prefer_names(&mut self) {
-        let weight = self.index.weights.name_fit;
         for (tool, score) in self.tools.iter_mut().enumerate().filter(|(_, score)| **score > 0.0) {
             let (mut all, mut asked) = (0.0, 0.0);
             for term in self.index.name_terms(tool) {
@@ -191,7 +183,7 @@ impl<'a> Scores<'a> {
                 asked += rarity * self.asked[*term as usize];
             }
             if all > 0.0 {
-                *score *= 1.0 - weight + weight * asked / all;
+                *score *= 1.0 - weights::NAME_FIT + weights::NAME_FIT * asked / all;
             }
         }
     }

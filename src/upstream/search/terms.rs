@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::sentences::{Boilerplate, is_prose, sentences};
 use super::stop::is_stop_word;
-use super::words::for_each_word;
+use super::words::{for_each_word, words};
 use crate::upstream::ToolDoc;
 
 /// The part of a tool's documentation that a word is in.
@@ -42,7 +42,7 @@ const LONGEST_ENDING: usize = 3;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Every word once, sorted.
-    words: Vec<Box<str>>,
+    pub(super) words: Vec<Box<str>>,
     tools: usize,
     /// The [`ToolTerms`] of all tools, one after the other: they stay encoded until a search needs them.
     #[serde(with = "serde_bytes")]
@@ -87,19 +87,9 @@ impl Terms {
         Self { words, tools: tools.len(), encoded }
     }
 
-    /// Returns every word once, sorted.
-    pub fn words(&self) -> &[Box<str>] {
-        &self.words
-    }
-
     /// Returns how many tools there are.
-    pub fn len(&self) -> usize {
+    pub(in crate::upstream) fn len(&self) -> usize {
         self.tools
-    }
-
-    /// Returns whether there are no tools.
-    pub fn is_empty(&self) -> bool {
-        self.tools == 0
     }
 
     /// Returns the words of each tool, in order; a damaged tool has none.
@@ -168,18 +158,13 @@ impl<'a> Tally<'a> {
 
     fn add(&mut self, field: Field, text: &str) {
         let field = field as usize;
-        if self.lengths[field] >= MOST_WORDS[field] {
-            return;
-        }
         for_each_word(text, |word| {
-            if self.lengths[field] >= MOST_WORDS[field] {
-                return;
+            if self.lengths[field] < MOST_WORDS[field] {
+                self.lengths[field] += 1;
+                if !is_stop_word(word) {
+                    self.count(field, word);
+                }
             }
-            self.lengths[field] += 1;
-            if is_stop_word(word) {
-                return;
-            }
-            self.count(field, word);
         });
     }
 
@@ -227,12 +212,8 @@ impl<'a> Tally<'a> {
 
 /// Returns the words of a text that are counted in a field.
 fn first_words(text: &str, field: Field) -> Vec<String> {
-    let mut words = Vec::new();
-    for_each_word(text, |word| {
-        if words.len() < MOST_WORDS[field as usize].into() {
-            words.push(word.to_owned());
-        }
-    });
+    let mut words = words(text);
+    words.truncate(MOST_WORDS[field as usize].into());
     words
 }
 

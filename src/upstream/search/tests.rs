@@ -52,7 +52,7 @@ fn index(servers: &[(String, Vec<ToolDoc>)]) -> Index {
             terms: Arc::new(Terms::of(docs, &Boilerplate::of(docs))),
         })
         .collect();
-    Index::new(&indexed, Weights::default())
+    Index::new(&indexed)
 }
 
 fn found(query: &str) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use codebridge::upstream::ToolDoc;
-use codebridge::upstream::search::{Boilerplate, Index, IndexedServer, Terms, Weights};
+use codebridge::upstream::search::{Boilerplate, Index, IndexedServer, Terms};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -98,5 +98,5 @@ pub(crate) fn index(servers: &[Server]) -> Index {
             terms: Arc::new(Terms::of(&server.docs, &Boilerplate::of(&server.docs))),
         })
         .collect();
-    Index::new(&indexed, Weights::default())
+    Index::new(&indexed)
 }
