@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::broadcast;
 
 /// A notification of a server. A receiver that falls behind misses the oldest ones.
 #[derive(Debug, Clone)]
@@ -23,25 +22,4 @@ pub enum Event {
 }
 
 /// Events kept for a slow receiver.
-const BACKLOG: usize = 1_000;
-
-/// The sender of events.
-#[derive(Debug, Clone)]
-pub(super) struct Events(broadcast::Sender<Event>);
-
-impl Default for Events {
-    fn default() -> Self {
-        Self(broadcast::Sender::new(BACKLOG))
-    }
-}
-
-impl Events {
-    pub(super) fn send(&self, event: Event) {
-        // There may be no receiver.
-        let _ = self.0.send(event);
-    }
-
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.0.subscribe()
-    }
-}
+pub(super) const BACKLOG: usize = 1_000;

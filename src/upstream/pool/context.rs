@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::broadcast;
+
 use super::listing::Listener;
 use super::starting::Starting;
 use crate::reaper::Reaper;
 use crate::settings::Environment;
-use crate::upstream::events::Events;
+use crate::upstream::events::{BACKLOG, Event};
 use crate::upstream::questions::Callers;
 
 /// Limits of time and number.
@@ -50,7 +52,7 @@ pub(in crate::upstream) struct Context {
     pub(in crate::upstream) limits: Limits,
     pub(in crate::upstream) environment: Environment,
     pub(in crate::upstream) cwd: PathBuf,
-    pub(in crate::upstream) events: Events,
+    pub(in crate::upstream) events: broadcast::Sender<Event>,
     /// The runs under way, whose clients servers may ask.
     pub(in crate::upstream) runs: Callers,
     pub(in crate::upstream) listener: Arc<dyn Listener>,
@@ -68,7 +70,7 @@ impl Context {
         listener: Arc<dyn Listener>,
         reaper: Reaper,
     ) -> Self {
-        let events = Events::default();
+        let events = broadcast::Sender::new(BACKLOG);
         let starting = Starting::default();
         let runs = Callers::default();
         Self { limits, environment, cwd, events, runs, listener, reaper, starting, allow_self: false }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use super::secrets::Secrets;
 use crate::mcp::client::Notices;
-use crate::upstream::events::{Event, Events};
+use crate::upstream::events::Event;
 
 /// Bytes of a log message that are passed on. Many messages may wait for a listener.
 const LONGEST_LOG: usize = 64 << 10;
@@ -16,7 +16,7 @@ const LONGEST_LOG: usize = 64 << 10;
 pub(super) struct ServerNotices {
     pub(super) server: Arc<str>,
     pub(super) secrets: Arc<Secrets>,
-    pub(super) events: Events,
+    pub(super) events: broadcast::Sender<Event>,
     /// Counts how often the server said that its tools have changed.
     pub(super) on_tools_changed: watch::Sender<u64>,
 }
@@ -29,7 +29,8 @@ impl Notices for ServerNotices {
         } else {
             data
         };
-        self.events.send(Event::Log {
+        // There may be no receiver.
+        let _ = self.events.send(Event::Log {
             server: Arc::clone(&self.server),
             level: level.unwrap_or("info").to_owned(),
             logger: logger.map(str::to_owned),
@@ -39,7 +40,7 @@ impl Notices for ServerNotices {
 
     fn tools_changed(&self) {
         self.on_tools_changed.send_modify(|generation| *generation += 1);
-        self.events.send(Event::ToolsChanged { server: Arc::clone(&self.server) });
+        let _ = self.events.send(Event::ToolsChanged { server: Arc::clone(&self.server) });
     }
 
     fn ignored(&self, what: &'static str) {
