@@ -1,6 +1,5 @@
 //! Errors of using a server.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::upstream::discovery::Skip;
 /// None of the texts contains a credential of the server's definition. A `method` is a tool or a method of the protocol.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum UpstreamError {
-    #[error("no server named '{name}'{}", Nearest(.nearest))]
+    #[error("no server named '{name}'{}", did_you_mean(.nearest))]
     Unknown {
         name: String,
         /// A similar name that there is.
@@ -22,7 +21,7 @@ pub enum UpstreamError {
     },
     #[error("server '{server}' is not used: {why}")]
     Skipped { server: Arc<str>, why: Skip },
-    #[error("server '{server}' has no tool '{tool}'{}", Nearest(.nearest))]
+    #[error("server '{server}' has no tool '{tool}'{}", did_you_mean(.nearest))]
     UnknownTool {
         server: Arc<str>,
         tool: String,
@@ -32,7 +31,7 @@ pub enum UpstreamError {
     /// The server was not called, because it does not take these arguments.
     #[error("could not call '{tool}' of server '{server}': {why}")]
     Arguments { server: Arc<str>, tool: String, why: String },
-    #[error("could not start server '{server}': {why}{}", Stderr(.stderr))]
+    #[error("could not start server '{server}': {why}{}", end_of(.stderr))]
     Start {
         server: Arc<str>,
         why: String,
@@ -51,7 +50,7 @@ pub enum UpstreamError {
         last: String,
     },
     /// The server ended while a call was under way. The next call starts it again.
-    #[error("server '{server}' ended during the call: {how}{}", Stderr(.stderr))]
+    #[error("server '{server}' ended during the call: {how}{}", end_of(.stderr))]
     Ended {
         server: Arc<str>,
         /// Its exit status, or how the connection ended.
@@ -123,24 +122,10 @@ fn package_of(program: &str) -> String {
     }
 }
 
-struct Nearest<'a>(&'a Option<Arc<str>>);
-
-impl fmt::Display for Nearest<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(name) => write!(f, "; did you mean '{name}'?"),
-            None => Ok(()),
-        }
-    }
+fn did_you_mean(nearest: &Option<Arc<str>>) -> String {
+    nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
-struct Stderr<'a>(&'a String);
-
-impl fmt::Display for Stderr<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        write!(f, "; the end of its stderr:\n{}", self.0)
-    }
+fn end_of(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!("; the end of its stderr:\n{stderr}") }
 }
