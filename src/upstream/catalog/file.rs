@@ -63,9 +63,9 @@ mod tests {
         let docs = docs();
         let bytes = encode("k", &docs).unwrap();
         let read = decode("k", &bytes).unwrap();
-        assert_eq!((read.about(), read.cut(), read.tools()), (docs.about(), docs.cut(), docs.tools()));
-        assert_eq!(read.cut().tools, 1);
-        assert_eq!(read.terms(), docs.terms());
+        assert_eq!((read.about(), read.cut, read.tools()), (docs.about(), docs.cut, docs.tools()));
+        assert_eq!(read.cut.tools, 1);
+        assert_eq!(read.terms, docs.terms);
         assert_eq!(read.docs(), docs.docs());
         assert_eq!(encode("k", &read).unwrap(), bytes);
     }

@@ -23,13 +23,13 @@ pub(super) const LARGEST_SERVER: usize = 48 << 20;
 
 /// What was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub(super) struct Cut {
     /// Tools beyond the limit, and those with an empty, long or duplicate name.
-    pub tools: usize,
+    pub(super) tools: usize,
     /// Titles and descriptions that were shortened.
-    pub texts: usize,
+    pub(super) texts: usize,
     /// Schemas that were replaced or removed.
-    pub schemas: usize,
+    pub(super) schemas: usize,
 }
 
 /// Cuts documentation to the limits.
@@ -76,40 +76,22 @@ fn shorten(text: &mut String, most: usize) -> bool {
 
 /// Whether a schema is within its limits and `budget`, from which its size is taken.
 fn fits(schema: &Value, budget: &mut usize) -> bool {
-    let mut left = LARGEST_SCHEMA.min(*budget);
-    let before = left;
-    if !measure(schema, DEEPEST_SCHEMA, &mut left) {
-        return false;
-    }
-    *budget -= before - left;
-    true
+    let size = size(schema, DEEPEST_SCHEMA).filter(|size| *size <= LARGEST_SCHEMA.min(*budget));
+    *budget -= size.unwrap_or(0);
+    size.is_some()
 }
 
-/// Takes the approximate size of a value from `left`; false if that is not enough or the value is too deep.
-fn measure(value: &Value, depth: usize, left: &mut usize) -> bool {
-    let mut take = |bytes: usize| match left.checked_sub(bytes) {
-        Some(rest) => {
-            *left = rest;
-            true
-        }
-        None => false,
-    };
+/// Returns the approximate size of a value in bytes; None if it is deeper than `depth`.
+fn size(value: &Value, depth: usize) -> Option<usize> {
+    let inner = |value| size(value, depth.checked_sub(1)?);
     match value {
-        Value::Null | Value::Bool(_) => take(5),
-        Value::Number(number) => take(number.as_str().len()),
-        Value::String(text) => take(text.len() + 2),
-        Value::Array(items) => {
-            take(items.len() + 2) && depth > 0 && items.iter().all(|item| measure(item, depth - 1, left))
-        }
+        Value::Null | Value::Bool(_) => Some(5),
+        Value::Number(number) => Some(number.as_str().len()),
+        Value::String(text) => Some(text.len() + 2),
+        Value::Array(_) | Value::Object(_) if depth == 0 => None,
+        Value::Array(items) => items.iter().try_fold(2, |sum, item| Some(sum + 1 + inner(item)?)),
         Value::Object(fields) => {
-            take(2)
-                && depth > 0
-                && fields.iter().all(|(key, value)| {
-                    left.checked_sub(key.len() + 4).is_some_and(|rest| {
-                        *left = rest;
-                        measure(value, depth - 1, left)
-                    })
-                })
+            fields.iter().try_fold(2, |sum, (key, value)| Some(sum + key.len() + 4 + inner(value)?))
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::item::{Detail, ToolItem};
 use super::server_docs::ServerDocs;
 use super::store::{Stamp, Store};
-use crate::upstream::search::{Index, IndexedServer};
+use crate::upstream::search::{Hit, Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// Files that are kept, those of unused definitions included.
@@ -64,8 +64,6 @@ pub struct FoundTool {
     /// Its position among the tools of the server.
     pub tool: usize,
     pub docs: Arc<ServerDocs>,
-    /// Comparable within one search only.
-    pub score: f32,
 }
 
 impl Catalog {
@@ -82,15 +80,13 @@ impl Catalog {
     pub fn docs(&self, key: &Arc<str>) -> Option<Arc<ServerDocs>> {
         let stamp = self.store.stamp(key);
         let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.get(key);
-        match known {
-            // Documentation that could not be written stays in memory while there is no file.
-            Some(loaded) if loaded.stamp == stamp => return loaded.docs.clone(),
-            _ if stamp.is_none() => {
-                all.remove(key);
-                return None;
-            }
-            _ => {}
+        // Documentation that could not be written stays in memory while there is no file.
+        if let Some(loaded) = all.get(key).filter(|loaded| loaded.stamp == stamp) {
+            return loaded.docs.clone();
+        }
+        if stamp.is_none() {
+            all.remove(key);
+            return None;
         }
         let (stamp, docs) = self.store.read(key)?;
         let docs = docs.map(Arc::new);
@@ -145,11 +141,10 @@ impl Catalog {
             }
         }
         let built = self.index(known);
-        let tool = |hit: crate::upstream::search::Hit| FoundTool {
+        let tool = |hit: Hit| FoundTool {
             server: places[hit.server],
             tool: hit.tool,
             docs: built.servers[hit.server].1.clone(),
-            score: hit.score,
         };
         found.tools = built.index.search(query, limit).into_iter().map(tool).collect();
         found
@@ -167,7 +162,7 @@ impl Catalog {
         }
         let indexed: Vec<_> = servers
             .iter()
-            .map(|(name, docs)| IndexedServer { name: name.clone(), terms: docs.terms().clone() })
+            .map(|(name, docs)| IndexedServer { name: name.clone(), terms: docs.terms.clone() })
             .collect();
         let built = Arc::new(BuiltIndex { index: Index::new(&indexed), servers });
         *index = Some(built.clone());

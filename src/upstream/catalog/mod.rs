@@ -23,7 +23,6 @@ mod tests;
 mod types;
 
 pub use item::{Detail, ToolItem};
-pub use limits::Cut;
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;

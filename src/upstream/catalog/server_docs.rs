@@ -69,19 +69,9 @@ impl ServerDocs {
         &self.about
     }
 
-    /// Returns what was left out.
-    pub fn cut(&self) -> Cut {
-        self.cut
-    }
-
     /// Returns the short form of every tool, in the server's order.
     pub fn tools(&self) -> &[ToolSummary] {
         &self.tools
-    }
-
-    /// Returns the search terms.
-    pub fn terms(&self) -> &Arc<Terms> {
-        &self.terms
     }
 
     /// Returns the position of the tool of a name, or of an alias if no tool has the name.
