@@ -24,9 +24,9 @@ pub(super) enum Value {
     Table(Vec<(String, Node)>),
 }
 
-/// Why a file could not be parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SyntaxError {
+/// Something wrong in a file.
+#[derive(Debug)]
+pub(super) struct Problem {
     pub(super) line: usize,
     pub(super) message: String,
 }
@@ -63,7 +63,7 @@ impl Node {
 }
 
 /// Parses JSON, in which comments and trailing commas are allowed. Returns None for an empty file.
-pub(super) fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
+pub(super) fn parse_json(text: &str) -> Result<Option<Node>, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ParseOptions {
         allow_comments: true,
@@ -79,18 +79,18 @@ pub(super) fn parse_json(text: &str) -> Result<Option<Node>, SyntaxError> {
     };
     match parse_to_ast(text, &CollectOptions::default(), &options) {
         Ok(parsed) => Ok(parsed.value.map(|value| from_json(&value, &Lines::of(text)))),
-        Err(error) => Err(SyntaxError { line: error.line_display(), message: error.kind().to_string() }),
+        Err(error) => Err(Problem { line: error.line_display(), message: error.kind().to_string() }),
     }
 }
 
 /// Parses TOML.
-pub(super) fn parse_toml(text: &str) -> Result<Option<Node>, SyntaxError> {
+pub(super) fn parse_toml(text: &str) -> Result<Option<Node>, Problem> {
     let lines = Lines::of(text);
     match DeTable::parse(text) {
         Ok(table) => Ok(Some(Node { line: 1, value: from_table(table.get_ref(), &lines) })),
         Err(error) => {
             let line = error.span().map_or(1, |span| lines.line(span.start));
-            Err(SyntaxError { line, message: error.message().replace('\n', ", ") })
+            Err(Problem { line, message: error.message().replace('\n', ", ") })
         }
     }
 }

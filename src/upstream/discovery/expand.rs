@@ -66,16 +66,12 @@ impl Scope<'_> {
 
     /// Returns the value of an environment variable, or an error if it is not set.
     pub(super) fn variable(&self, name: &str) -> Result<String, Skip> {
-        match self.environment.get(name) {
-            Some(value) => {
-                let value = value.to_str().map(str::to_owned).ok_or_else(|| {
-                    Skip::Invalid(format!("the value of environment variable '{name}' is not UTF-8"))
-                })?;
-                self.filled_in.borrow_mut().push((name.to_owned(), value.clone()));
-                Ok(value)
-            }
-            None => Err(Skip::MissingVariable(name.into())),
-        }
+        let value = self.environment.get(name).ok_or_else(|| Skip::MissingVariable(name.into()))?;
+        let value = value.to_str().ok_or_else(|| {
+            Skip::Invalid(format!("the value of environment variable '{name}' is not UTF-8"))
+        })?;
+        self.filled_in.borrow_mut().push((name.to_owned(), value.to_owned()));
+        Ok(value.to_owned())
     }
 
     /// Returns the value of the text between `${` and `}`; None if it is not a reference and stays as it is.
@@ -92,10 +88,7 @@ impl Scope<'_> {
             (Ok(value), Some(_)) if !value.is_empty() => Ok(Some(value)),
             (Ok(_) | Err(Skip::MissingVariable(_)), Some(default)) => self.expand(default).map(Some),
             (Err(Skip::MissingVariable(_)), None) if !reference.starts_with("env:") => {
-                match self.predefined(name) {
-                    Some(value) => Ok(Some(value)),
-                    None => Err(Skip::MissingVariable(name.into())),
-                }
+                self.predefined(name).map(Some).ok_or_else(|| Skip::MissingVariable(name.into()))
             }
             (value, _) => value.map(Some),
         }
@@ -119,14 +112,11 @@ impl Scope<'_> {
         }
         let Some(path) = reference.strip_prefix("file:") else { return Ok(None) };
         let path = self.absolute(path.trim())?;
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let text = text.trim().to_owned();
-                self.filled_in.borrow_mut().push((format!("key in {}", path.display()), text.clone()));
-                Ok(Some(text))
-            }
-            Err(error) => Err(Skip::Invalid(format!("could not read '{}': {error}", path.display()))),
-        }
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Skip::Invalid(format!("could not read '{}': {error}", path.display())))?;
+        let text = text.trim().to_owned();
+        self.filled_in.borrow_mut().push((format!("key in {}", path.display()), text.clone()));
+        Ok(Some(text))
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::definition::{Definition, Launch, Skip};
-use super::document::{Node, Value};
+use super::document::{Node, Problem, Value};
 use super::expand::Scope;
 use super::sources::Form;
+use super::surroundings::Surroundings;
 
 /// A definition as written in a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,23 +19,12 @@ pub(super) struct Entry<'a> {
     pub(super) opencode: bool,
 }
 
-/// A part of a file that should contain definitions and does not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Misplaced {
-    pub(super) line: usize,
-    pub(super) message: String,
-}
-
 /// Finds the definitions of a file. `projects` are the folders whose own definitions are used, the nearest first.
-pub(super) fn entries<'a>(
-    root: &'a Node,
-    form: Form,
-    projects: &[PathBuf],
-) -> (Vec<Entry<'a>>, Vec<Misplaced>) {
+pub(super) fn entries<'a>(root: &'a Node, form: Form, projects: &[PathBuf]) -> Found<'a> {
     let mut found = Found::default();
     if !root.is_table() {
         found.misplaced("the file", root);
-        return (found.entries, found.misplaced);
+        return found;
     }
     let any = form == Form::Any;
     if any || form == Form::ClaudeCode {
@@ -62,13 +52,14 @@ pub(super) fn entries<'a>(
     if any || form == Form::Codex {
         found.add("mcp_servers", root.get("mcp_servers"), false);
     }
-    (found.entries, found.misplaced)
+    found
 }
 
+/// The definitions of a file, and its parts that should contain definitions and do not.
 #[derive(Default)]
-struct Found<'a> {
-    entries: Vec<Entry<'a>>,
-    misplaced: Vec<Misplaced>,
+pub(super) struct Found<'a> {
+    pub(super) entries: Vec<Entry<'a>>,
+    pub(super) misplaced: Vec<Problem>,
 }
 
 impl<'a> Found<'a> {
@@ -83,7 +74,7 @@ impl<'a> Found<'a> {
 
     fn misplaced(&mut self, what: &str, node: &Node) {
         let message = format!("{what} must be an object, not {}", node.kind());
-        self.misplaced.push(Misplaced { line: node.line, message });
+        self.misplaced.push(Problem { line: node.line, message });
     }
 }
 
@@ -96,9 +87,11 @@ pub(super) fn description(node: &Node) -> Option<String> {
 }
 
 /// Reads an entry and expands its variables.
-pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definition, Skip> {
+pub(super) fn definition(entry: &Entry<'_>, surroundings: &Surroundings) -> Result<Definition, Skip> {
+    let Surroundings { home, cwd, environment, .. } = surroundings;
     let filled_in = RefCell::default();
-    let scope = Scope { bare_braces: entry.opencode, filled_in: &filled_in, ..*scope };
+    let scope =
+        Scope { environment, home: home.as_deref(), cwd, bare_braces: entry.opencode, filled_in: &filled_in };
     let fields = Fields { node: entry.node, scope };
     if !entry.node.is_table() {
         return Err(invalid(format!("it must be an object, not {}", entry.node.kind())));
@@ -110,23 +103,27 @@ pub(super) fn definition(entry: &Entry<'_>, scope: &Scope<'_>) -> Result<Definit
     if fields.boolean("disabled")? == Some(true) || fields.boolean("enabled")? == Some(false) {
         return Err(Skip::Disabled);
     }
-    let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.is_set(key));
+    let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.get(key).is_some());
+    let has_command = fields.get("command").is_some();
     let kind = fields.transport()?;
     let is_http = match kind {
         Some(kind) => kind != Transport::Stdio,
-        None => url.is_some() && !fields.is_set("command"),
+        None => url.is_some() && !has_command,
     };
     let launch = match url {
         Some(key) if is_http => fields.http(key, kind == Some(Transport::Older))?,
         None if is_http => return Err(invalid("it is an HTTP server without 'url'".into())),
-        None if kind.is_none() && !fields.is_set("command") => {
+        None if kind.is_none() && !has_command => {
             return Err(invalid("it has neither 'command' nor 'url'".into()));
         }
         _ => fields.stdio()?,
     };
-    let (startup_timeout, call_timeout) =
-        (fields.seconds("startup_timeout_sec")?, fields.seconds("tool_timeout_sec")?);
-    Ok(Definition { launch, startup_timeout, call_timeout, filled_in: filled_in.into_inner() })
+    Ok(Definition {
+        launch,
+        startup_timeout: fields.seconds("startup_timeout_sec")?,
+        call_timeout: fields.seconds("tool_timeout_sec")?,
+        filled_in: filled_in.into_inner(),
+    })
 }
 
 /// Returns the command line of an entry unexpanded, for a definition with a missing variable.
@@ -163,17 +160,19 @@ impl<'a> Fields<'a> {
         self.node.get(key).filter(|node| node.value != Value::Null)
     }
 
-    fn is_set(&self, key: &str) -> bool {
-        self.get(key).is_some()
+    /// Reads a string without expanding it.
+    fn text(&self, key: &str) -> Result<Option<&'a str>, Skip> {
+        match self.get(key).map(|node| (node, &node.value)) {
+            None => Ok(None),
+            Some((_, Value::Text(text))) => Ok(Some(text)),
+            Some((node, _)) => Err(invalid(format!("'{key}' must be a string, not {}", node.kind()))),
+        }
     }
 
     /// Returns the transport that the definition names, if any.
     fn transport(&self) -> Result<Option<Transport>, Skip> {
-        let Some(Value::Text(kind)) =
-            ["type", "transport"].into_iter().find_map(|key| self.get(key)).map(|node| &node.value)
-        else {
-            return Ok(None);
-        };
+        let kind = ["type", "transport"].into_iter().find_map(|key| self.get(key));
+        let Some(Node { value: Value::Text(kind), .. }) = kind else { return Ok(None) };
         match kind.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
             "stdio" | "local" => Ok(Some(Transport::Stdio)),
             "http" | "streamablehttp" | "remote" => Ok(Some(Transport::Http)),
@@ -183,27 +182,19 @@ impl<'a> Fields<'a> {
     }
 
     fn stdio(&self) -> Result<Launch, Skip> {
-        let (command, mut args) = match self.get("command").map(|node| (node, &node.value)) {
-            None => return Err(invalid("it has no 'command'".into())),
-            Some((_, Value::Text(text))) => (self.scope.expand_path(text)?, Vec::new()),
-            Some((node, Value::List(_))) => {
-                let mut words = self.list("command", node)?;
-                if words.is_empty() {
-                    return Err(invalid("'command' is empty".into()));
-                }
-                (words.remove(0), words)
-            }
-            Some((node, _)) => {
-                return Err(invalid(format!("'command' must be a string, not {}", node.kind())));
+        let mut words = match self.get("command") {
+            Some(Node { value: Value::List(_), .. }) => self.list("command")?.into_iter(),
+            _ => {
+                let text = self.text("command")?.ok_or_else(|| invalid("it has no 'command'".into()))?;
+                vec![self.scope.expand_path(text)?].into_iter()
             }
         };
-        if command.trim().is_empty() {
-            return Err(invalid("'command' is empty".into()));
-        }
-        if let Some(node) = self.get("args") {
-            args.extend(self.list("args", node)?);
-        }
-        let mut env = self.inherited()?;
+        let command = words.next().filter(|command| !command.trim().is_empty());
+        let command = command.ok_or_else(|| invalid("'command' is empty".into()))?;
+        let args: Vec<_> = words.chain(self.list("args")?).collect();
+        // Codex lists variables to pass on without their values.
+        let inherited = |name: String| Some((name.clone(), self.scope.variable(&name).ok()?));
+        let mut env: Vec<_> = self.list("env_vars")?.into_iter().filter_map(inherited).collect();
         for key in ["env", "environment"] {
             env.extend(self.pairs(key)?);
         }
@@ -214,30 +205,12 @@ impl<'a> Fields<'a> {
         {
             return Err(invalid("it contains a NUL character".into()));
         }
-        let cwd = match self.get("cwd").map(|node| (node, &node.value)) {
-            None => None,
-            Some((_, Value::Text(text))) => Some(self.scope.absolute(text)?),
-            Some((node, _)) => return Err(invalid(format!("'cwd' must be a string, not {}", node.kind()))),
-        };
+        let cwd = self.text("cwd")?.map(|text| self.scope.absolute(text)).transpose()?;
         Ok(Launch::Stdio { command, args, env, cwd })
     }
 
-    /// Returns variables to pass on, which Codex lists without their values.
-    fn inherited(&self) -> Result<Vec<(String, String)>, Skip> {
-        let Some(node) = self.get("env_vars") else { return Ok(Vec::new()) };
-        let names = self.list("env_vars", node)?;
-        Ok(names
-            .into_iter()
-            .filter_map(|name| Some((name.clone(), self.scope.variable(&name).ok()?)))
-            .collect())
-    }
-
     fn http(&self, key: &str, older: bool) -> Result<Launch, Skip> {
-        let url = match self.get(key).map(|node| (node, &node.value)) {
-            Some((_, Value::Text(text))) => self.scope.expand(text)?.trim().to_owned(),
-            Some((node, _)) => return Err(invalid(format!("'{key}' must be a string, not {}", node.kind()))),
-            None => return Err(invalid(format!("it has no '{key}'"))),
-        };
+        let url = self.scope.expand(self.text(key)?.unwrap_or_default())?.trim().to_owned();
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         if !matches!(scheme.as_deref(), Some("http" | "https")) || url.contains(char::is_whitespace) {
             return Err(invalid(format!("'{key}' must be a URL that starts with http:// or https://")));
@@ -282,8 +255,9 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a list of strings. Numbers and booleans are taken as written.
-    fn list(&self, key: &str, node: &Node) -> Result<Vec<String>, Skip> {
+    /// Reads a list of strings, empty if there is none. Numbers and booleans are taken as written.
+    fn list(&self, key: &str) -> Result<Vec<String>, Skip> {
+        let Some(node) = self.get(key) else { return Ok(Vec::new()) };
         let Value::List(items) = &node.value else {
             return Err(invalid(format!("'{key}' must be a list of strings, not {}", node.kind())));
         };

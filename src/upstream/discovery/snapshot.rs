@@ -1,6 +1,5 @@
 //! All definitions at one moment, and the cache of the files that they are from.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::ErrorKind;
@@ -9,9 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::definition::{Definition, Launch, Server, Skip, Source};
 use super::document::{parse_json, parse_toml};
-use super::expand::Scope;
 use super::files::{Stamp, read};
-use super::forms::{self, Entry};
+use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
 use super::sources::{Form, Place, json_files, places};
 use super::surroundings::Surroundings;
@@ -59,7 +57,7 @@ impl Snapshot {
 }
 
 /// The definitions of one file.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct FileContent {
     entries: Vec<Server>,
     warnings: Vec<Warning>,
@@ -96,10 +94,6 @@ impl Discovery {
         Self { projects: projects(&surroundings.cwd), surroundings, cache: Mutex::default() }
     }
 
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.surroundings
-    }
-
     /// Returns all definitions; the previous snapshot if no file has changed.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,9 +109,14 @@ impl Discovery {
         let is_same = contents.len() == cache.contents.len()
             && contents.iter().zip(&cache.contents).all(|(new, old)| Arc::ptr_eq(new, old));
         if !is_same {
-            cache.snapshot = Arc::new(Snapshot::of(&contents));
+            let snapshot = Snapshot::of(&contents);
             cache.contents = contents;
-            cache.log_warnings();
+            for warning in &snapshot.warnings {
+                if cache.logged.insert(warning.clone()) {
+                    tracing::warn!("{warning}");
+                }
+            }
+            cache.snapshot = Arc::new(snapshot);
         }
         Arc::clone(&cache.snapshot)
     }
@@ -131,7 +130,7 @@ impl Discovery {
         }
         let read = self.read(file);
         let content = match known {
-            Some(known) if known.content.is_same(&read) => Arc::clone(&known.content),
+            Some(known) if *known.content == read => Arc::clone(&known.content),
             _ => Arc::new(read),
         };
         let settled = stamp.is_none_or(|stamp| stamp.is_settled());
@@ -171,7 +170,7 @@ impl Discovery {
                 return content;
             }
         };
-        let (entries, misplaced) = forms::entries(&root, place.form, &self.projects);
+        let Found { entries, misplaced } = forms::entries(&root, place.form, &self.projects);
         let is_empty = entries.is_empty() && misplaced.is_empty();
         for part in misplaced {
             warn(Some(part.line), part.message);
@@ -197,15 +196,7 @@ impl Discovery {
     }
 
     fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
-        let Surroundings { home, cwd, environment, .. } = &self.surroundings;
-        let scope = Scope {
-            environment,
-            home: home.as_deref(),
-            cwd,
-            bare_braces: false,
-            filled_in: &RefCell::default(),
-        };
-        let definition = forms::definition(entry, &scope);
+        let definition = forms::definition(entry, &self.surroundings);
         // A definition of this bridge is skipped even if its variables are not set.
         if !self.surroundings.allow_self && self.is_itself(&definition, entry) {
             return Err(Skip::Itself);
@@ -236,11 +227,7 @@ impl Discovery {
 
 impl FileContent {
     fn add(&mut self, server: Server) {
-        let warning = match &server.definition {
-            Err(skip @ (Skip::Invalid(_) | Skip::MissingVariable(_))) => Some(skip.to_string()),
-            _ => None,
-        };
-        if let Some(why) = warning {
+        if let Err(why @ (Skip::Invalid(_) | Skip::MissingVariable(_))) = &server.definition {
             self.warnings.push(Warning {
                 path: Arc::clone(&server.source.path),
                 line: Some(server.source.line),
@@ -248,10 +235,6 @@ impl FileContent {
             });
         }
         self.entries.push(server);
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        self.entries == other.entries && self.warnings == other.warnings
     }
 }
 
@@ -288,26 +271,14 @@ impl Snapshot {
             server.alias = alias.into();
             snapshot.servers.push(Arc::new(server));
         }
-        for (at, server) in snapshot.servers.iter().enumerate() {
-            snapshot.by_name.entry(Arc::clone(&server.name)).or_insert(at);
-        }
+        let names = snapshot.servers.iter().map(|server| &server.name).enumerate();
+        let aliases = snapshot.servers.iter().map(|server| &server.alias).enumerate();
         // Names win over aliases.
-        for (at, server) in snapshot.servers.iter().enumerate() {
-            snapshot.by_name.entry(Arc::clone(&server.alias)).or_insert(at);
+        for (at, name) in names.chain(aliases) {
+            snapshot.by_name.entry(Arc::clone(name)).or_insert(at);
         }
         snapshot.warnings.extend(contents.iter().flat_map(|content| content.warnings.iter().cloned()));
         snapshot
-    }
-}
-
-impl Cache {
-    /// Logs each warning once.
-    fn log_warnings(&mut self) {
-        for warning in &self.snapshot.warnings {
-            if self.logged.insert(warning.clone()) {
-                tracing::warn!("{warning}");
-            }
-        }
     }
 }
 
