@@ -268,13 +268,6 @@ impl Upstream {
         self.0.pool.context().events.subscribe()
     }
 
-    /// Stops a server. Its calls under way fail; the next one starts it again.
-    pub async fn stop(&self, server: &str) {
-        if let Ok(server) = self.server(server) {
-            self.0.pool.stop(&server.name).await;
-        }
-    }
-
     /// Stops every server. Calls under way fail, and nothing is started after this.
     pub async fn shutdown(&self) {
         self.0.pool.shutdown().await;

@@ -169,16 +169,6 @@ impl Pool {
         }
     }
 
-    /// Stops a server. Its calls under way fail; the next one starts it again.
-    pub(in crate::upstream) async fn stop(&self, name: &str) {
-        let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        let Some(entry) = entry else { return };
-        let connection = entry.state.lock().await.connection.take();
-        if let Some(connection) = connection {
-            connection.close().await;
-        }
-    }
-
     /// Ends every connection. Nothing is started after this.
     pub(in crate::upstream) async fn shutdown(&self) {
         self.closing.cancel();
