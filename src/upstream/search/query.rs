@@ -158,7 +158,7 @@ impl ConceptReader<'_> {
     fn phrase(&self, words: &[Word]) -> Option<(usize, Concept)> {
         let mut key = String::new();
         let mut longest = None;
-        for (length, word) in (1..=SYNONYMS.longest()).zip(words) {
+        for (length, word) in (1..=SYNONYMS.longest).zip(words) {
             if length > 1 {
                 key.push(' ');
             }

@@ -14,7 +14,8 @@ pub(super) static SYNONYMS: LazyLock<Synonyms> =
 pub(super) struct Synonyms {
     /// Keyed by a stem, or by the stems of a phrase with a space between.
     entries: HashMap<String, Vec<Synonym>>,
-    longest: usize,
+    /// How many words the longest phrase has.
+    pub(super) longest: usize,
 }
 
 /// A word or phrase that may stand in documentation instead of another.
@@ -36,11 +37,6 @@ impl Synonyms {
     /// Returns the synonyms of a word or phrase, given as stems with a space between.
     pub(super) fn of(&self, stems: &str) -> Option<&[Synonym]> {
         self.entries.get(stems).map(Vec::as_slice)
-    }
-
-    /// Returns how many words the longest phrase has.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
     }
 
     fn parse(text: &str) -> Self {
@@ -109,7 +105,7 @@ mod tests {
         assert_eq!(ways(&synonyms, "f"), [("d".into(), Related), ("e".into(), Related)]);
         assert_eq!(ways(&synonyms, "g"), [("h".into(), Related), ("i j".into(), Related)]);
         assert_eq!(ways(&synonyms, "i j"), []);
-        assert_eq!(synonyms.longest(), 2);
+        assert_eq!(synonyms.longest, 2);
     }
 
     #[test]
@@ -128,6 +124,6 @@ mod tests {
     fn forms_of_a_word_share_an_entry() {
         assert_eq!(SYNONYMS.of(&stem("deleting")), SYNONYMS.of(&stem("delete")));
         assert!(SYNONYMS.of("delet").is_some_and(|ways| ways.iter().any(|way| way.stems == ["remov"])));
-        assert!(SYNONYMS.longest() <= 5);
+        assert!(SYNONYMS.longest <= 5);
     }
 }
