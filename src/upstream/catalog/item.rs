@@ -1,7 +1,7 @@
 //! The documentation of a tool as helpers and commands show it.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::server_docs::ServerDocs;
 use super::signature::whole_signature;
@@ -78,28 +78,6 @@ impl ToolItem {
         }
         Some(item)
     }
-
-    /// Returns the fields without redundant ones: `name` is the same as `tool`, and so is an alias that is left out.
-    pub fn brief(&self) -> Value {
-        let mut fields = Map::new();
-        let mut text = |key: &str, value: &str| fields.insert(key.to_owned(), value.into());
-        text("server", &self.server);
-        if self.server_alias != self.server {
-            text("serverAlias", &self.server_alias);
-        }
-        text("tool", &self.tool);
-        if self.tool_alias != self.tool {
-            text("toolAlias", &self.tool_alias);
-        }
-        text("signature", &self.signature);
-        text("description", &self.description);
-        for (key, schema) in [("inputSchema", &self.input_schema), ("outputSchema", &self.output_schema)] {
-            if let Some(schema) = schema {
-                fields.insert(key.to_owned(), schema.clone());
-            }
-        }
-        Value::Object(fields)
-    }
 }
 
 #[cfg(test)]
@@ -140,18 +118,6 @@ mod tests {
         assert_eq!(item.description, "Paints a wall. Dries in an hour.");
         assert_eq!(item.input_schema, Some(json!({ "properties": { "wall": { "type": "integer" } } })));
         assert_eq!(item.output_schema, Some(json!({ "title": "Wall" })));
-    }
-
-    #[test]
-    fn brief_leaves_out_what_can_be_told_from_the_rest() {
-        let item = ToolItem::new("walls", "walls", &docs(), 0, Detail::Summary).unwrap();
-        assert_eq!(
-            item.brief(),
-            json!({
-                "server": "walls", "tool": "paint-wall", "toolAlias": "paint_wall",
-                "signature": "paint_wall(wall?: int) -> Wall", "description": "Paints a wall",
-            })
-        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use codebridge::upstream::About;
-use codebridge::upstream::catalog::{Catalog, Detail, ListedServer};
+use codebridge::upstream::catalog::{Catalog, Detail, ListedServer, ToolItem};
 
 use crate::data::{Query, Server};
 
@@ -91,7 +91,7 @@ fn searches(catalog: &Catalog, listed: &[ListedServer], queries: &[Query], tools
                 found.tools.iter().filter_map(|tool| tool.item(listed, Detail::Summary)).collect();
             times.push(started.elapsed());
             if round == 0 && items.len() == 5 {
-                let brief: Vec<_> = items.iter().map(|item| item.brief()).collect();
+                let brief: Vec<_> = items.iter().map(brief).collect();
                 sizes.push(serde_json::Value::from(brief).to_string().len());
             }
         }
@@ -111,6 +111,20 @@ fn searches(catalog: &Catalog, listed: &[ListedServer], queries: &[Query], tools
         let measured = format!("{} tokens (bytes / 4)", median / 4);
         table.row("answer of five, median", tools, &measured, "<= 300");
     }
+}
+
+/// Returns a tool without the fields that repeat its names.
+fn brief(item: &ToolItem) -> serde_json::Value {
+    let mut value = serde_json::json!(item);
+    let repeats = [
+        ("name", true),
+        ("serverAlias", item.server_alias == item.server),
+        ("toolAlias", item.tool_alias == item.tool),
+    ];
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|key, _| !repeats.contains(&(key.as_str(), true)));
+    }
+    value
 }
 
 fn milliseconds(time: Duration) -> String {
