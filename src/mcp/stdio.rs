@@ -11,20 +11,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
-use tokio::io::unix::AsyncFd;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// Standard input.
+/// A standard stream.
 #[derive(Debug)]
-pub(crate) struct Input(Stream);
-
-/// Standard output or standard error.
-#[derive(Debug)]
-pub(crate) struct Output(Stream);
-
-#[derive(Debug)]
-enum Stream {
+pub(crate) enum Stream {
     /// A non-blocking descriptor of our own.
     Ready(AsyncFd<OwnedFd>),
     /// A socket, made non-blocking for each call.
@@ -34,27 +28,18 @@ enum Stream {
 }
 
 /// Opens standard input. Needs a runtime.
-///
-/// # Errors
-/// The descriptor cannot be used.
-pub(crate) fn input() -> io::Result<Input> {
-    Stream::open(io::stdin().as_fd(), OFlags::RDONLY, Interest::READABLE).map(Input)
+pub(crate) fn input() -> io::Result<Stream> {
+    Stream::open(io::stdin().as_fd(), OFlags::RDONLY, Interest::READABLE)
 }
 
 /// Opens standard output. Needs a runtime.
-///
-/// # Errors
-/// The descriptor cannot be used.
-pub(crate) fn output() -> io::Result<Output> {
-    Stream::open(io::stdout().as_fd(), OFlags::WRONLY, Interest::WRITABLE).map(Output)
+pub(crate) fn output() -> io::Result<Stream> {
+    Stream::open(io::stdout().as_fd(), OFlags::WRONLY, Interest::WRITABLE)
 }
 
 /// Opens standard error. Needs a runtime.
-///
-/// # Errors
-/// The descriptor cannot be used.
-pub(crate) fn error_output() -> io::Result<Output> {
-    Stream::open(io::stderr().as_fd(), OFlags::WRONLY, Interest::WRITABLE).map(Output)
+pub(crate) fn error_output() -> io::Result<Stream> {
+    Stream::open(io::stderr().as_fd(), OFlags::WRONLY, Interest::WRITABLE)
 }
 
 /// Waits until the reader of standard output has closed it. Never returns for a file.
@@ -130,48 +115,48 @@ fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
-impl AsyncRead for Input {
+impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = match &mut self.get_mut().0 {
-            Stream::File(file) => return Pin::new(file).poll_read(cx, buffer),
-            Stream::Ready(fd) => {
-                poll_read(fd, cx, |fd| Ok(rustix::io::read(fd, buffer.initialize_unfilled())?))
-            }
-            Stream::Socket(fd) => poll_read(fd, cx, |fd| {
-                let (read, _) = rustix::net::recv(fd, buffer.initialize_unfilled(), RecvFlags::DONTWAIT)?;
-                Ok(read)
+        let read = match self.get_mut() {
+            Self::File(file) => return Pin::new(file).poll_read(cx, buffer),
+            Self::Ready(fd) => poll_call(fd, cx, AsyncFd::poll_read_ready, |fd| {
+                rustix::io::read(fd, buffer.initialize_unfilled())
+            }),
+            Self::Socket(fd) => poll_call(fd, cx, AsyncFd::poll_read_ready, |fd| {
+                rustix::net::recv(fd, buffer.initialize_unfilled(), RecvFlags::DONTWAIT).map(|(read, _)| read)
             }),
         };
-        let read = ready!(read)?;
-        buffer.advance(read);
+        buffer.advance(ready!(read)?);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Output {
+impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().0 {
-            Stream::File(file) => Pin::new(file).poll_write(cx, bytes),
-            Stream::Ready(fd) => poll_write(fd, cx, |fd| Ok(rustix::io::write(fd, bytes)?)),
-            Stream::Socket(fd) => {
+        match self.get_mut() {
+            Self::File(file) => Pin::new(file).poll_write(cx, bytes),
+            Self::Ready(fd) => {
+                poll_call(fd, cx, AsyncFd::poll_write_ready, |fd| rustix::io::write(fd, bytes))
+            }
+            Self::Socket(fd) => {
                 // On other systems the standard library ignores the signal.
                 #[cfg(target_os = "linux")]
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 #[cfg(not(target_os = "linux"))]
                 let flags = SendFlags::DONTWAIT;
-                poll_write(fd, cx, |fd| Ok(rustix::net::send(fd, bytes, flags)?))
+                poll_call(fd, cx, AsyncFd::poll_write_ready, |fd| rustix::net::send(fd, bytes, flags))
             }
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().0 {
-            Stream::File(file) => Pin::new(file).poll_flush(cx),
-            Stream::Ready(_) | Stream::Socket(_) => Poll::Ready(Ok(())),
+        match self.get_mut() {
+            Self::File(file) => Pin::new(file).poll_flush(cx),
+            Self::Ready(_) | Self::Socket(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -180,37 +165,20 @@ impl AsyncWrite for Output {
     }
 }
 
-fn poll_read(
+type PollReady =
+    for<'a> fn(&'a AsyncFd<OwnedFd>, &mut Context<'_>) -> Poll<io::Result<AsyncFdReadyGuard<'a, OwnedFd>>>;
+
+/// Makes a call as soon as the descriptor is ready for it.
+fn poll_call(
     fd: &AsyncFd<OwnedFd>,
     cx: &mut Context<'_>,
-    mut read: impl FnMut(&OwnedFd) -> io::Result<usize>,
+    poll_ready: PollReady,
+    mut call: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
 ) -> Poll<io::Result<usize>> {
     loop {
-        let mut guard = ready!(fd.poll_read_ready(cx))?;
-        if let Ok(result) = guard.try_io(|fd| uninterrupted(|| read(fd.get_ref()))) {
+        let mut guard = ready!(poll_ready(fd, cx))?;
+        if let Ok(result) = guard.try_io(|fd| Ok(retry_on_intr(|| call(fd.get_ref()))?)) {
             return Poll::Ready(result);
-        }
-    }
-}
-
-fn poll_write(
-    fd: &AsyncFd<OwnedFd>,
-    cx: &mut Context<'_>,
-    mut write: impl FnMut(&OwnedFd) -> io::Result<usize>,
-) -> Poll<io::Result<usize>> {
-    loop {
-        let mut guard = ready!(fd.poll_write_ready(cx))?;
-        if let Ok(result) = guard.try_io(|fd| uninterrupted(|| write(fd.get_ref()))) {
-            return Poll::Ready(result);
-        }
-    }
-}
-
-fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
         }
     }
 }
@@ -225,12 +193,12 @@ mod tests {
 
     use super::*;
 
-    fn open_input(fd: impl AsFd) -> Input {
-        Input(Stream::open(fd.as_fd(), OFlags::RDONLY, Interest::READABLE).unwrap())
+    fn open_input(fd: impl AsFd) -> Stream {
+        Stream::open(fd.as_fd(), OFlags::RDONLY, Interest::READABLE).unwrap()
     }
 
-    fn open_output(fd: impl AsFd) -> Output {
-        Output(Stream::open(fd.as_fd(), OFlags::WRONLY, Interest::WRITABLE).unwrap())
+    fn open_output(fd: impl AsFd) -> Stream {
+        Stream::open(fd.as_fd(), OFlags::WRONLY, Interest::WRITABLE).unwrap()
     }
 
     fn waits(fd: impl AsFd) -> bool {
@@ -238,7 +206,7 @@ mod tests {
     }
 
     /// Fills the descriptor until it takes no more, reads all of that at the other end, and compares.
-    async fn writes_more_than_fits(mut output: Output, mut reader: impl Read + Send + 'static) {
+    async fn writes_more_than_fits(mut output: Stream, mut reader: impl Read + Send + 'static) {
         let sent: Vec<u8> = (0..3_000_000_u32).map(|n| n as u8).collect();
         let expected = sent.clone();
         let writing = tokio::spawn(async move {
@@ -258,7 +226,7 @@ mod tests {
     async fn a_pipe_is_read_and_written_and_its_flags_stay() {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut input = open_input(&reader);
-        assert!(matches!(input.0, Stream::Ready(_)));
+        assert!(matches!(input, Stream::Ready(_)));
         assert!(waits(&reader));
         let mut buffer = [0; 8];
         {
@@ -280,7 +248,7 @@ mod tests {
     async fn a_socket_is_read_and_written_and_its_flags_stay() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut input = open_input(&ours);
-        assert!(matches!(input.0, Stream::Socket(_)));
+        assert!(matches!(input, Stream::Socket(_)));
         theirs.write_all(b"abc").unwrap();
         let mut buffer = [0; 8];
         assert_eq!(input.read(&mut buffer).await.unwrap(), 3);
@@ -316,7 +284,7 @@ mod tests {
         let name = ptsname(&controller, Vec::new()).unwrap();
         let terminal = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
         let mut input = open_input(&terminal);
-        assert!(matches!(input.0, Stream::Ready(_)));
+        assert!(matches!(input, Stream::Ready(_)));
         rustix::io::write(&controller, b"abc\n").unwrap();
         let mut buffer = [0; 8];
         assert_eq!(input.read(&mut buffer).await.unwrap(), 4);
