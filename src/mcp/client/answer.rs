@@ -1,7 +1,7 @@
 //! What a caller waits for, handed over without `rmcp`'s types.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
@@ -68,19 +68,5 @@ impl Expected {
             // A receiver that is slower than the server misses some.
             let _ = sender.try_send(progress);
         }
-    }
-}
-
-/// Why the answer to the handshake, which `rmcp` sends itself, could not be read.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Unreadable(Arc<OnceLock<String>>);
-
-impl Unreadable {
-    pub(crate) fn reason(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
-    }
-
-    pub(super) fn set(&self, reason: String) {
-        let _ = self.0.set(reason);
     }
 }

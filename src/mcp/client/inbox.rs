@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
     CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, EmptyResult, ErrorData,
@@ -10,7 +11,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use super::answer::{Answer, Expected, ServerProgress, Unreadable};
+use super::answer::{Answer, Expected, ServerProgress};
 use super::initialize::read_initialize;
 use super::message::{FromServer, MessageReader, read_skipped, read_whole};
 use super::questions::Questions;
@@ -49,10 +50,8 @@ pub(crate) struct Inbox {
     reader: MessageReader,
     notices: Box<dyn Notices>,
     pending: HashMap<i64, Pending>,
-    /// The requests by their progress tokens.
-    tokens: HashMap<i64, i64>,
     questions: Questions,
-    unreadable: Unreadable,
+    unreadable: Arc<OnceLock<String>>,
 }
 
 impl Inbox {
@@ -61,9 +60,8 @@ impl Inbox {
             reader: MessageReader::default(),
             notices,
             pending: HashMap::new(),
-            tokens: HashMap::new(),
             questions: Questions::default(),
-            unreadable: Unreadable::default(),
+            unreadable: Arc::default(),
         }
     }
 
@@ -73,8 +71,8 @@ impl Inbox {
     }
 
     /// Returns why the answer to the handshake could not be read, if it could not.
-    pub(crate) fn unreadable(&self) -> Unreadable {
-        self.unreadable.clone()
+    pub(crate) fn unreadable(&self) -> Arc<OnceLock<String>> {
+        Arc::clone(&self.unreadable)
     }
 
     /// Remembers what is sent, to know its answer.
@@ -91,9 +89,6 @@ impl Inbox {
                     Some(NumberOrString::Number(token)) => Some(token),
                     _ => None,
                 };
-                if let Some(token) = token {
-                    self.tokens.insert(token, id);
-                }
                 self.pending.insert(id, Pending { token, kind });
             }
             ClientJsonRpcMessage::Notification(notification) => {
@@ -110,7 +105,7 @@ impl Inbox {
     /// Forgets a request that was not sent or is not waited for.
     pub(crate) fn withdraw(&mut self, id: &RequestId) {
         if let RequestId::Number(id) = id {
-            self.forget(*id);
+            self.pending.remove(id);
         }
     }
 
@@ -177,7 +172,7 @@ impl Inbox {
             Ok(result) => ServerJsonRpcMessage::response(result, id),
             Err(Answer::Error(error)) => ServerJsonRpcMessage::error(error, Some(id)),
             Err(Answer::Unreadable(reason)) => {
-                self.unreadable.set(reason);
+                let _ = self.unreadable.set(reason);
                 ServerJsonRpcMessage::error(
                     ErrorData::parse_error("the answer is unreadable", None),
                     Some(id),
@@ -191,7 +186,8 @@ impl Inbox {
         let text = |key: &str| params.get(key).and_then(Value::as_str);
         match method {
             "notifications/progress" => {
-                let pending = token_of(&params).and_then(|token| self.pending.get(self.tokens.get(&token)?));
+                let token = token_of(&params)?;
+                let pending = self.pending.values().find(|pending| pending.token == Some(token));
                 if let Some(Pending { kind: Kind::Raw(expected), .. }) = pending
                     && let Some(progress) = params.get("progress").and_then(Value::as_f64)
                 {
@@ -229,15 +225,7 @@ impl Inbox {
                 _ => return None,
             },
         };
-        self.forget(id).map(|pending| (RequestId::Number(id), pending.kind))
-    }
-
-    fn forget(&mut self, id: i64) -> Option<Pending> {
-        let pending = self.pending.remove(&id)?;
-        if let Some(token) = pending.token {
-            self.tokens.remove(&token);
-        }
-        Some(pending)
+        self.pending.remove(&id).map(|pending| (RequestId::Number(id), pending.kind))
     }
 }
 

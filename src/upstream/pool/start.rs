@@ -148,7 +148,7 @@ async fn connect_by(
                 Some(process) => exit_status_of(process).await,
                 None => None,
             };
-            let why = match unreadable.reason() {
+            let why = match unreadable.get() {
                 Some(reason) => format!("its first answer is unreadable: {reason}"),
                 None => why_not_ready(&error, how),
             };
