@@ -1,6 +1,7 @@
 //! Repairs almost valid JSON, as servers in the wild write it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,43 +17,35 @@ pub(crate) fn parse(raw: &RawValue) -> Result<Value, serde_json::Error> {
 /// become U+FFFD, and raw control characters in strings are escaped.
 pub(crate) fn repair(bytes: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(bytes);
-    let mut patches = Patches::default();
-    let mut walk = Walk { bytes: text.as_bytes(), at: 0 };
+    let mut walk = Walk { bytes: text.as_bytes(), at: 0, patches: Vec::new() };
     while let Some(&byte) = walk.bytes.get(walk.at) {
         match byte {
-            b'"' => walk.string(&mut patches),
-            b'N' if walk.rest().starts_with(b"NaN") => walk.replace(3, "null", &mut patches),
-            b'I' if walk.rest().starts_with(b"Infinity") => walk.replace(8, "1e999", &mut patches),
+            b'"' => walk.string(),
+            b'N' if walk.rest().starts_with(b"NaN") => walk.replace(3, "null"),
+            b'I' if walk.rest().starts_with(b"Infinity") => walk.replace(8, "1e999"),
             _ => walk.at += 1,
         }
     }
-    patches.apply(text)
-}
-
-/// Replacements of byte ranges, in order.
-#[derive(Default)]
-struct Patches(Vec<(std::ops::Range<usize>, Cow<'static, str>)>);
-
-impl Patches {
-    fn apply(self, text: Cow<'_, str>) -> Cow<'_, str> {
-        if self.0.is_empty() {
-            return text;
-        }
-        let mut repaired = String::with_capacity(text.len() + 8 * self.0.len());
-        let mut from = 0;
-        for (range, replacement) in self.0 {
-            repaired.push_str(&text[from..range.start]);
-            repaired.push_str(&replacement);
-            from = range.end;
-        }
-        repaired.push_str(&text[from..]);
-        Cow::Owned(repaired)
+    let patches = walk.patches;
+    if patches.is_empty() {
+        return text;
     }
+    let mut repaired = String::with_capacity(text.len() + 8 * patches.len());
+    let mut from = 0;
+    for (range, replacement) in patches {
+        repaired.push_str(&text[from..range.start]);
+        repaired.push_str(&replacement);
+        from = range.end;
+    }
+    repaired.push_str(&text[from..]);
+    Cow::Owned(repaired)
 }
 
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Replacements of byte ranges, in order.
+    patches: Vec<(Range<usize>, Cow<'static, str>)>,
 }
 
 impl<'a> Walk<'a> {
@@ -60,13 +53,13 @@ impl<'a> Walk<'a> {
         &self.bytes[self.at..]
     }
 
-    fn replace(&mut self, length: usize, by: impl Into<Cow<'static, str>>, patches: &mut Patches) {
-        patches.0.push((self.at..self.at + length, by.into()));
+    fn replace(&mut self, length: usize, by: impl Into<Cow<'static, str>>) {
+        self.patches.push((self.at..self.at + length, by.into()));
         self.at += length;
     }
 
     /// Steps over a string, or to the end of the text.
-    fn string(&mut self, patches: &mut Patches) {
+    fn string(&mut self) {
         self.at += 1;
         while let Some(&byte) = self.bytes.get(self.at) {
             match byte {
@@ -77,9 +70,9 @@ impl<'a> Walk<'a> {
                 b'\\' => match surrogate(self.rest()) {
                     None => self.at += 2,
                     Some(Half::High) if surrogate(&self.rest()[6..]) == Some(Half::Low) => self.at += 12,
-                    Some(_) => self.replace(6, "\\ufffd", patches),
+                    Some(_) => self.replace(6, "\\ufffd"),
                 },
-                0..0x20 => self.replace(1, format!("\\u{byte:04x}"), patches),
+                0..0x20 => self.replace(1, format!("\\u{byte:04x}")),
                 _ => self.at += 1,
             }
         }
