@@ -148,7 +148,7 @@ impl Docs {
             Err(error) => Err(error),
         };
         if let Some(key) = self.0.cache.note(server, docs.as_ref().err()).await {
-            self.0.sweep.settle(&key);
+            self.0.sweep.settle(&[key]);
         }
         docs
     }
@@ -196,7 +196,7 @@ impl Docs {
         if matches!(failure, UpstreamError::TimedOut { .. }) {
             self.0.cache.note(server, Some(&failure)).await;
         }
-        self.0.sweep.settle(key);
+        self.0.sweep.settle(std::slice::from_ref(key));
         tracing::info!(server = %server.name, %failure, "the tools of the server are unknown");
     }
 }
