@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::upstream::catalog::create_folder;
@@ -42,63 +43,25 @@ impl Keys {
                 random().unwrap_or_default()
             })
         });
-        let mut words = Words(Sha256::new_with_prefix(salt));
-        match &definition.launch {
+        let offered = match &definition.launch {
             Launch::Stdio { command, args, env, cwd } => {
-                words.add("stdio");
-                words.add(command);
-                words.add_all(args.iter().map(String::as_str));
-                words.add_pairs(env);
                 // What a project says of its own files means others elsewhere.
                 let project = self.project.as_deref().filter(|project| source.starts_with(project));
-                words.add_path(cwd.as_deref().or(project).unwrap_or(Path::new("")));
+                let folder = cwd.as_deref().or(project).unwrap_or(Path::new(""));
+                json!(["stdio", command, args, sorted(env), folder.as_os_str().as_encoded_bytes()])
             }
-            Launch::Http { url, headers, older } => {
-                words.add(if *older { "older http" } else { "http" });
-                words.add(url);
-                words.add_pairs(headers);
-            }
-        }
-        words.key()
+            Launch::Http { url, headers, older } => json!(["http", older, url, sorted(headers)]),
+        };
+        let hash = Sha256::new_with_prefix(salt).chain_update(offered.to_string()).finalize();
+        hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
     }
 }
 
-/// Words, each with its length before it, so that none can pass for two.
-struct Words(Sha256);
-
-impl Words {
-    fn add(&mut self, word: &str) {
-        self.add_bytes(word.as_bytes());
-    }
-
-    fn add_path(&mut self, path: &Path) {
-        self.add_bytes(path.as_os_str().as_encoded_bytes());
-    }
-
-    fn add_bytes(&mut self, bytes: &[u8]) {
-        self.0.update((bytes.len() as u64).to_le_bytes());
-        self.0.update(bytes);
-    }
-
-    fn add_all<'a>(&mut self, words: impl ExactSizeIterator<Item = &'a str>) {
-        self.0.update((words.len() as u64).to_le_bytes());
-        words.for_each(|word| self.add(word));
-    }
-
-    /// In an order of their own: that of a file says nothing.
-    fn add_pairs(&mut self, pairs: &[(String, String)]) {
-        let mut sorted: Vec<_> = pairs.iter().collect();
-        sorted.sort();
-        self.0.update((sorted.len() as u64).to_le_bytes());
-        for (name, value) in sorted {
-            self.add(name);
-            self.add(value);
-        }
-    }
-
-    fn key(self) -> Arc<str> {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
-    }
+/// Returns the pairs in an order of their own: that of a file says nothing.
+fn sorted(pairs: &[(String, String)]) -> Vec<&(String, String)> {
+    let mut sorted: Vec<_> = pairs.iter().collect();
+    sorted.sort();
+    sorted
 }
 
 /// The secret of a folder; the first one who wants it makes it.
