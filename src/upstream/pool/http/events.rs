@@ -1,14 +1,15 @@
 //! Streams of events in the format `text/event-stream`.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use reqwest::Response;
-use tokio::io::{AsyncRead, ReadBuf};
+use rmcp::model::ServerJsonRpcMessage;
+use tokio_util::io::StreamReader;
 
 use super::client::HttpError;
+use crate::mcp::client::Inbox;
 use crate::mcp::line::{Line, LineReader, Skipped};
 use crate::upstream::pool::stdio::LONGEST_LINE;
 
@@ -33,14 +34,13 @@ pub(super) enum Data {
 }
 
 /// Reads the events of a response.
-#[derive(Debug)]
 pub(super) struct EventReader {
     lines: LineReader<Body>,
 }
 
 impl EventReader {
     pub(super) fn new(response: Response) -> Self {
-        Self { lines: LineReader::new(Body::of(response), LONGEST_LINE) }
+        Self { lines: LineReader::new(body_of(response), LONGEST_LINE) }
     }
 
     /// Returns the next event; None at the end. An incomplete last event is dropped.
@@ -95,9 +95,15 @@ impl Event {
         }
     }
 
-    /// Whether its data is a message.
-    pub(super) fn is_message(&self) -> bool {
-        matches!(self.name.as_str(), "" | "message")
+    /// Reads the messages in its data, and returns what `rmcp` has to know of them.
+    pub(super) fn read(&self, inbox: &Mutex<Inbox>) -> Vec<ServerJsonRpcMessage> {
+        let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        match &self.data {
+            _ if !matches!(self.name.as_str(), "" | "message") => Vec::new(),
+            Data::None => Vec::new(),
+            Data::Whole(data) => inbox.read_whole(data),
+            Data::TooLong(skipped) => inbox.read_skipped(skipped, LONGEST_LINE),
+        }
     }
 }
 
@@ -109,54 +115,18 @@ fn without_field_name(mut skipped: Skipped) -> Skipped {
 }
 
 /// The body of a response as a reader.
-struct Body {
-    chunks: BoxStream<'static, Result<Vec<u8>, HttpError>>,
-    /// The unread rest of the last chunk.
-    rest: io::Cursor<Vec<u8>>,
-}
+type Body = StreamReader<BoxStream<'static, io::Result<Chunk>>, Chunk>;
+type Chunk = io::Cursor<Vec<u8>>;
 
-impl std::fmt::Debug for Body {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Body")
-    }
-}
-
-impl Body {
-    fn of(response: Response) -> Self {
-        let chunks = unfold(response, |mut response| async move {
-            match response.chunk().await {
-                Ok(Some(chunk)) => Some((Ok(chunk.to_vec()), response)),
-                Ok(None) => None,
-                Err(error) => Some((Err(error.into()), response)),
-            }
-        });
-        Self { chunks: chunks.boxed(), rest: io::Cursor::default() }
-    }
-}
-
-impl AsyncRead for Body {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            let rest = &self.rest.get_ref()[self.rest.position() as usize..];
-            if !rest.is_empty() {
-                let count = rest.len().min(into.remaining());
-                into.put_slice(&rest[..count]);
-                let position = self.rest.position() + count as u64;
-                self.rest.set_position(position);
-                return Poll::Ready(Ok(()));
-            }
-            match self.chunks.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(chunk))) => self.rest = io::Cursor::new(chunk),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(error))),
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Pending => return Poll::Pending,
-            }
+fn body_of(response: Response) -> Body {
+    let chunks = unfold(response, |mut response| async move {
+        match response.chunk().await {
+            Ok(Some(chunk)) => Some((Ok(io::Cursor::new(chunk.to_vec())), response)),
+            Ok(None) => None,
+            Err(error) => Some((Err(io::Error::other(HttpError::from(error))), response)),
         }
-    }
+    });
+    StreamReader::new(chunks.boxed())
 }
 
 #[cfg(test)]
@@ -164,13 +134,9 @@ mod tests {
     use super::*;
 
     fn reader(text: &'static str) -> EventReader {
-        let chunks = futures_util::stream::iter(text.as_bytes().chunks(3).map(|chunk| Ok(chunk.to_vec())));
-        EventReader {
-            lines: LineReader::new(
-                Body { chunks: chunks.boxed(), rest: io::Cursor::default() },
-                LONGEST_LINE,
-            ),
-        }
+        let chunks = text.as_bytes().chunks(3).map(|chunk| Ok(io::Cursor::new(chunk.to_vec())));
+        let body = StreamReader::new(futures_util::stream::iter(chunks).boxed());
+        EventReader { lines: LineReader::new(body, LONGEST_LINE) }
     }
 
     #[tokio::test]

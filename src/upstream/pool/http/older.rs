@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use super::client::{HttpError, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Data, EventReader};
 use crate::mcp::client::Inbox;
-use crate::upstream::pool::stdio::LONGEST_LINE;
 
 /// Our side of the transport.
 pub(in crate::upstream::pool) struct OlderTransport {
@@ -108,15 +107,7 @@ impl Transport<RoleClient> for OlderTransport {
                 self.gone.cancel();
                 return None;
             };
-            if !event.is_message() {
-                continue;
-            }
-            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-            match &event.data {
-                Data::None => {}
-                Data::Whole(data) => self.ready.extend(inbox.read_whole(data)),
-                Data::TooLong(skipped) => self.ready.extend(inbox.read_skipped(skipped, LONGEST_LINE)),
-            }
+            self.ready.extend(event.read(&self.inbox));
         }
     }
 

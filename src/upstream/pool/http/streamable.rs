@@ -16,7 +16,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 
 use super::client::{HttpError, body, client, error_response, header_map, is_of_type, unexpected_type};
-use super::events::{Data, Event, EventReader};
+use super::events::{Event, EventReader};
 use crate::mcp::client::{Inbox, is_message};
 use crate::upstream::pool::handler::{CallOrigin, Calls};
 use crate::upstream::pool::stdio::LONGEST_LINE;
@@ -164,12 +164,7 @@ impl Posts {
     }
 
     fn pass(&self, event: Event, origin: Option<CallOrigin>) -> Vec<Sse> {
-        let messages = match &event.data {
-            _ if !event.is_message() => Vec::new(),
-            Data::None => Vec::new(),
-            Data::Whole(data) => self.inbox().read_whole(data),
-            Data::TooLong(skipped) => self.inbox().read_skipped(skipped, LONGEST_LINE),
-        };
+        let messages = event.read(&self.inbox);
         self.note_origin(origin, &messages);
         let mut events: Vec<Sse> = messages.iter().map(event_of).collect();
         if events.is_empty() {
