@@ -13,6 +13,7 @@ pub mod housekeeping;
 pub mod image_sources;
 pub mod machine_supervisor;
 mod mcp;
+mod nearest;
 pub mod reaper;
 pub mod server;
 pub mod session;

@@ -13,6 +13,7 @@ use super::flags::SETTINGS_HEADING;
 use super::signals::Signals;
 use crate::error::Exit;
 use crate::help::{self, TOPICS};
+use crate::nearest::nearest;
 
 pub(super) fn help(words: &[String]) -> Result<ExitCode, CommandError> {
     show(&page(words)?)?;
@@ -37,7 +38,7 @@ fn page(words: &[String]) -> Result<String, CommandError> {
 fn unknown(name: String) -> CommandError {
     let cli = Cli::command();
     let names = TOPICS.iter().map(|topic| topic.name).chain(commands(&cli));
-    let nearest = help::nearest(&name, names).map(String::from);
+    let nearest = nearest(&name, names).map(String::from);
     CommandError::HelpTopic { name, nearest }
 }
 

@@ -38,13 +38,6 @@ pub fn find(name: &str) -> Option<&'static Topic> {
     TOPICS.iter().find(|topic| topic.name == name)
 }
 
-/// Returns the name that `name` most likely stands for.
-pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = names.into_iter().map(|known| (known, strsim::jaro_winkler(name, known)));
-    let best = scored.max_by(|(_, left), (_, right)| left.total_cmp(right));
-    best.filter(|(_, likeness)| *likeness > 0.8).map(|(known, _)| known)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

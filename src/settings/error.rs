@@ -3,62 +3,25 @@
 use std::fmt;
 
 use codebridge_images::NameError;
-
 use codebridge_runtimes::RuntimeKind;
 
 use super::Origin;
+use crate::nearest::nearest;
 
-/// A setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// The value does not have the expected form.
     #[error("invalid value {value:?} for {origin}: expected {expected}")]
-    Invalid {
-        /// The variable or flag.
-        origin: Origin,
-        /// The value.
-        value: String,
-        expected: Expected,
-    },
-    /// The value has the right form, but is too small.
+    Invalid { origin: Origin, value: String, expected: Expected },
     #[error("invalid value {value:?} for {origin}: the minimum is {least}")]
-    TooSmall {
-        /// The variable or flag.
-        origin: Origin,
-        /// The value.
-        value: String,
-        least: &'static str,
-    },
-    /// The value has the right form, but is too large.
+    TooSmall { origin: Origin, value: String, least: &'static str },
     #[error("invalid value {value:?} for {origin}: the maximum is {most}")]
-    TooLarge {
-        /// The variable or flag.
-        origin: Origin,
-        /// The value.
-        value: String,
-        most: u32,
-    },
-    /// The value names no image.
+    TooLarge { origin: Origin, value: String, most: u32 },
     #[error("invalid value for {origin}: {source}")]
-    Image {
-        /// The variable or flag.
-        origin: Origin,
-        source: NameError,
-    },
-    /// The value is not text.
+    Image { origin: Origin, source: NameError },
     #[error("invalid value for {origin}: not valid UTF-8")]
-    NotUnicode {
-        /// The variable or flag.
-        origin: Origin,
-    },
-    /// A path starts with `~`, and there is no home directory.
+    NotUnicode { origin: Origin },
     #[error("invalid value {value:?} for {origin}: HOME is not set")]
-    NoHome {
-        /// The variable or flag.
-        origin: Origin,
-        /// The value.
-        value: String,
-    },
+    NoHome { origin: Origin, value: String },
 }
 
 impl SettingError {
@@ -70,11 +33,8 @@ impl SettingError {
             Expected::Runtime => &RuntimeKind::NAMES,
             _ => return None,
         };
-        let nearest = names
-            .iter()
-            .map(|name| (strsim::jaro_winkler(&value.to_lowercase(), name), name))
-            .max_by(|left, right| left.0.total_cmp(&right.0))?;
-        (nearest.0 > 0.8).then(|| format!("did you mean {}?", nearest.1))
+        let name = nearest(value, names.iter().copied())?;
+        Some(format!("did you mean {name}?"))
     }
 }
 

@@ -5,8 +5,8 @@
 use serde_json::{Map, Value};
 
 use super::catalog::signature;
-use super::nearest::nearest;
 use super::pool::Tool;
+use crate::nearest::nearest;
 
 /// Keywords that allow other arguments than the listed properties.
 const OPEN_ENDED: &[&str] = &[

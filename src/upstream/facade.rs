@@ -13,12 +13,12 @@ use super::discovery::{Discovery, Server, Snapshot, Surroundings};
 use super::docs::{Docs, DocsCache, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
-use super::nearest::nearest;
 use super::options::CallOptions;
 use super::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, ServerState, Tool, ToolList,
 };
 use super::questions::{Answers, CallerGuard};
+use crate::nearest::nearest;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 

@@ -10,7 +10,7 @@
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
 //! discovery                                       files ─▶ definitions
-//! alias, events, nearest, questions, tool_doc
+//! alias, events, questions, tool_doc
 //! ```
 
 mod alias;
@@ -21,7 +21,6 @@ mod docs;
 mod error;
 mod events;
 mod facade;
-mod nearest;
 mod options;
 mod pool;
 mod questions;

@@ -9,8 +9,8 @@ use super::limits::{Cut, limited};
 use super::packed::Packed;
 use super::signature::signature;
 use super::summary::summary;
+use crate::nearest::nearest;
 use crate::upstream::alias::aliases;
-use crate::upstream::nearest::nearest;
 use crate::upstream::search::{Boilerplate, Terms};
 use crate::upstream::tool_doc::{About, ToolDoc};
 

@@ -4,7 +4,7 @@
 const THRESHOLD: f64 = 0.8;
 
 /// Returns the most similar name, if one is similar enough; the first of several.
-pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = letters(name);
     let mut best = None;
     let mut similarity = THRESHOLD;
