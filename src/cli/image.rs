@@ -10,12 +10,13 @@ use codebridge_images::{
 use indicatif::ProgressBar;
 
 use super::errors::CommandError;
+use super::image_text::{ImageList, pruned_text};
 use super::output::{print, write};
 use super::signals::Signals;
 use super::spinner::{self, BYTES};
 use super::{Form, ImageCommand};
 use crate::error::Exit;
-use crate::image_sources::{ImageList, image_resolver, import_from_engine, pruned_text};
+use crate::image_sources::{image_resolver, import_from_engine};
 
 pub(super) async fn image(command: ImageCommand) -> Result<ExitCode, CommandError> {
     let plain_http = matches!(command, ImageCommand::Pull { plain_http: true, .. });

@@ -9,6 +9,7 @@ mod exec;
 mod flags;
 mod help;
 mod image;
+mod image_text;
 mod logging;
 mod output;
 mod sandboxes;

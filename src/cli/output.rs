@@ -39,7 +39,7 @@ pub(super) async fn print(text: &str) -> io::Result<()> {
 }
 
 /// Returns rows in columns as wide as their widest cell. Each row has as many cells as the head.
-pub(super) fn columns(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn columns(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let head: Vec<String> = head.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -6,7 +6,6 @@ mod engines;
 mod error;
 mod find;
 mod helper;
-mod report;
 mod watch;
 
 use std::path::PathBuf;
@@ -17,7 +16,6 @@ use codebridge_images::{ImageResolver, Store};
 pub use engines::import_from_engine;
 pub use error::SourceError;
 pub use find::find_root;
-pub use report::{ImageList, pruned_text};
 pub use watch::{Watch, bytes_text};
 
 /// Returns the resolver over the store of this user. With `plain_http`, registries may be asked without TLS.

@@ -3,22 +3,23 @@
 use codebridge_images::{Listed, Pruned, Usage};
 use serde::Serialize;
 
-use super::watch::bytes_text;
+use super::output::columns;
+use crate::image_sources::bytes_text;
 
 /// The images of the store and their size on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ImageList {
-    pub images: Vec<Listed>,
-    pub usage: Usage,
+pub(super) struct ImageList {
+    pub(super) images: Vec<Listed>,
+    pub(super) usage: Usage,
 }
 
 impl ImageList {
     /// Returns a table for people.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         if self.images.is_empty() {
             return "no images\n".into();
         }
-        let mut rows = vec![["IMAGE ID", "UNPACKED", "COMPRESSED", "STATE", "NAME"].map(String::from)];
+        let mut rows = Vec::new();
         for image in &self.images {
             let state = match (image.in_use, image.unpacked) {
                 (true, _) => "in use",
@@ -31,7 +32,7 @@ impl ImageList {
                 image.names.iter().map(String::as_str).collect()
             };
             for name in names {
-                rows.push([
+                rows.push(vec![
                     image.id.chars().take(12).collect(),
                     bytes_text(image.unpacked_bytes),
                     bytes_text(image.compressed_bytes),
@@ -40,7 +41,7 @@ impl ImageList {
                 ]);
             }
         }
-        let mut text = table(&rows);
+        let mut text = columns(&["IMAGE ID", "UNPACKED", "COMPRESSED", "STATE", "NAME"], rows);
         let Usage { roots, blobs, partial } = self.usage;
         text.push_str(&format!(
             "on disk: {} (unpacked {}, compressed {}, incomplete {})\n",
@@ -53,21 +54,8 @@ impl ImageList {
     }
 }
 
-/// Returns rows with aligned columns.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<_> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 /// Returns the outcome of a removal, for people.
-pub fn pruned_text(pruned: &Pruned) -> String {
+pub(super) fn pruned_text(pruned: &Pruned) -> String {
     let mut text = String::new();
     for name in &pruned.names {
         text.push_str(&format!("removed the name {name}\n"));
