@@ -28,7 +28,7 @@ pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
     let stop = CancellationToken::new();
     let reporter = Reporter(spinner::start());
     let (built, signal) = signals.until_second(&stop, build::build(&order, dry_run, &reporter, &stop)).await;
-    spinner::clear(&reporter.0);
+    reporter.0.finish_and_clear();
     match (built, signal) {
         (Some(Ok(digest)), _) => {
             print(&digest.map(|digest| format!("{digest}\n")).unwrap_or_default()).await?;
@@ -42,18 +42,15 @@ pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
 }
 
 /// Prints lines that stay, and shows on a terminal what goes on.
-struct Reporter(Option<ProgressBar>);
+struct Reporter(ProgressBar);
 
 impl Listener for Reporter {
     fn say(&self, line: &str) {
-        match &self.0 {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
-        }
+        self.0.suspend(|| eprintln!("{line}"));
     }
 
     fn step(&self, what: &str, amount: Option<(u64, u64)>) {
-        let Some(bar) = &self.0 else { return };
+        let bar = &self.0;
         let style = match amount {
             // Packages are counted, and downloads measured.
             Some((_, total)) if total < 10_000 => ITEMS,

@@ -48,7 +48,7 @@ async fn pull_until_stopped(images: &ImageResolver, name: &str) -> Result<String
         pulled = pull(images, name, &bars) => return pulled,
         signal = signals.next() => signal,
     };
-    bars.clear();
+    bars.bar.finish_and_clear();
     Err(CommandError::PullStopped(signal))
 }
 
@@ -64,7 +64,7 @@ async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<St
         }
         local => images.open_local(local, &progress).await?,
     };
-    bars.clear();
+    bars.bar.finish_and_clear();
     Ok(format!("{}\n", root.id()))
 }
 
@@ -98,7 +98,7 @@ fn absolute(text: &str) -> Result<ImageName, NameError> {
 /// A bar on a terminal; nothing elsewhere.
 struct Bars {
     name: String,
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     received: Mutex<HashMap<Digest, u64>>,
 }
 
@@ -106,21 +106,17 @@ impl Bars {
     fn new(name: &str) -> Self {
         Self { name: name.to_owned(), bar: spinner::start(), received: Mutex::default() }
     }
-
-    fn clear(&self) {
-        spinner::clear(&self.bar);
-    }
 }
 
 impl Drop for Bars {
     fn drop(&mut self) {
-        self.clear();
+        self.bar.finish_and_clear();
     }
 }
 
 impl Progress for Bars {
     fn event(&self, event: Event) {
-        let Some(bar) = &self.bar else { return };
+        let bar = &self.bar;
         match event {
             Event::Asking { endpoint } => bar.set_message(format!("{}: contacting {endpoint}", self.name)),
             Event::Waiting => {

@@ -12,24 +12,20 @@ pub(super) const ITEMS: &str = "{spinner} {msg} [{bar:30}] {pos}/{len}";
 /// The text alone.
 pub(super) const TEXT: &str = "{spinner} {msg}";
 
-/// A line on standard error that says what is going on, from its first text on. Nothing is shown where standard error is
-/// not a terminal.
+/// A line on standard error that says what is going on, from its first text on.
 #[derive(Debug, Default)]
 pub(super) struct Spinner(Option<ProgressBar>);
 
 impl Spinner {
     pub(super) fn show(&mut self, text: String) {
-        if self.0.is_none() {
-            self.0 = start();
-        }
-        if let Some(bar) = &self.0 {
-            bar.set_message(text);
-        }
+        self.0.get_or_insert_with(start).set_message(text);
     }
 
     /// Leaves the terminal as it was.
     pub(super) fn clear(&mut self) {
-        clear(&self.0.take());
+        if let Some(bar) = self.0.take() {
+            bar.finish_and_clear();
+        }
     }
 }
 
@@ -39,24 +35,19 @@ impl Drop for Spinner {
     }
 }
 
-/// Starts a spinner on standard error; None where that is not a terminal.
-pub(super) fn start() -> Option<ProgressBar> {
-    io::stderr().is_terminal().then(|| {
-        let bar = ProgressBar::new_spinner();
-        bar.enable_steady_tick(Duration::from_millis(100));
-        bar
-    })
+/// Starts a spinner on standard error, hidden where that is not a terminal.
+pub(super) fn start() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
 }
 
 /// Changes what is shown: [`BYTES`], [`ITEMS`] or [`TEXT`].
 pub(super) fn set_style(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
-    }
-}
-
-pub(super) fn clear(bar: &Option<ProgressBar>) {
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
     }
 }
