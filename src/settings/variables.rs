@@ -22,201 +22,70 @@ pub struct Variable {
 /// The default of a setting that has none.
 pub const NO_DEFAULT: &str = "-";
 
-pub static RUNTIME: Variable = Variable {
-    name: "MCP_BRIDGE_RUNTIME",
-    aliases: &[],
-    flag: "runtime",
-    placeholder: "RUNTIME",
-    default: "auto",
-    meaning: "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine. Sessions are spread over several runtimes that are separated by commas",
-};
+macro_rules! variables {
+    ($(
+        $id:ident = [$name:literal $(, $alias:literal)*] $flag:literal $placeholder:literal $default:tt
+        $meaning:literal;
+    )+) => {
+        $(pub static $id: Variable = Variable {
+            name: $name,
+            aliases: &[$($alias),*],
+            flag: $flag,
+            placeholder: $placeholder,
+            default: $default,
+            meaning: $meaning,
+        };)+
 
-pub static IMAGE: Variable = Variable {
-    name: "MCP_BRIDGE_IMAGE",
-    aliases: &[],
-    flag: "image",
-    placeholder: "IMAGE",
-    default: "python:3.14-slim",
-    meaning: "Image that code runs in: a reference, a file (`oci-archive:FILE`), a root filesystem (`dir:DIR`), or `host:`, the Python of this machine. If it is not set and the default is unavailable, `host:` is used",
-};
+        /// Every setting, in the order of the documentation.
+        pub static ALL: [&Variable; [$($flag),+].len()] = [$(&$id),+];
+    };
+}
 
-pub static TIMEOUT: Variable = Variable {
-    name: "MCP_BRIDGE_TIMEOUT",
-    aliases: &[],
-    flag: "timeout",
-    placeholder: "TIME",
-    default: "30",
-    meaning: "Default time limit of a call, in seconds; `30s` and `2m` are also accepted",
-};
-
-pub static MAX_TIMEOUT: Variable = Variable {
-    name: "MCP_BRIDGE_MAX_TIMEOUT",
-    aliases: &[],
-    flag: "max-timeout",
-    placeholder: "TIME",
-    default: "120",
-    meaning: "Longest time limit that a call can request, in seconds",
-};
-
-pub static MEMORY: Variable = Variable {
-    name: "MCP_BRIDGE_MEMORY",
-    aliases: &["MCP_BRIDGE_MEMORY_LIMIT"],
-    flag: "memory",
-    placeholder: "SIZE",
-    default: "512m",
-    meaning: "Memory of a sandbox, including swap: `512m`, `1g` or bytes",
-};
-
-pub static PIDS: Variable = Variable {
-    name: "MCP_BRIDGE_PIDS",
-    aliases: &["MCP_BRIDGE_PIDS_LIMIT"],
-    flag: "pids",
-    placeholder: "N",
-    default: "128",
-    meaning: "Maximum number of processes and threads in a sandbox",
-};
-
-pub static CPUS: Variable = Variable {
-    name: "MCP_BRIDGE_CPUS",
-    aliases: &[],
-    flag: "cpus",
-    placeholder: "N",
-    default: NO_DEFAULT,
-    meaning: "Number of CPUs that a sandbox can use, such as `1.5`; unlimited if not set",
-};
-
-pub static CPU_QUOTA: Variable = Variable {
-    name: "MCP_BRIDGE_CPU_QUOTA",
-    aliases: &[],
-    flag: "cpu-quota",
-    placeholder: "MICROSECONDS",
-    default: NO_DEFAULT,
-    meaning: "The same in microseconds per 100 ms; ignored if `MCP_BRIDGE_CPUS` is set",
-};
-
-pub static CONTAINER_USER: Variable = Variable {
-    name: "MCP_BRIDGE_CONTAINER_USER",
-    aliases: &[],
-    flag: "container-user",
-    placeholder: "UID:GID",
-    default: "65534:65534",
-    meaning: "User and group that code runs as, `UID:GID`",
-};
-
-pub static RUNTIME_IDLE_TIMEOUT: Variable = Variable {
-    name: "MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT",
-    aliases: &[],
-    flag: "runtime-idle-timeout",
-    placeholder: "TIME",
-    default: "300",
-    meaning: "Seconds after which an idle session ends, and a podman machine that the bridge started is stopped; `0` means never",
-};
-
-pub static MACHINE_INIT: Variable = Variable {
-    name: "MCP_BRIDGE_MACHINE_INIT",
-    aliases: &[],
-    flag: "machine-init",
-    placeholder: "BOOL",
-    default: "1",
-    meaning: "Whether to create a podman machine where podman needs one and none exists, which downloads gigabytes",
-};
-
-pub static MACHINE_ROOTFUL: Variable = Variable {
-    name: "MCP_BRIDGE_MACHINE_ROOTFUL",
-    aliases: &[],
-    flag: "machine-rootful",
-    placeholder: "BOOL",
-    default: "0",
-    meaning: "Whether to make a podman machine rootful before starting it",
-};
-
-pub static MAX_SESSIONS: Variable = Variable {
-    name: "MCP_BRIDGE_MAX_SESSIONS",
-    aliases: &[],
-    flag: "max-sessions",
-    placeholder: "N",
-    default: "8",
-    meaning: "Maximum number of sessions; one more ends the session that has been idle for longest",
-};
-
-pub static STATE_DIR: Variable = Variable {
-    name: "MCP_BRIDGE_STATE_DIR",
-    aliases: &[],
-    flag: "state-dir",
-    placeholder: "DIR",
-    default: "~/MCPs",
-    meaning: "Folder of saved tools, server definitions and the catalogue of tools",
-};
-
-pub static OUTPUT_MODE: Variable = Variable {
-    name: "MCP_BRIDGE_OUTPUT_MODE",
-    aliases: &[],
-    flag: "output-mode",
-    placeholder: "MODE",
-    default: "compact",
-    meaning: "Format of results: `compact`, `toon` or `json`",
-};
-
-pub static OUTPUT_LIMIT: Variable = Variable {
-    name: "MCP_BRIDGE_OUTPUT_LIMIT",
-    aliases: &[],
-    flag: "output-limit",
-    placeholder: "N",
-    default: "20000",
-    meaning: "Bytes of standard output in a result; the middle of longer output is cut and can be read later",
-};
-
-pub static LOG_LEVEL: Variable = Variable {
-    name: "MCP_BRIDGE_LOG_LEVEL",
-    aliases: &[],
-    flag: "log-level",
-    placeholder: "LEVEL",
-    default: "INFO",
-    meaning: "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`",
-};
-
-pub static SESSION_PERSIST: Variable = Variable {
-    name: "MCP_BRIDGE_SESSION_PERSIST",
-    aliases: &[],
-    flag: "session-persist",
-    placeholder: "BOOL",
-    default: "true",
-    meaning: "Whether a session keeps its interpreter between calls; if not, each call gets a new sandbox",
-};
-
-pub static SECURITY_OPT: Variable = Variable {
-    name: "MCP_BRIDGE_SECURITY_OPT",
-    aliases: &[],
-    flag: "security-opt",
-    placeholder: "OPTIONS",
-    default: NO_DEFAULT,
-    meaning: "Additional `--security-opt` values for podman and docker, separated by spaces",
-};
-
-pub static ALLOW_SELF_SERVER: Variable = Variable {
-    name: "MCP_BRIDGE_ALLOW_SELF_SERVER",
-    aliases: &[],
-    flag: "allow-self-server",
-    placeholder: "BOOL",
-    default: "0",
-    meaning: "Whether to list a configured server that is this bridge itself",
-};
-
-pub static SERVERS_CONFIG: Variable = Variable {
-    name: "MCP_SERVERS_CONFIG",
-    aliases: &[],
-    flag: "servers-config",
-    placeholder: "FILE",
-    default: NO_DEFAULT,
-    meaning: "Additional file of server definitions, read before the others",
-};
-
-/// Every setting, in the order of the documentation.
-pub static ALL: [&Variable; 21] = [
-    &RUNTIME, &IMAGE, &TIMEOUT, &MAX_TIMEOUT, &MEMORY, &PIDS, &CPUS, &CPU_QUOTA, &CONTAINER_USER,
-    &RUNTIME_IDLE_TIMEOUT, &MACHINE_INIT, &MACHINE_ROOTFUL, &MAX_SESSIONS, &STATE_DIR, &OUTPUT_MODE,
-    &OUTPUT_LIMIT, &LOG_LEVEL, &SESSION_PERSIST, &SECURITY_OPT, &ALLOW_SELF_SERVER, &SERVERS_CONFIG,
-];
+// The name in the environment and its aliases, the flag, the placeholder, the default, and the meaning.
+variables! {
+    RUNTIME = ["MCP_BRIDGE_RUNTIME"] "runtime" "RUNTIME" "auto"
+        "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine. Sessions are spread over several runtimes that are separated by commas";
+    IMAGE = ["MCP_BRIDGE_IMAGE"] "image" "IMAGE" "python:3.14-slim"
+        "Image that code runs in: a reference, a file (`oci-archive:FILE`), a root filesystem (`dir:DIR`), or `host:`, the Python of this machine. If it is not set and the default is unavailable, `host:` is used";
+    TIMEOUT = ["MCP_BRIDGE_TIMEOUT"] "timeout" "TIME" "30"
+        "Default time limit of a call, in seconds; `30s` and `2m` are also accepted";
+    MAX_TIMEOUT = ["MCP_BRIDGE_MAX_TIMEOUT"] "max-timeout" "TIME" "120"
+        "Longest time limit that a call can request, in seconds";
+    MEMORY = ["MCP_BRIDGE_MEMORY", "MCP_BRIDGE_MEMORY_LIMIT"] "memory" "SIZE" "512m"
+        "Memory of a sandbox, including swap: `512m`, `1g` or bytes";
+    PIDS = ["MCP_BRIDGE_PIDS", "MCP_BRIDGE_PIDS_LIMIT"] "pids" "N" "128"
+        "Maximum number of processes and threads in a sandbox";
+    CPUS = ["MCP_BRIDGE_CPUS"] "cpus" "N" NO_DEFAULT
+        "Number of CPUs that a sandbox can use, such as `1.5`; unlimited if not set";
+    CPU_QUOTA = ["MCP_BRIDGE_CPU_QUOTA"] "cpu-quota" "MICROSECONDS" NO_DEFAULT
+        "The same in microseconds per 100 ms; ignored if `MCP_BRIDGE_CPUS` is set";
+    CONTAINER_USER = ["MCP_BRIDGE_CONTAINER_USER"] "container-user" "UID:GID" "65534:65534"
+        "User and group that code runs as, `UID:GID`";
+    RUNTIME_IDLE_TIMEOUT = ["MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT"] "runtime-idle-timeout" "TIME" "300"
+        "Seconds after which an idle session ends, and a podman machine that the bridge started is stopped; `0` means never";
+    MACHINE_INIT = ["MCP_BRIDGE_MACHINE_INIT"] "machine-init" "BOOL" "1"
+        "Whether to create a podman machine where podman needs one and none exists, which downloads gigabytes";
+    MACHINE_ROOTFUL = ["MCP_BRIDGE_MACHINE_ROOTFUL"] "machine-rootful" "BOOL" "0"
+        "Whether to make a podman machine rootful before starting it";
+    MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8"
+        "Maximum number of sessions; one more ends the session that has been idle for longest";
+    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs"
+        "Folder of saved tools, server definitions and the catalogue of tools";
+    OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact"
+        "Format of results: `compact`, `toon` or `json`";
+    OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000"
+        "Bytes of standard output in a result; the middle of longer output is cut and can be read later";
+    LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO"
+        "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
+    SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true"
+        "Whether a session keeps its interpreter between calls; if not, each call gets a new sandbox";
+    SECURITY_OPT = ["MCP_BRIDGE_SECURITY_OPT"] "security-opt" "OPTIONS" NO_DEFAULT
+        "Additional `--security-opt` values for podman and docker, separated by spaces";
+    ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0"
+        "Whether to list a configured server that is this bridge itself";
+    SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT
+        "Additional file of server definitions, read before the others";
+}
 
 /// Returns the table of the documentation.
 pub fn markdown_table() -> String {
