@@ -13,7 +13,7 @@ pub type Environment = BTreeMap<String, OsString>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawSettings {
     values: BTreeMap<&'static str, (String, Origin)>,
-    home: Option<String>,
+    pub(super) home: Option<String>,
 }
 
 impl RawSettings {
@@ -50,9 +50,5 @@ impl RawSettings {
 
     pub(super) fn get(&self, variable: &Variable) -> Option<(&str, Origin)> {
         self.values.get(variable.name).map(|(value, origin)| (value.as_str(), *origin))
-    }
-
-    pub(super) fn home(&self) -> Option<&str> {
-        self.home.as_deref()
     }
 }

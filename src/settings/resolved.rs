@@ -67,9 +67,8 @@ impl Settings {
     /// # Errors
     /// The first value that cannot be used, with the variable or flag that gave it.
     pub fn resolve(raw: &RawSettings) -> Result<Self, SettingError> {
-        let resolver = Resolver { raw };
-        let max_timeout = resolver.positive_time(&var::MAX_TIMEOUT)?;
-        let timeout = resolver.positive_time(&var::TIMEOUT)?;
+        let max_timeout = raw.positive_time(&var::MAX_TIMEOUT)?;
+        let timeout = raw.positive_time(&var::TIMEOUT)?;
         // A longer default is meant, unless the maximum was set as well.
         let max_timeout = if max_timeout.is_explicit() || timeout.value <= max_timeout.value {
             max_timeout
@@ -77,47 +76,43 @@ impl Settings {
             timeout
         };
         Ok(Self {
-            runtime: resolver.runtime()?,
-            image: resolver.image()?,
+            runtime: raw.runtime()?,
+            image: raw.image()?,
             timeout: timeout.map(|time| time.min(max_timeout.value)),
             max_timeout,
-            memory: resolver.memory()?,
-            pids: resolver.pids()?,
-            cpus: resolver.cpus()?,
-            container_user: resolver.value(&var::CONTAINER_USER, Expected::User, parse::parse_user)?,
-            runtime_idle_timeout: resolver
+            memory: raw.memory()?,
+            pids: raw.pids()?,
+            cpus: raw.cpus()?,
+            container_user: raw.value(&var::CONTAINER_USER, Expected::User, parse::parse_user)?,
+            runtime_idle_timeout: raw
                 .value(&var::RUNTIME_IDLE_TIMEOUT, Expected::Time, parse::parse_time)?
                 .map(|time| Some(time).filter(|time| !time.is_zero())),
-            machine_init: resolver.boolean(&var::MACHINE_INIT)?,
-            machine_rootful: resolver.boolean(&var::MACHINE_ROOTFUL)?,
-            max_sessions: resolver.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
-            state_dir: resolver.value_or(&var::STATE_DIR, |text, origin| resolver.path(text, origin))?,
-            output_mode: resolver.value(
+            machine_init: raw.boolean(&var::MACHINE_INIT)?,
+            machine_rootful: raw.boolean(&var::MACHINE_ROOTFUL)?,
+            max_sessions: raw.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
+            state_dir: raw.value_or(&var::STATE_DIR, |text, origin| raw.path(text, origin))?,
+            output_mode: raw.value(
                 &var::OUTPUT_MODE,
                 Expected::OneOf(&OutputMode::NAMES),
                 OutputMode::parse,
             )?,
-            output_limit: resolver.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
-            log_level: resolver.value_or(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
-            session_persist: resolver.boolean(&var::SESSION_PERSIST)?,
-            security_opt: resolver.optional(&var::SECURITY_OPT, |text, _| {
+            output_limit: raw.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
+            log_level: raw.value_or(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
+            session_persist: raw.boolean(&var::SESSION_PERSIST)?,
+            security_opt: raw.optional(&var::SECURITY_OPT, |text, _| {
                 Ok(text.split_whitespace().map(str::to_owned).collect())
             })?,
-            allow_self_server: resolver.boolean(&var::ALLOW_SELF_SERVER)?,
-            servers_config: resolver
-                .optional(&var::SERVERS_CONFIG, |text, origin| resolver.path(text, origin).map(Some))?,
+            allow_self_server: raw.boolean(&var::ALLOW_SELF_SERVER)?,
+            servers_config: raw
+                .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
         })
     }
 }
 
-struct Resolver<'a> {
-    raw: &'a RawSettings,
-}
-
-impl Resolver<'_> {
+impl RawSettings {
     /// Returns the text that was set, else the default of the table.
     fn text(&self, variable: &Variable) -> (&str, Origin) {
-        self.raw.get(variable).unwrap_or((variable.default, Origin::Default))
+        self.get(variable).unwrap_or((variable.default, Origin::Default))
     }
 
     fn value_or<T>(
@@ -145,7 +140,7 @@ impl Resolver<'_> {
         read: impl FnOnce(&str, Origin) -> Result<T, SettingError>,
     ) -> Result<Setting<T>, SettingError> {
         debug_assert_eq!(variable.default, NO_DEFAULT, "{}", variable.name);
-        match self.raw.get(variable) {
+        match self.get(variable) {
             Some((text, origin)) => Ok(Setting { value: read(text, origin)?, origin }),
             None => Ok(Setting { value: T::default(), origin: Origin::Default }),
         }
@@ -204,9 +199,7 @@ impl Resolver<'_> {
         let cpus = self.optional(&var::CPUS, number)?;
         let quota = self.optional(&var::CPU_QUOTA, number)?;
         // A flag of one wins over the variable of the other.
-        let flag_of_quota =
-            matches!(quota.origin, Origin::Flag(_)) && !matches!(cpus.origin, Origin::Flag(_));
-        if cpus.is_explicit() && !flag_of_quota {
+        if cpus.is_explicit() && (cpus.is_from_flag() || !quota.is_from_flag()) {
             return Ok(cpus);
         }
         Ok(quota.map(|quota| quota.map(|microseconds| microseconds / CPU_PERIOD)))
@@ -234,7 +227,7 @@ impl Resolver<'_> {
         let text = text.trim();
         let path = match text.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-                let home = self.raw.home().map(PathBuf::from).or_else(std::env::home_dir);
+                let home = self.home.as_ref().map(PathBuf::from).or_else(std::env::home_dir);
                 let home = home.filter(|home| home.is_absolute());
                 home.ok_or_else(|| SettingError::NoHome { origin, value: text.to_owned() })?
                     .join(rest.trim_start_matches('/'))
