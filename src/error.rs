@@ -8,71 +8,49 @@ use std::process::ExitCode;
 /// `sysexits.h`, of `timeout` and of shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    Success,
-    Usage,
-    Reduced,
-    NotReady,
-    Tool,
-    NoRuntime,
-    Sandbox,
-    NoImage,
-    Io,
-    Server,
-    Timeout,
-    Interrupted,
-    Terminated,
+    Success = 0,
+    Usage = 2,
+    Reduced = 10,
+    NotReady = 11,
+    Tool = 65,
+    NoRuntime = 69,
+    Sandbox = 70,
+    NoImage = 72,
+    Io = 74,
+    Server = 76,
+    Timeout = 124,
+    Interrupted = 130,
+    Terminated = 143,
 }
 
-impl Exit {
-    /// Every code, in ascending order.
-    pub const ALL: [Self; 13] = [
-        Self::Success,
-        Self::Usage,
-        Self::Reduced,
-        Self::NotReady,
-        Self::Tool,
-        Self::NoRuntime,
-        Self::Sandbox,
-        Self::NoImage,
-        Self::Io,
-        Self::Server,
-        Self::Timeout,
-        Self::Interrupted,
-        Self::Terminated,
-    ];
-
-    /// Returns the exit code, and what the documentation says of it.
-    pub const fn code_and_meaning(self) -> (u8, &'static str) {
-        match self {
-            Self::Success => (0, "success"),
-            Self::Usage => (2, "the command line or a setting is invalid"),
-            Self::Reduced => (10, "`doctor`: code runs, with reduced guarantees"),
-            Self::NotReady => (11, "`doctor`: no code can run"),
-            Self::Tool => (65, "the called tool failed"),
-            Self::NoRuntime => (69, "no container runtime works on this machine; see `codebridge doctor`"),
-            Self::Sandbox => (70, "the sandbox or its runtime failed"),
-            Self::NoImage => (72, "the image is unavailable"),
-            Self::Io => (74, "standard input or output failed"),
-            Self::Server => (76, "an MCP server could not be started, or did not answer"),
-            Self::Timeout => (124, "the code exceeded its time limit"),
-            Self::Interrupted => (130, "interrupted with Ctrl-C"),
-            Self::Terminated => (143, "terminated by SIGTERM"),
-        }
-    }
-}
+/// What the documentation says of each exit code, in ascending order.
+const MEANINGS: [(Exit, &str); 13] = [
+    (Exit::Success, "success"),
+    (Exit::Usage, "the command line or a setting is invalid"),
+    (Exit::Reduced, "`doctor`: code runs, with reduced guarantees"),
+    (Exit::NotReady, "`doctor`: no code can run"),
+    (Exit::Tool, "the called tool failed"),
+    (Exit::NoRuntime, "no container runtime works on this machine; see `codebridge doctor`"),
+    (Exit::Sandbox, "the sandbox or its runtime failed"),
+    (Exit::NoImage, "the image is unavailable"),
+    (Exit::Io, "standard input or output failed"),
+    (Exit::Server, "an MCP server could not be started, or did not answer"),
+    (Exit::Timeout, "the code exceeded its time limit"),
+    (Exit::Interrupted, "interrupted with Ctrl-C"),
+    (Exit::Terminated, "terminated by SIGTERM"),
+];
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        exit.code_and_meaning().0.into()
+        (exit as u8).into()
     }
 }
 
 /// Returns the table of the documentation.
 pub fn markdown_table() -> String {
     let mut table = String::from("| exit code | meaning |\n|---|---|\n");
-    for exit in Exit::ALL {
-        let (code, meaning) = exit.code_and_meaning();
-        table.push_str(&format!("| {code} | {meaning} |\n"));
+    for (exit, meaning) in MEANINGS {
+        table.push_str(&format!("| {} | {meaning} |\n", exit as u8));
     }
     table
 }
@@ -83,14 +61,14 @@ mod tests {
 
     #[test]
     fn no_exit_code_is_used_twice() {
-        let codes: Vec<_> = Exit::ALL.iter().map(|exit| exit.code_and_meaning().0).collect();
+        let codes: Vec<_> = MEANINGS.iter().map(|(exit, _)| *exit as u8).collect();
         assert!(codes.is_sorted_by(|left, right| left < right), "{codes:?}");
     }
 
     #[test]
     fn the_table_has_one_line_for_each_exit_code() {
         let table = markdown_table();
-        assert_eq!(table.lines().count(), Exit::ALL.len() + 2);
+        assert_eq!(table.lines().count(), MEANINGS.len() + 2);
         assert!(table.contains("| 124 | the code exceeded its time limit |"));
     }
 }
