@@ -24,7 +24,8 @@ struct ServerEntry {
     alias: String,
     /// `stdio` or `http`; None for a definition that is not used.
     transport: Option<&'static str>,
-    state: DocsState,
+    /// What is known of its tools. Whether it runs is not known here: it runs in another bridge.
+    state: &'static str,
     /// The number of tools, as far as it is known.
     tools: Option<usize>,
     /// Whether calls can use it.
@@ -39,38 +40,14 @@ struct ServerEntry {
     error: Option<String>,
 }
 
-/// What is known of the tools of a server. Whether it runs is not known here: it runs in another bridge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum DocsState {
-    /// They are known.
-    Known,
-    /// Nothing yet: the server is asked at the first search, or at its first use.
-    New,
-    /// The server was asked just now and failed.
-    Failed,
-    /// The definition is not used.
-    Skipped,
-}
-
-impl DocsState {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Known => "known",
-            Self::New => "new",
-            Self::Failed => "failed",
-            Self::Skipped => "skipped",
-        }
-    }
-}
-
 impl ServerEntry {
     fn of(server: &Server, docs: Option<&ServerDocs>, failure: Option<&UpstreamError>) -> Self {
         let state = match (&server.definition, docs, failure) {
-            (Err(_), ..) => DocsState::Skipped,
-            (Ok(_), _, Some(_)) => DocsState::Failed,
-            (Ok(_), Some(_), None) => DocsState::Known,
-            (Ok(_), None, None) => DocsState::New,
+            (Err(_), ..) => "skipped",
+            (Ok(_), _, Some(_)) => "failed",
+            (Ok(_), Some(_), None) => "known",
+            // The server is asked at the first search, or at its first use.
+            (Ok(_), None, None) => "new",
         };
         Self {
             name: server.name.to_string(),
@@ -145,7 +122,7 @@ fn table(entries: &[ServerEntry]) -> String {
             // The name of a skipped definition can be anything.
             entry.name.replace(char::is_control, "\u{fffd}"),
             entry.transport.unwrap_or("-").to_string(),
-            entry.state.name().to_string(),
+            entry.state.to_string(),
             entry.tools.map_or_else(|| "-".into(), |tools| tools.to_string()),
             entry.source.clone(),
             entry.remark(),
