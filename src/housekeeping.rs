@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use codebridge_runtimes::{
     AnyDriver, OwnerState, RuntimeChoice, RuntimeId, SandboxName, StateDir, Swept, sweep,
 };
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::settings::Settings;
 
@@ -20,7 +20,6 @@ pub struct SandboxEntry {
     pub root: Option<String>,
     /// The process id of the bridge that owns it.
     pub owner_pid: u32,
-    #[serde(serialize_with = "serialize_owner")]
     pub owner: OwnerState,
     /// Seconds since it was started.
     pub age: Option<u64>,
@@ -33,10 +32,6 @@ pub fn owner_word(owner: OwnerState) -> &'static str {
         OwnerState::Dead => "dead",
         OwnerState::Elsewhere => "elsewhere",
     }
-}
-
-fn serialize_owner<S: Serializer>(owner: &OwnerState, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(owner_word(*owner))
 }
 
 /// Returns every sandbox that is recorded, or that an engine lists with our labels.

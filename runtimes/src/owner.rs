@@ -30,7 +30,8 @@ pub struct Owner {
     pub host: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OwnerState {
     Alive,
     /// The owner has ended, or its machine was rebooted.
