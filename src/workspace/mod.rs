@@ -19,9 +19,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(20);
 /// What exists once in a process: the choice of a runtime, images, sandboxes and the reaper.
 #[derive(Debug)]
 pub struct Bridge {
-    /// The settings of the process.
     pub settings: Settings,
-    /// What starts sandboxes.
     pub launcher: Arc<Launcher>,
     environment: Environment,
     reaper: Reaper,
@@ -30,16 +28,12 @@ pub struct Bridge {
 /// What belongs to one user: sessions with their outputs, saved tools, and connections to servers.
 #[derive(Debug)]
 pub struct Workspace {
-    /// The process that the workspace is in.
     pub bridge: Arc<Bridge>,
-    /// The user's interpreters.
     pub sessions: Sessions,
-    /// The user's servers.
     pub upstream: Upstream,
 }
 
 impl Bridge {
-    /// Returns the bridge of this process.
     pub fn new(settings: Settings, environment: Environment) -> Self {
         let reaper = Reaper::of_this_program();
         let launcher = Arc::new(Launcher::new(&settings, reaper.clone()));
@@ -48,7 +42,6 @@ impl Bridge {
 }
 
 impl Workspace {
-    /// Returns the workspace of a user.
     pub fn new(bridge: Arc<Bridge>) -> Self {
         let Bridge { settings, launcher, environment, reaper } = &*bridge;
         let upstream = Upstream::new(settings, environment.clone(), reaper.clone());
