@@ -40,8 +40,8 @@ pub(super) enum StartError {
     #[error("{0}")]
     Refused(Refusal),
     #[error("{runtime} did not start a sandbox: {refusal}\n  hint: {}", refusal.hint())]
-    LastRefused { runtime: RuntimeId, refusal: Refusal },
-    #[error("the sandbox speaks another version of the protocol, {0}")]
+    LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
+    #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
     Protocol(u32),
     #[error("the sandbox was stopped before it had started")]
     Stopped,

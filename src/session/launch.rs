@@ -164,7 +164,7 @@ impl Launcher {
                 Err(error) => return Err(error),
             };
             if !self.detector.reject(&choice, refusal.clone()).await {
-                return Err(StartError::LastRefused { runtime: choice.runtime, refusal });
+                return Err(StartError::LastRefused { runtime: Box::new(choice.runtime), refusal });
             }
         }
     }
