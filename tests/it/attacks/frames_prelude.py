@@ -19,10 +19,10 @@ def ask(payload):
     import json
 
     questions = runtime._guest.part("questions")
-    sleeper = questions.Sleeper()
-    questions.put(payload, sleeper)
-    questions.wait(sleeper)
-    return json.loads(sleeper.answer)
+    waiter = questions.Waiter()
+    questions.put(payload, waiter)
+    questions.wait(waiter)
+    return json.loads(waiter.answer)
 
 
 def host():
