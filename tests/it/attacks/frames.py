@@ -72,12 +72,12 @@ while True:
     send(b"Q", number, question)
 
 ## a question of 24 MiB
-# allowed: success: understand
+# allowed: success: cannot read this question
 question = b'{"params":[' + b"0," * (12 << 20) + b'0],"method":"output"}'
 print(ask(question))
 
 ## a question as deep as it is long
-# allowed: success: understand
+# allowed: success: cannot read this question
 print(ask(b'{"method":"output","params":' + b"[" * (1 << 20) + b"]" * (1 << 20) + b"}"))
 
 ## a tool outside of the folder
