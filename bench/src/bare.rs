@@ -65,13 +65,9 @@ impl Bare {
         }
         let end = sandbox.wait().await?;
         let elapsed = started.elapsed();
-        let messages = sandbox.messages();
+        let failure = sandbox.with_messages(&format!("the bare runtime failed: {end:?}"));
         sandbox.end().await.map_err(io::Error::other)?;
-        if output.trim() == "2" {
-            Ok(elapsed)
-        } else {
-            Err(io::Error::other(format!("the bare runtime failed: {end:?} {messages}")))
-        }
+        if output.trim() == "2" { Ok(elapsed) } else { Err(io::Error::other(failure)) }
     }
 
     pub(crate) fn close(self) -> io::Result<()> {

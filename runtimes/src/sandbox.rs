@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 
 use crate::driver::AnyDriver;
-use crate::exec;
+use crate::exec::{self, ExecError};
 use crate::memory::MemoryWatch;
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
@@ -26,6 +26,8 @@ const LEAVE_LIMIT: Duration = Duration::from_millis(300);
 /// The pauses between attempts to remove a sandbox: about a quarter of an hour together.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// The pauses between questions whether an engine elsewhere still has a sandbox; each is a process and a connection.
+const CONNECTION_PAUSE: Duration = Duration::from_secs(5);
 /// How many bytes of a runtime's messages are kept.
 const MESSAGES_LIMIT: usize = 8 << 10;
 
@@ -163,12 +165,12 @@ impl Sandbox {
         self.driver.explain(end, &self.messages.text())
     }
 
-    /// Returns the messages of the runtime so far, and which engine it is when one was named.
-    pub fn messages(&self) -> String {
-        let text = self.messages.text();
-        match self.driver.id().place() {
-            Some(place) => format!("{text} ({place})").trim_start().to_string(),
-            None => text,
+    /// Returns `text` with the messages of the runtime so far, and which engine it is when one was named.
+    pub fn with_messages(&self, text: &str) -> String {
+        let place = self.driver.id().place().map(|place| format!(" ({place})")).unwrap_or_default();
+        match self.messages.text() {
+            messages if messages.is_empty() => format!("{text}{place}"),
+            messages => format!("{text}: {messages}{place}"),
         }
     }
 
@@ -183,6 +185,45 @@ impl Sandbox {
             (Some(code), _) => End::Exited(code),
             (None, signal) => End::Signalled(signal.unwrap_or(0)),
         })
+    }
+
+    /// Returns why the sandbox is gone, once an engine elsewhere no longer has it or cannot be reached. For an engine here it
+    /// never returns: its client ends with the sandbox. podman's client can wait for ever on an ssh connection that has broken.
+    pub fn lose_connection(&self) -> impl Future<Output = String> + Send + 'static {
+        let (driver, instance, name) =
+            (Arc::clone(&self.driver), Arc::clone(&self.instance), self.name().clone());
+        async move {
+            if !driver.id().remote {
+                std::future::pending::<()>().await;
+            }
+            let mut unreachable = false;
+            loop {
+                tokio::time::sleep(CONNECTION_PAUSE).await;
+                let reason = match driver.is_gone(&name, &instance).await {
+                    Ok(true) => "the sandbox went away".to_string(),
+                    Err(ExecError::Failed(failed)) => {
+                        match driver.explain(End::Exited(0), &failed.stderr_tail) {
+                            // A busy sshd turns away single connections.
+                            refusal @ Refusal::DaemonUnreachable { .. } if unreachable => {
+                                format!("the sandbox went away: {refusal}")
+                            }
+                            refusal => {
+                                unreachable = matches!(refusal, Refusal::DaemonUnreachable { .. });
+                                continue;
+                            }
+                        }
+                    }
+                    // An engine that is slow keeps its sandboxes.
+                    Ok(false) | Err(_) => {
+                        unreachable = false;
+                        continue;
+                    }
+                };
+                // What the sandbox said last may still be on its way.
+                tokio::time::sleep(KILL_LIMIT).await;
+                return reason;
+            }
+        }
     }
 
     /// Ends the sandbox: closes its input, waits a moment for its exit, then kills and removes it by name, reaps the process of

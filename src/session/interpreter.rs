@@ -1,5 +1,6 @@
 //! One live interpreter: its sandbox, the frames to and from it, and one run at a time.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,8 +142,8 @@ impl Interpreter {
             Ok(Ok(())) => Ok(starting),
             Ok(Err(error)) => Err((starting.sandbox, error)),
             Err(_) => {
-                let messages = starting.sandbox.messages();
-                let message = format!("the sandbox did not answer within {limit:?}. {messages}");
+                let message =
+                    starting.sandbox.with_messages(&format!("the sandbox did not answer within {limit:?}"));
                 Err((starting.sandbox, StartError::Refused(Refusal::TimedOut { message })))
             }
         }
@@ -224,6 +225,7 @@ impl Interpreter {
         let mut deadline = started + timeout;
         let mut interrupts = 0;
         let mut waiting: Option<Progress> = None;
+        let mut connection_lost = pin!(self.sandbox.lose_connection());
         let end = loop {
             tokio::select! {
                 biased;
@@ -243,6 +245,7 @@ impl Interpreter {
                         waiting = None;
                     }
                 }
+                reason = &mut connection_lost => break self.vanished(reason).await,
                 () = cancel.cancelled(), if interrupt.is_none() => {
                     interrupt = Some(Interrupt::Cancel);
                     deadline = Instant::now();
@@ -289,7 +292,6 @@ impl Interpreter {
             Ok(Ok(End::Signalled(signal))) => format!("{text}; the runtime was ended by signal {signal}"),
             _ => text,
         };
-        let messages = self.sandbox.messages();
-        RunEnd::Lost(Loss::Vanished(if messages.is_empty() { how } else { format!("{how}: {messages}") }))
+        RunEnd::Lost(Loss::Vanished(self.sandbox.with_messages(&how)))
     }
 }

@@ -57,8 +57,8 @@ pub(super) async fn compile(
     match add(compiling, &mut sandbox, cancel).await {
         Ok(count) => tracing::debug!(count, elapsed = ?began.elapsed(), "compiled the modules of the image"),
         Err(error) => {
-            let messages = sandbox.messages();
-            tracing::debug!(%error, messages, "could not compile the modules of the image");
+            let error = sandbox.with_messages(&error.to_string());
+            tracing::debug!(error, "could not compile the modules of the image");
         }
     }
     if let Err(error) = sandbox.end().await {

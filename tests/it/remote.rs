@@ -28,6 +28,7 @@ pub(crate) fn register(suite: &mut Suite) {
             an_engine_that_never_answers_is_not_waited_for,
             a_bridge_ends_soon_though_its_engine_hangs,
             a_client_that_hangs_ends_after_its_killed_bridge,
+            a_client_that_hangs_does_not_hide_that_its_sandbox_is_lost,
         ],
     );
     // Who does not know the engine by its name forgets what is on it.
@@ -370,13 +371,38 @@ fn an_engine_that_never_answers_is_not_waited_for(env: &TestEnv) {
 }
 
 /// A client may hang for ever when its connection breaks, and it names no folder of this machine.
+/// The process that connects the bridge with its latest sandbox.
+fn client_of(bridge: &Bridge<'_>) -> u32 {
+    let is_client = |pid: &u32| command_line(*pid).iter().any(|word| word == "run");
+    let clients = children(bridge.pid()).into_iter().filter(is_client);
+    clients.max_by_key(|pid| start_time(*pid)).expect("there is no client")
+}
+
+fn a_client_that_hangs_does_not_hide_that_its_sandbox_is_lost(env: &TestEnv) {
+    need(Kind::Podman);
+    let mut service = PodmanService::start(env, "one");
+    let bridge = bridge_on(env, &service.target()).start();
+    let call = bridge.start_until_ready("main", SLEEP, json!({ "timeout": 100 }));
+    kill(client_of(&bridge), Signal::STOP);
+    let _ = service.run(&["rm", "--force", "--time=0", &service.containers()[0]]).ok();
+    let _ = call.outcome().expect("error").because("went away").within(Duration::from_secs(40));
+    let call = bridge.start_until_ready("main", SLEEP, json!({ "timeout": 100 }));
+    kill(client_of(&bridge), Signal::STOP);
+    service.kill();
+    let outcome = call.outcome().expect("error").within(Duration::from_secs(40));
+    let _ = outcome.because("the engine does not answer").because("its engine is podman:one");
+    service.start_again();
+    assert_eq!(bridge.run("6 * 7").expect("success").ok(), "42");
+    bridge.close();
+    assert_eq!(service.containers(), [""; 0]);
+}
+
 fn a_client_that_hangs_ends_after_its_killed_bridge(env: &TestEnv) {
     need(Kind::Podman);
     let service = PodmanService::start(env, "one");
     let bridge = bridge_on(env, &service.target()).start();
     let _ = bridge.run("1").expect("success");
-    let is_client = |pid: &u32| command_line(*pid).iter().any(|word| word == "run");
-    let client = children(bridge.pid()).into_iter().find(is_client).expect("there is no client");
+    let client = client_of(&bridge);
     let started = start_time(client);
     kill(client, Signal::STOP);
     bridge.signal(Signal::KILL);

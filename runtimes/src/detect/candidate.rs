@@ -319,8 +319,7 @@ async fn run_probe(
         Some(Ok((_, Ok(end)))) => Err(sandbox.explain(end)),
         Some(Ok((_, Err(error)))) => Err(Refusal::Other { message: error.to_string() }),
         Some(Err(_)) => {
-            let messages = sandbox.messages();
-            let message = format!("the probe did not end within {:?}; {messages}", probe.limit);
+            let message = sandbox.with_messages(&format!("the probe did not end within {:?}", probe.limit));
             Err(Refusal::TimedOut { message })
         }
     };
