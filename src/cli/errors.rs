@@ -35,6 +35,9 @@ pub(super) enum CommandError {
     Recipe(#[from] RecipeError),
     #[error("standard input or output failed: {0}")]
     Io(#[from] io::Error),
+    /// A process that a bridge starts beside itself could not be set up.
+    #[error("{0}")]
+    Process(#[source] io::Error),
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
@@ -101,7 +104,7 @@ impl CommandError {
             | Self::Recipe(_) => Exit::Usage,
             Self::Io(_) | Self::Serve(_) => Exit::Io,
             Self::Server(error) => exit_of(error),
-            Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
+            Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,
         }

@@ -70,11 +70,13 @@ async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<St
 
 /// Removes one image after the other, as far as the first that cannot be removed.
 async fn remove(store: &Store, names: &[String]) -> Result<ExitCode, CommandError> {
-    for name in names {
-        let pruned = store.remove(&full_name(store, name))?;
-        print(&pruned_text(&pruned)).await?;
-    }
-    Ok(Exit::Success.into())
+    let mut removed = String::new();
+    let all = names.iter().try_for_each(|name| {
+        removed.push_str(&pruned_text(&store.remove(&full_name(store, name))?));
+        Ok(())
+    });
+    print(&removed).await?;
+    all.map(|()| Exit::Success.into())
 }
 
 fn find(store: &Store, text: &str) -> Result<Listed, CommandError> {

@@ -55,11 +55,12 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     match command {
         Command::Help { words } => return help::help(&words),
         Command::Reaper { owner } => {
-            reaper::run(owner)?;
+            reaper::run(owner).map_err(CommandError::Process)?;
             return Ok(Exit::Success.into());
         }
         Command::MachineSupervisor(args) => {
-            machine_supervisor::run(args.detached, args.folder, &args.podman, &args.machine)?;
+            machine_supervisor::run(args.detached, args.folder, &args.podman, &args.machine)
+                .map_err(CommandError::Process)?;
             return Ok(Exit::Success.into());
         }
         _ => {}

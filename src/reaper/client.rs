@@ -32,8 +32,7 @@ struct Inner {
 enum Link {
     NotStarted,
     Running(Child),
-    /// It could not be started, or it was dismissed.
-    Closed,
+    Dismissed,
 }
 
 impl Reaper {
@@ -72,7 +71,7 @@ impl Reaper {
 
     /// Lets the process exit, after everything it watches is gone.
     pub async fn dismiss(&self) {
-        let link = std::mem::replace(&mut *self.0.link.lock().await, Link::Closed);
+        let link = std::mem::replace(&mut *self.0.link.lock().await, Link::Dismissed);
         let Link::Running(mut child) = link else { return };
         drop(child.stdin.take());
         if tokio::time::timeout(EXIT_LIMIT, child.wait()).await.is_err() {
@@ -92,11 +91,12 @@ impl Reaper {
         let started = spawn_blocking(move || spawn_reaper(&command)).await;
         *link = match started {
             Ok(Ok(child)) => Link::Running(child),
+            // The next thing to watch may find the machine less busy.
             Ok(Err(error)) => {
                 tracing::warn!(%error, "could not start the reaper");
-                Link::Closed
+                Link::NotStarted
             }
-            Err(_) => Link::Closed,
+            Err(_) => Link::NotStarted,
         };
     }
 }

@@ -41,9 +41,13 @@ pub fn run(owner: u32) -> io::Result<()> {
         if left.is_empty() {
             return;
         }
-        wait_for_exit(owner, started).await;
+        // Servers end at once: a bridge that exits may wait for this. Sandboxes it may still be removing itself.
+        let sandboxes = async {
+            wait_for_exit(owner, started).await;
+            reclaim(left.instances).await;
+        };
         // This process has no output. The next bridge removes what it cannot remove.
-        tokio::join!(end_groups(&left.groups), reclaim(left.instances));
+        tokio::join!(end_groups(&left.groups), sandboxes);
     });
     Ok(())
 }

@@ -41,7 +41,7 @@ struct Current {
     grant: Grant,
     progress: Option<mpsc::Sender<Progress>>,
     answers: Arc<dyn Answers>,
-    /// Lets servers that are started for the run ask its client.
+    /// Lets servers that the run may call ask its client while they are started.
     run: Option<CallerGuard>,
     /// Servers by the names under which they were called: to look one up takes longer than a call.
     called: HashMap<String, Arc<Server>>,
@@ -66,27 +66,24 @@ impl ServerAccess {
         Self { upstream, current: Mutex::new(current) }
     }
 
-    /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls.
-    pub(super) fn begin(&self, grant: Grant, timeout: Duration, caller: &Caller) {
+    /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls until the run
+    /// is dropped.
+    pub(super) fn begin(&self, grant: Grant, timeout: Duration, caller: &Caller) -> Run<'_> {
         let mut current = self.lock();
         let under_way = std::mem::take(&mut current.under_way);
         // A run with little time gets what is known.
         let patience = PATIENCE.min(timeout / 2);
+        let run = Some(self.upstream.begin_run(&caller.answers, grant.askers()));
         *current = Current {
             grant,
             progress: Some(caller.progress.clone()),
             answers: Arc::clone(&caller.answers),
-            run: Some(self.upstream.begin_run(&caller.answers)),
+            run,
             called: HashMap::new(),
             under_way,
             patience,
         };
-    }
-
-    pub(super) fn end(&self) {
-        let mut current = self.lock();
-        current.progress = None;
-        current.run = None;
+        Run(self)
     }
 
     /// Returns what code waits for: calls as `server.tool`, servers that are still starting with the last lines of their
@@ -273,6 +270,17 @@ impl ServerAccess {
         }
         current.called.insert(name, Arc::clone(&server));
         Ok((server, progress, answers))
+    }
+}
+
+/// A run under way.
+pub(super) struct Run<'a>(&'a ServerAccess);
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let mut current = self.0.lock();
+        current.progress = None;
+        current.run = None;
     }
 }
 

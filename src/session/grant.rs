@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::upstream::discovery::{Server, Snapshot};
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::{Askers, Upstream, UpstreamError};
 
 /// Stands for every server in the list of a call.
 const ANY: &str = "*";
@@ -86,6 +86,15 @@ impl Grant {
             context["any"] = true.into();
         }
         context.to_string().into_bytes()
+    }
+
+    /// Returns the servers that may ask the client of the run.
+    pub(super) fn askers(&self) -> Askers {
+        match self {
+            Self::Nothing => Some(Vec::new()),
+            Self::Named(servers) => Some(servers.iter().map(|server| Arc::clone(&server.name)).collect()),
+            Self::Any(_) => None,
+        }
     }
 
     pub(super) fn allows(&self, server: &Server) -> bool {

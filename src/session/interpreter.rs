@@ -219,7 +219,8 @@ impl Interpreter {
         let started = Instant::now();
         let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
-        self.access.begin(grant, timeout, caller);
+        let access = Arc::clone(&self.access);
+        let calls = access.begin(grant, timeout, caller);
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupt = None;
         let mut deadline = started + timeout;
@@ -245,7 +246,8 @@ impl Interpreter {
                         waiting = None;
                     }
                 }
-                reason = &mut connection_lost => break self.vanished(reason).await,
+                // What came from the sandbox is read first.
+                reason = &mut connection_lost, if waiting.is_none() => break self.vanished(reason).await,
                 () = cancel.cancelled(), if interrupt.is_none() => {
                     interrupt = Some(Interrupt::Cancel);
                     deadline = Instant::now();
@@ -262,7 +264,7 @@ impl Interpreter {
                 }
             }
         };
-        self.access.end();
+        drop(calls);
         self.sandbox.set_busy(false);
         let end = match end {
             end if !self.ran_out_of_memory() => end,

@@ -50,7 +50,6 @@ pub struct Launcher {
     /// Made at the first execution.
     instance: OnceCell<Arc<Instance>>,
     reaper: Reaper,
-    watched: OnceCell<()>,
     /// Whether the notices were given to a call.
     has_noticed: AtomicBool,
     /// The engines whose leftovers of dead bridges were removed.
@@ -71,7 +70,6 @@ impl Launcher {
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             instance: OnceCell::new(),
             reaper,
-            watched: OnceCell::new(),
             has_noticed: AtomicBool::new(false),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
@@ -84,9 +82,9 @@ impl Launcher {
             .get_or_try_init(|| async {
                 let owner = Owner::this_process(random_hex::<5>());
                 let instance = Arc::new(self.state.create_instance(&owner)?);
-                let (reaper, watched) = (self.reaper.clone(), Arc::clone(&instance));
+                let (reaper, folder) = (self.reaper.clone(), instance.path().to_owned());
                 // The reaper starts while the sandbox does.
-                tokio::spawn(async move { reaper.watch_instance(watched.path()).await });
+                tokio::spawn(async move { reaper.watch_instance(&folder).await });
                 Ok(instance)
             })
             .await
@@ -152,7 +150,8 @@ impl Launcher {
             let choice = choice?;
             let refusal = match self.start_with(&choice, instance, answerer, access, progress, cancel).await {
                 Ok(interpreter) => {
-                    self.watched.get_or_init(|| self.reaper.watch_instance(instance.path())).await;
+                    // Once more, which changes nothing: before any code runs, the reaper does.
+                    self.reaper.watch_instance(instance.path()).await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
                     if swept.insert(choice.runtime.clone()) {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));

@@ -94,9 +94,6 @@ impl UpstreamError {
             Self::Skipped { why: Skip::MissingVariable(name), .. } => {
                 Some(format!("set {name} where the bridge is started, or write '${{{name}:-default}}'"))
             }
-            Self::Skipped { why: Skip::Itself, .. } => {
-                Some("set MCP_BRIDGE_ALLOW_SELF_SERVER=1 to use it all the same".into())
-            }
             Self::Unknown { nearest: None, .. } => {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
             }

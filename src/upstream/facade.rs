@@ -17,7 +17,7 @@ use super::options::CallOptions;
 use super::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, ServerState, Tool, ToolList,
 };
-use super::questions::{Answers, CallerGuard};
+use super::questions::{Answers, Askers, CallerGuard};
 use crate::nearest::nearest;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
@@ -69,9 +69,9 @@ impl Upstream {
         Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
     }
 
-    /// Begins a run whose client servers may ask while they are started for it.
-    pub fn begin_run(&self, answers: &Arc<dyn Answers>) -> CallerGuard {
-        self.0.pool.context().runs.enter(answers)
+    /// Begins a run. The servers that it may call may ask its client already while they are started.
+    pub fn begin_run(&self, answers: &Arc<dyn Answers>, askers: Askers) -> CallerGuard {
+        self.0.pool.context().runs.enter(answers, askers)
     }
 
     /// Returns all definitions.
@@ -176,6 +176,8 @@ impl Upstream {
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
+        // A server may ask as soon as it is started.
+        let _caller = self.begin_run(&options.answers, Some(vec![Arc::clone(&server.name)]));
         let tools = self.tools_with(server, tool, cancel).await?;
         let name = match tools.get(tool) {
             Some(tool) => {

@@ -35,7 +35,9 @@ pub use events::Event;
 pub use facade::{Listed, Upstream};
 pub use options::CallOptions;
 pub use pool::{CallOutcome, Limits, ServerState, Tool, ToolList};
-pub use questions::{Answering, Answers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal};
+pub use questions::{
+    Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
+};
 pub use tool_doc::{About, ToolDoc};
 
 pub use crate::mcp::client::ServerProgress;

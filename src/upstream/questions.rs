@@ -49,7 +49,7 @@ impl Refusal {
     }
 
     /// No call is under way that could have caused the question.
-    fn no_call(method: &str) -> Self {
+    pub(super) fn no_call(method: &str) -> Self {
         let message = format!("'{method}' is supported during a call only, and no call is running");
         Self { code: METHOD_NOT_FOUND, message, data: None }
     }
@@ -145,10 +145,30 @@ pub(super) struct Callers(Arc<watch::Sender<UnderWay>>);
 
 #[derive(Debug, Default)]
 struct UnderWay {
-    callers: Vec<(CallNumber, Arc<dyn Answers>)>,
+    callers: Vec<Asked>,
     last: CallNumber,
     /// What any of the callers so far could answer. A server learns it when it starts, which may be between two calls.
     offers: Offers,
+}
+
+/// A caller that can be asked.
+#[derive(Debug)]
+struct Asked {
+    number: CallNumber,
+    answers: Arc<dyn Answers>,
+    askers: Askers,
+}
+
+/// The servers whose questions a caller may get; None = all.
+pub type Askers = Option<Vec<Arc<str>>>;
+
+impl Asked {
+    /// Returns whether a question of a server may go here. The folders of the client are no secret from a server that its
+    /// user has defined, and many servers ask for them once only, when they are started.
+    fn takes(&self, server: &str, method: &str) -> bool {
+        let allowed = self.askers.as_ref().is_none_or(|askers| askers.iter().any(|name| **name == *server));
+        allowed || method == "roots/list"
+    }
 }
 
 /// Identifies a call.
@@ -164,13 +184,13 @@ pub struct CallerGuard {
 
 impl Callers {
     /// Adds a caller until the guard is dropped.
-    pub(super) fn enter(&self, answers: &Arc<dyn Answers>) -> CallerGuard {
+    pub(super) fn enter(&self, answers: &Arc<dyn Answers>, askers: Askers) -> CallerGuard {
         let mut number = CallNumber::default();
         self.0.send_modify(|under_way| {
             under_way.last.0 += 1;
             number = under_way.last;
             under_way.offers = under_way.offers.or(answers.offers());
-            under_way.callers.push((number, Arc::clone(answers)));
+            under_way.callers.push(Asked { number, answers: Arc::clone(answers), askers });
         });
         CallerGuard { callers: self.clone(), number }
     }
@@ -183,71 +203,90 @@ impl Callers {
     /// Returns the caller of one call, if that is still under way.
     pub(super) fn of(&self, number: CallNumber) -> Option<Arc<dyn Answers>> {
         let under_way = self.0.borrow();
-        let found = under_way.callers.iter().find(|(known, _)| *known == number);
-        found.map(|(_, answers)| Arc::clone(answers))
+        let found = under_way.callers.iter().find(|caller| caller.number == number);
+        found.map(|caller| Arc::clone(&caller.answers))
     }
 
-    /// Returns the latest caller; None when nothing is under way.
+    /// Returns the latest caller that a question may go to; None when there is none.
     ///
     /// # Errors
-    /// The callers are not one client: a question that does not name its call could be shown to the wrong one.
-    pub(super) fn only(&self, method: &str) -> Result<Option<Arc<dyn Answers>>, Refusal> {
+    /// These callers are not one client: a question that does not name its call could be shown to the wrong one.
+    pub(super) fn only(&self, question: &Question) -> Result<Option<Arc<dyn Answers>>, Refusal> {
         let under_way = self.0.borrow();
-        let Some((_, latest)) = under_way.callers.last() else { return Ok(None) };
-        match under_way.callers.iter().all(|(_, other)| other.client() == latest.client()) {
-            true => Ok(Some(Arc::clone(latest))),
-            false => Err(Refusal::several_clients(method)),
+        let mut possible =
+            under_way.callers.iter().rev().filter(|caller| caller.takes(&question.server, &question.method));
+        let Some(latest) = possible.next() else { return Ok(None) };
+        match possible.all(|other| other.answers.client() == latest.answers.client()) {
+            true => Ok(Some(Arc::clone(&latest.answers))),
+            false => Err(Refusal::several_clients(&question.method)),
         }
     }
 
-    /// Returns the latest caller.
-    ///
-    /// # Errors
-    /// As [`Self::only`], or nothing is under way.
-    pub(super) fn any(&self, method: &str) -> Result<Arc<dyn Answers>, Refusal> {
-        self.only(method)?.ok_or_else(|| Refusal::no_call(method))
-    }
-
-    /// Waits until one call has ended, or all have where none is named.
-    pub(super) async fn ended(&self, number: Option<CallNumber>) {
-        let has_ended = |under_way: &UnderWay| match number {
-            Some(number) => under_way.callers.iter().all(|(other, _)| *other != number),
-            None => under_way.callers.is_empty(),
+    /// Waits until one call has ended, or all calls of a client have where none is named.
+    pub(super) async fn ended(&self, number: Option<CallNumber>, client: ClientId) {
+        let is_it = |caller: &Asked| match number {
+            Some(number) => caller.number == number,
+            None => caller.answers.client() == client,
         };
         // The sender lives as long as `self`.
-        let _ = self.0.subscribe().wait_for(has_ended).await;
+        let _ = self.0.subscribe().wait_for(|under_way| !under_way.callers.iter().any(is_it)).await;
     }
 }
 
 impl Drop for CallerGuard {
     fn drop(&mut self) {
         let number = self.number;
-        self.callers.0.send_modify(|under_way| under_way.callers.retain(|(other, _)| *other != number));
+        self.callers.0.send_modify(|under_way| under_way.callers.retain(|caller| caller.number != number));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
     fn a_question_without_a_call_goes_to_the_only_client_and_never_to_one_of_several() {
         let callers = Callers::default();
-        let code = |asked: Result<Arc<dyn Answers>, Refusal>| {
-            asked.map(|answers| answers.client()).map_err(|refusal| refusal.code)
+        let asked = |server: &str, method: &str| {
+            let question = Question { server: server.into(), method: method.into(), params: None };
+            let asked = callers.only(&question).map_err(|refusal| refusal.code);
+            asked.map(|answers| answers.map(|answers| answers.client()))
         };
-        assert_eq!(code(callers.any("roots/list")), Err(METHOD_NOT_FOUND));
+        let form = |server| asked(server, "elicitation/create");
+        assert_eq!(form("a"), Ok(None));
         let (first, second) = (ClientId::next(), ClientId::next());
-        let enter = |client| callers.enter(&(Arc::new(NoAnswers(client)) as Arc<dyn Answers>));
-        let of_first = (enter(first), enter(first));
-        assert_eq!(code(callers.any("roots/list")), Ok(first));
-        let of_second = enter(second);
-        assert_eq!(code(callers.any("roots/list")), Err(INVALID_REQUEST));
+        let enter = |client, askers: Askers| {
+            callers.enter(&(Arc::new(NoAnswers(client)) as Arc<dyn Answers>), askers)
+        };
+        let of_first = (enter(first, None), enter(first, None));
+        assert_eq!(form("a"), Ok(Some(first)));
+        let of_second = enter(second, Some(vec!["b".into()]));
+        assert_eq!(form("b"), Err(INVALID_REQUEST));
+        assert_eq!(form("a"), Ok(Some(first)));
+        assert_eq!(asked("a", "roots/list"), Err(INVALID_REQUEST));
         assert!(callers.of(of_second.number).is_some_and(|answers| answers.client() == second));
         drop(of_first);
-        assert_eq!(code(callers.any("roots/list")), Ok(second));
+        assert_eq!((form("a"), form("b")), (Ok(None), Ok(Some(second))));
+        assert_eq!(asked("a", "roots/list"), Ok(Some(second)));
         let number = of_second.number;
         drop(of_second);
         assert!(callers.of(number).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_question_of_no_call_ends_with_the_calls_of_its_client() {
+        let callers = Callers::default();
+        let (first, second) = (ClientId::next(), ClientId::next());
+        let enter = |client| callers.enter(&(Arc::new(NoAnswers(client)) as Arc<dyn Answers>), None);
+        let of_first = (enter(first), enter(first));
+        let of_second = enter(second);
+        let mut ended = std::pin::pin!(callers.ended(None, first));
+        drop(of_first.0);
+        assert!(ended.as_mut().now_or_never().is_none());
+        drop(of_first.1);
+        ended.await;
+        drop(of_second);
     }
 }

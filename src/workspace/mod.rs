@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions};
 use crate::settings::{Environment, Settings};
 use crate::upstream::Upstream;
 
-/// How long the removal of sandboxes may take at the end. A removal that takes longer is on an engine that hangs, and a
+/// How long the removal of sandboxes and the end of the reaper may take. A removal that takes longer is on an engine that hangs, and a
 /// user who has closed the client or pressed Ctrl-C does not wait for that.
 const CLOSE_LIMIT: Duration = Duration::from_secs(20);
 
@@ -56,11 +56,12 @@ impl Workspace {
             self.sessions.close().await;
             launcher.close().await;
         };
+        let deadline = Instant::now() + CLOSE_LIMIT;
         // Side by side: neither needs the other, and each may take its time.
-        let (removed, ()) = tokio::join!(timeout(CLOSE_LIMIT, removal), self.upstream.shutdown());
+        let (removed, ()) = tokio::join!(timeout_at(deadline, removal), self.upstream.shutdown());
+        // The reaper goes on when this process has exited.
         match removed {
-            Ok(()) => reaper.dismiss().await,
-            // The reaper goes on when this process has exited.
+            Ok(()) => drop(timeout_at(deadline, reaper.dismiss()).await),
             Err(_) => tracing::warn!(
                 "an engine does not answer: its sandboxes are left to the reaper and to later bridges"
             ),

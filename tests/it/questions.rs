@@ -16,6 +16,7 @@ pub(crate) fn register(suite: &mut Suite) {
             clients_are_notified_of_calls_and_answer_servers,
             a_client_without_a_session_answers_by_calling_once_more,
             a_question_that_stays_open_has_no_answer,
+            a_server_that_asks_before_its_first_call_reaches_only_calls_that_may_use_it,
             code_is_held_to_its_time_limit_while_a_question_is_open,
             a_server_that_starts_slowly_is_named_with_its_output,
         ],
@@ -196,6 +197,32 @@ fn a_question_that_stays_open_has_no_answer(env: &TestEnv) {
     let params = json!({ "name": "run_python", "arguments": arguments });
     let done = bridge.ask("tools/call", modern(&json!({}), params));
     assert!(done["content"][0]["text"].as_str().unwrap().contains("not supported"), "{done}");
+    bridge.close();
+}
+
+fn a_server_that_asks_before_its_first_call_reaches_only_calls_that_may_use_it(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &["--asks-first", "elicitation/create"]) }));
+    let arguments = |servers: &[&str]| json!({ "code": "print(await runtime.query_tool_docs('fake', tool='echo'))", "servers": servers });
+    let call = |bridge: &Bridge<'_>, more: Value| {
+        let mut params = more;
+        params["name"] = "run_python".into();
+        bridge.ask("tools/call", modern(&json!({ "elicitation": {} }), params))
+    };
+    let stranger = env.bridge().spawn();
+    let done = call(&stranger, json!({ "arguments": arguments(&[]) }));
+    assert_eq!(done["resultType"], "complete", "{done}");
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("no call is running"), "{done}");
+    stranger.close();
+    let _ = std::fs::remove_dir_all(env.home().join(".cache"));
+    let bridge = env.bridge().spawn();
+    let result = call(&bridge, json!({ "arguments": arguments(&["fake"]) }));
+    let (questions, state) = asked(&result);
+    assert_eq!(questions[0].1, "Before the tools?");
+    let answers = json!({ &questions[0].0: { "action": "accept", "content": { "a": 7 } } });
+    let round =
+        json!({ "arguments": arguments(&["fake"]), "inputResponses": answers, "requestState": state });
+    let done = call(&bridge, round);
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("accept"), "{done}");
     bridge.close();
 }
 

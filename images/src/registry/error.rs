@@ -99,7 +99,11 @@ impl Reason {
     /// Returns what helps against it, after a rank: of several refusals, the one with the lowest tells the most.
     fn remedy(&self, host: &str) -> Option<(u8, String)> {
         let (rank, text) = match self {
-            Self::Credentials(_) => {
+            Self::Credentials(
+                CredentialError::Invalid { .. }
+                | CredentialError::Encoding { .. }
+                | CredentialError::NoTokenService,
+            ) => {
                 return Some((0, format!("log in again: `podman login {host}` or `docker login {host}`")));
             }
             // A registry does not tell strangers which images it has.
@@ -121,7 +125,7 @@ impl Reason {
             Self::Answer { .. } if self.is_temporary() => {
                 (6, "the registry is overloaded or limits requests: try again later")
             }
-            Self::Answer { .. } => return None,
+            Self::Credentials(_) | Self::Answer { .. } => return None,
             Self::Unreachable { failure: ConnectionFailure::PlainHttp, .. } => (
                 7,
                 "the registry seems to speak plain HTTP: use `codebridge image pull --plain-http`, or \

@@ -78,6 +78,17 @@ impl Archive {
         self.entry("pax", EntryType::XHeader, 0o644, "", &text)
     }
 
+    /// Writes another magic into the header of the latest entry, whose content is one block.
+    pub(crate) fn with_magic(mut self, magic: &[u8; 5]) -> Self {
+        let start = self.0.len() - 1024;
+        let mut header = Header::new_old();
+        header.as_mut_bytes().copy_from_slice(&self.0[start..start + 512]);
+        header.as_mut_bytes()[257..262].copy_from_slice(magic);
+        header.set_cksum();
+        self.0[start..start + 512].copy_from_slice(header.as_bytes());
+        self
+    }
+
     /// Adds bytes, filled up to a block.
     pub(crate) fn block(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);

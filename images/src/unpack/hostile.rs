@@ -228,7 +228,22 @@ fn false_headers_are_refused() {
         Archive::new().pax(&[("mtime", b"soon")]).file("a", b"").done(),
         Archive::new().entry("pax", EntryType::XHeader, 0, "", b"999 path=x\n").done(),
         Archive::new().entry("pax", EntryType::XHeader, 0, "", b"0 \n").done(),
+        Archive::new().entry("pax", EntryType::XHeader, 0, "", b"junk\n").file("a", b"").done(),
+        Archive::new().entry("pax", EntryType::XHeader, 0, "", b"x path=y\n").file("a", b"").done(),
         Archive::new().pax(&[("path", b"a\0b")]).file("a", b"").done(),
+        // Metadata without its entry, or of another format.
+        Archive::new()
+            .pax(&[("path", b"b")])
+            .entry("pax", EntryType::XGlobalHeader, 0, "", b"")
+            .file("a", b"")
+            .done(),
+        Archive::new().pax(&[("path", b"b")]).block(&[0; 512]).file("a", b"").done(),
+        Archive::new()
+            .entry("long", EntryType::GNULongName, 0, "", b"b\0")
+            .with_magic(b"other")
+            .file("a", b"")
+            .done(),
+        Archive::new().pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.size", b"0")]).folder("a").done(),
         Archive::new()
             .pax(&[("GNU.sparse.map", b"0,1,0,1"), ("GNU.sparse.size", b"9")])
             .file("a", b"xy")

@@ -184,7 +184,7 @@ impl<R: Source> TarStream<R> {
         let ahead = (self.head.len() - self.used).min(usize::try_from(left).unwrap_or(usize::MAX));
         self.advance(ahead);
         let rest = left - ahead as u64;
-        self.position += rest;
+        self.position = self.position.saturating_add(rest);
         match self.inner.skip(rest).map_err(read_error)? {
             true => Ok(()),
             false => Err(malformed("it ends in the middle of an entry")),
@@ -252,17 +252,23 @@ fn step(parser: &mut Parser, bytes: &[u8]) -> Result<Step, UnpackError> {
     })
 }
 
-/// Refuses metadata that is too large by itself: the parser adds up sizes before it checks their sum, which a size near
-/// the largest number overflows.
+/// Refuses what the parser does not read well before an entry: metadata that is too large by itself, because the parser adds
+/// up sizes before it checks their sum, and metadata that something else than its entry follows, because the parser drops it.
 fn check_metadata(mut bytes: &[u8]) -> Result<(), UnpackError> {
+    let mut is_pending = false;
     while let Some((block, rest)) = bytes.split_first_chunk::<BLOCK>() {
         let header = Header::from_bytes(block);
-        if !matches!(
-            header.entry_type(),
-            EntryType::GnuLongName | EntryType::GnuLongLink | EntryType::XHeader
-        ) {
-            break;
+        match header.entry_type() {
+            EntryType::GnuLongName | EntryType::GnuLongLink | EntryType::XHeader => {}
+            EntryType::XGlobalHeader if is_pending => {
+                return Err(malformed("its metadata is not followed by an entry"));
+            }
+            _ if is_pending && block.iter().all(|byte| *byte == 0) => {
+                return Err(malformed("it ends between an entry and its metadata"));
+            }
+            _ => break,
         }
+        is_pending = true;
         let size = header.entry_size().unwrap_or_default();
         if size > METADATA_LIMIT.into() {
             return Err(too_much_metadata());
@@ -278,8 +284,9 @@ fn too_much_metadata() -> UnpackError {
 
 impl Entry {
     fn new(parsed: &ParsedEntry<'_>, sparse: Option<SparseMap>) -> Result<Self, UnpackError> {
-        let path = parsed.path.to_vec();
-        let link = parsed.link_target.as_deref().unwrap_or_default().to_vec();
+        // GNU tar ends a long name with a zero byte, others fill it up with them.
+        let path = without_zeros(&parsed.path).to_vec();
+        let link = without_zeros(parsed.link_target.as_deref().unwrap_or_default()).to_vec();
         if path.contains(&0) || link.contains(&0) {
             return Err(refused(&path, "its name contains a zero byte"));
         }
@@ -290,12 +297,19 @@ impl Entry {
             EntryType::Directory => Kind::Folder,
             EntryType::Symlink => Kind::SymbolicLink,
             EntryType::Link => Kind::HardLink,
+            // The parser knows them by the magic of their header; as an entry they would be skipped, and a name lost.
+            EntryType::GnuLongName | EntryType::GnuLongLink | EntryType::XHeader => {
+                return Err(refused(&path, "it is metadata with the header of another format"));
+            }
             _ => Kind::Other,
         };
         // Links and folders have no content, whatever their size says: so every container tool reads them.
         let header_only = !matches!(kind, Kind::File | Kind::Other)
             || matches!(parsed.entry_type, EntryType::Block | EntryType::Char | EntryType::Fifo);
         let records = Records::read(parsed.pax.unwrap_or_default())?;
+        if records.is_sparse && kind != Kind::File {
+            return Err(refused(&path, "only files can be sparse"));
+        }
         let entry = Self {
             path,
             link,
@@ -306,7 +320,7 @@ impl Entry {
             // GNU tar writes a time before 1970 as a number that wraps around.
             mtime: records.mtime.unwrap_or(parsed.mtime.cast_signed()),
             stored: if header_only { 0 } else { parsed.size },
-            sparse: if kind == Kind::File { records.sparse_map(sparse)? } else { None },
+            sparse: records.sparse_map(sparse)?,
             xattrs: parsed.xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
         };
         if let Some(map) = &entry.sparse {
@@ -332,6 +346,7 @@ struct Records {
 impl Records {
     fn read(text: &[u8]) -> Result<Self, UnpackError> {
         let bad = || malformed("its pax records cannot be read");
+        check_lengths(text).ok_or_else(bad)?;
         let mut records = Self::default();
         for record in PaxExtensions::new(text) {
             let record = record.map_err(|error| malformed(&error.to_string()))?;
@@ -359,6 +374,17 @@ impl Records {
         let size = self.size.ok_or_else(|| malformed("a sparse file has no size"))?;
         Ok(Some(SparseMap { size, segments: parsed.map_or_else(Vec::new, |map| map.segments) }))
     }
+}
+
+/// Checks that the lengths of pax records lead to the end: the parser ignores everything after one that it cannot read
+/// (<https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html>).
+fn check_lengths(mut text: &[u8]) -> Option<()> {
+    while !text.is_empty() {
+        let digits = text.iter().position(|byte| *byte == b' ')?;
+        let length = usize::try_from(number(&text[..digits])?).ok()?;
+        text = text.get(length..).filter(|_| length > 0)?;
+    }
+    Some(())
 }
 
 impl SparseMap {
@@ -413,6 +439,10 @@ fn seconds(text: &[u8]) -> Option<i64> {
     let whole: i64 = whole.parse().ok()?;
     let below = text.starts_with('-') && fraction.bytes().any(|byte| byte != b'0');
     Some(if below { whole.saturating_sub(1) } else { whole })
+}
+
+fn without_zeros(name: &[u8]) -> &[u8] {
+    &name[..name.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
 }
 
 fn padding(size: u64) -> u64 {

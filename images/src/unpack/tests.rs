@@ -156,7 +156,7 @@ fn long_names_of_both_formats_are_complete() {
     let name = format!("{}/{}", "d".repeat(200), "f".repeat(250));
     let gnu = Archive::new()
         .entry("././@LongLink", EntryType::GNULongLink, 0, "", format!("{name}\0").as_bytes())
-        .entry("././@LongLink", EntryType::GNULongName, 0, "", format!("{name}2\0").as_bytes())
+        .entry("././@LongLink", EntryType::GNULongName, 0, "", format!("{name}2\0\0").as_bytes())
         .entry("cut", EntryType::Symlink, 0o777, "cut", b"");
     let root = unpacked(&[Archive::new().file(&name, b"pax"), gnu]);
     assert_eq!(text(root.path().join(&name)), "pax");

@@ -10,6 +10,7 @@ use super::podman::{ASK_LIMIT, Podman, START_LIMIT, may_be_in_a_machine};
 use super::share::Shares;
 use crate::engine::EngineDriver;
 use crate::exec::{self, CommandLine, ExecError};
+use crate::messages::engine::parse_unreachable;
 use crate::messages::machine::{self as messages, Machine};
 use crate::owner::Owner;
 use crate::refusal::Refusal;
@@ -79,8 +80,8 @@ impl Machines {
             Refusal::DaemonUnreachable { message, .. } if id.kind == RuntimeKind::Podman => message,
             _ => return None,
         };
-        // An engine that a variable names is not in a machine of ours.
-        if !id.address.variables.is_empty() {
+        // An engine that a variable names is not in a machine of ours, nor is one that refuses this user.
+        if parse_unreachable(message).is_none() || !id.address.variables.is_empty() {
             return None;
         }
         let podman = Podman { program: &id.program };

@@ -168,7 +168,7 @@ pub(crate) fn parse_volumes(stdout: &[u8]) -> Vec<String> {
 ///   refused`` alone, which 4.5.0 says too (podman issue 18786)
 /// - 5.8.6, captured: ``Error: unable to connect to Podman socket: failed to connect: dial tcp 127.0.0.1:1: connect: connection
 ///   refused: ssh://core@127.0.0.1:1/run/podman.sock``
-fn parse_unreachable(text: &str) -> Option<()> {
+pub(crate) fn parse_unreachable(text: &str) -> Option<()> {
     let words = [
         "Cannot connect to Podman",
         "cannot connect to the Podman socket",

@@ -76,23 +76,27 @@ fn shorten(text: &mut String, most: usize) -> bool {
 
 /// Whether a schema is within its limits and `budget`, from which its size is taken.
 fn fits(schema: &Value, budget: &mut usize) -> bool {
-    let size = size(schema, DEEPEST_SCHEMA).filter(|size| *size <= LARGEST_SCHEMA.min(*budget));
-    *budget -= size.unwrap_or(0);
-    size.is_some()
+    let most = LARGEST_SCHEMA.min(*budget);
+    let rest = take(schema, DEEPEST_SCHEMA, most);
+    *budget -= most - rest.unwrap_or(most);
+    rest.is_some()
 }
 
-/// Returns the approximate size of a value in bytes; None if it is deeper than `depth`.
-fn size(value: &Value, depth: usize) -> Option<usize> {
-    let inner = |value| size(value, depth.checked_sub(1)?);
+/// Takes the approximate size of a value in bytes from `budget`; None if it is larger, or deeper than `depth`. It is looked at
+/// no further than that: a server may send any amount.
+fn take(value: &Value, depth: usize, budget: usize) -> Option<usize> {
+    let inner = |value, budget| take(value, depth.checked_sub(1)?, budget);
     match value {
-        Value::Null | Value::Bool(_) => Some(5),
-        Value::Number(number) => Some(number.as_str().len()),
-        Value::String(text) => Some(text.len() + 2),
+        Value::Null | Value::Bool(_) => budget.checked_sub(5),
+        Value::Number(number) => budget.checked_sub(number.as_str().len()),
+        Value::String(text) => budget.checked_sub(text.len() + 2),
         Value::Array(_) | Value::Object(_) if depth == 0 => None,
-        Value::Array(items) => items.iter().try_fold(2, |sum, item| Some(sum + 1 + inner(item)?)),
-        Value::Object(fields) => {
-            fields.iter().try_fold(2, |sum, (key, value)| Some(sum + key.len() + 4 + inner(value)?))
+        Value::Array(items) => {
+            items.iter().try_fold(budget.checked_sub(2)?, |rest, item| inner(item, rest.checked_sub(1)?))
         }
+        Value::Object(fields) => fields.iter().try_fold(budget.checked_sub(2)?, |rest, (key, value)| {
+            inner(value, rest.checked_sub(key.len() + 4)?)
+        }),
     }
 }
 

@@ -114,7 +114,7 @@ impl fmt::Display for Source {
 pub enum Skip {
     #[error("it is disabled")]
     Disabled,
-    #[error("it is this bridge itself")]
+    #[error("it is this bridge itself; MCP_BRIDGE_ALLOW_SELF_SERVER=1 allows that")]
     Itself,
     /// An earlier definition has the same name.
     #[error("'{0}' defines a server of the same name")]

@@ -37,6 +37,13 @@ pub(super) fn is_itself(command: &str, args: &[String], lookup: ProgramLookup<'_
         }
 }
 
+/// Options of uvx, npx and pipx whose value may be the next word.
+const WITH_VALUES: &[&str] = &[
+    "--python", "--with", "-w", "--with-editable", "--with-requirements", "--index", "--default-index",
+    "--index-url", "-i", "--extra-index-url", "--find-links", "-f", "--constraints", "--directory",
+    "--project", "--env-file", "--cache-dir", "--pip-args", "--registry",
+];
+
 /// Whether the package to run is ours: the first word that is not an option, or the value of an option that names it.
 fn names_own_package(args: &[String]) -> bool {
     let mut words = args.iter().map(String::as_str);
@@ -51,6 +58,7 @@ fn names_own_package(args: &[String]) -> bool {
                     return true;
                 }
             }
+            option if value.is_none() && WITH_VALUES.contains(&option) => drop(words.next()),
             option if option.starts_with('-') => {}
             package => return is_own_package(package),
         }
@@ -107,6 +115,7 @@ mod tests {
             "uvx --from git+https://example.org/x@v1 mcp-server-code-execution-mode run",
             "uvx --from=mcp-server-code-execution-mode[all] other",
             "uvx -p 3.12 codebridge",
+            "uvx --python 3.12 --with=numpy --with rich mcp-server-code-execution-mode run",
             "pipx run codebridge",
             "pipx run --spec codebridge other",
             "npx codebridge",

@@ -123,8 +123,6 @@ impl Pool {
             () = wanted.cancel.cancelled() => return Err(wanted.cancelled(tool)),
             () = self.closing.cancelled() => return Err(UpstreamError::ShuttingDown),
         };
-        // A server may ask as soon as it is started.
-        let _caller = self.context.runs.enter(&options.answers);
         let lease = self.connect(&entry, &wanted, tool).await?;
         let call = CallRequest { tool, arguments, options, limit: self.limits().call };
         lease.connection.call(call).await

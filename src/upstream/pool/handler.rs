@@ -78,7 +78,7 @@ pub(super) struct Call<'a> {
 
 impl Calls {
     pub(super) fn begin(&self, answers: &Arc<dyn Answers>) -> Call<'_> {
-        Call { calls: self, guard: self.0.callers.enter(answers) }
+        Call { calls: self, guard: self.0.callers.enter(answers, None) }
     }
 
     /// Remembers that the questions among these messages came on the stream of a call.
@@ -116,21 +116,25 @@ impl Handler {
     /// Over streamable HTTP a question comes on the stream of its call. Over other transports nothing ties it to a call: when
     /// all calls under way on the connection are of one client, it is asked. Otherwise the question is refused, because the
     /// wrong client would see it. A server that asks before its first call, as many do once they are started, reaches the
-    /// client whose run it was started for.
+    /// client of the runs that may call it.
     async fn ask(&self, id: &RequestId, question: Question) -> Result<Value, Refusal> {
         let calls = &self.calls.0.callers;
         let origin = self.calls.origins().remove(id);
-        let caller = match origin {
+        let of_connection = match origin {
             Some(call) => Some(calls.of(call).ok_or_else(Refusal::call_ended)?),
-            None => calls.only(&question.method)?,
+            None => calls.only(&question)?,
         };
-        let Some(caller) = caller else {
-            return self.runs.any(&question.method)?.answer(question).await;
+        let (callers, caller) = match of_connection {
+            Some(caller) => (calls, caller),
+            None => {
+                let caller = self.runs.only(&question)?;
+                (&self.runs, caller.ok_or_else(|| Refusal::no_call(&question.method))?)
+            }
         };
         tokio::select! {
             answer = caller.answer(question) => answer,
             // Not every server withdraws a question when its call is cancelled.
-            () = calls.ended(origin) => Err(Refusal::call_ended()),
+            () = callers.ended(origin, caller.client()) => Err(Refusal::call_ended()),
         }
     }
 }

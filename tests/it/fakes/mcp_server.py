@@ -31,6 +31,7 @@ options.add_argument("--restless", action="store_true", help="says after every l
 options.add_argument("--quiet", action="store_true", help="does not say that its tools have changed")
 options.add_argument("--page", type=int, default=10_000, help="tools on a page")
 options.add_argument("--cursor", choices=["good", "same", "endless"], default="good")
+options.add_argument("--asks-first", metavar="METHOD", help="asks before it lists; the answer describes the tool echo")
 options.add_argument("--no-tools", action="store_true", help="does not know tools/list")
 options.add_argument("--ignore-eof", action="store_true")
 options.add_argument("--ignore-term", action="store_true")
@@ -143,6 +144,14 @@ def run_call(message):
         send({"id": message["id"], "result": result})
 
 
+def list_after_question(message):
+    params = {"message": "Before the tools?", "requestedSchema": {"type": "object", "properties": {}}}
+    answer = ask(options.asks_first, params)
+    result = list_tools(message.get("params"))
+    result["tools"][0]["description"] = json.dumps(answer)
+    send({"id": message["id"], "result": result})
+
+
 def list_tools(params):
     global listings
     listings += 1
@@ -186,6 +195,8 @@ def handle(message):
     elif method == "server/discover" and options.modern:
         result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}
         send({"id": id, "result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}})
+    elif method == "tools/list" and options.asks_first:
+        threading.Thread(target=list_after_question, args=(message,), daemon=True).start()
     elif method == "tools/list" and not options.no_tools:
         send({"id": id, "result": list_tools(message.get("params"))})
         if options.restless:
