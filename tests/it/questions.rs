@@ -201,27 +201,20 @@ fn a_question_that_stays_open_has_no_answer(env: &TestEnv) {
 }
 
 fn a_server_that_asks_before_its_first_call_reaches_only_calls_that_may_use_it(env: &TestEnv) {
-    define(env, &json!({ "fake": fake(env, &["--asks-first", "elicitation/create"]) }));
-    let arguments = |servers: &[&str]| json!({ "code": "print(await runtime.query_tool_docs('fake', tool='echo'))", "servers": servers });
-    let call = |bridge: &Bridge<'_>, more: Value| {
-        let mut params = more;
-        params["name"] = "run_python".into();
-        bridge.ask("tools/call", modern(&json!({ "elicitation": {} }), params))
-    };
-    let stranger = env.bridge().spawn();
-    let done = call(&stranger, json!({ "arguments": arguments(&[]) }));
-    assert_eq!(done["resultType"], "complete", "{done}");
-    assert!(done["content"][0]["text"].as_str().unwrap().contains("no call is running"), "{done}");
-    stranger.close();
-    let _ = std::fs::remove_dir_all(env.home().join(".cache"));
+    let asks = |more: &[&str]| fake(env, &[&["--asks-first", "elicitation/create"], more].concat());
+    // What is known of one definition is known of its equals.
+    define(env, &json!({ "fake": asks(&[]), "other": asks(&["--quiet"]) }));
     let bridge = env.bridge().spawn();
-    let result = call(&bridge, json!({ "arguments": arguments(&["fake"]) }));
+    let docs_of = |server: &str| format!("print(await runtime.query_tool_docs('{server}', tool='echo'))");
+    let done = call(&bridge, &docs_of("other"), json!({}));
+    assert_eq!(done["resultType"], "complete", "{done}");
+    assert!(done["content"][0]["text"].as_str().unwrap().contains("supported during a call only"), "{done}");
+    let result = call(&bridge, &docs_of("fake"), json!({}));
     let (questions, state) = asked(&result);
     assert_eq!(questions[0].1, "Before the tools?");
     let answers = json!({ &questions[0].0: { "action": "accept", "content": { "a": 7 } } });
-    let round =
-        json!({ "arguments": arguments(&["fake"]), "inputResponses": answers, "requestState": state });
-    let done = call(&bridge, round);
+    let round = json!({ "inputResponses": answers, "requestState": state });
+    let done = call(&bridge, &docs_of("fake"), round);
     assert!(done["content"][0]["text"].as_str().unwrap().contains("accept"), "{done}");
     bridge.close();
 }
