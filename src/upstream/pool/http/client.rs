@@ -1,7 +1,7 @@
 //! The HTTP client and its errors.
 
 use std::error::Error;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -21,8 +21,8 @@ const SHOWN: usize = 300;
 /// Why an HTTP request failed. None of the texts contains a URL.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::upstream::pool) enum HttpError {
-    #[error("could not create an HTTP client: {0}")]
-    Client(String),
+    #[error("could not create an HTTP client: {}", innermost(.0))]
+    Client(Arc<reqwest::Error>),
     /// There is no response, or only a part of one.
     #[error("{0}")]
     Connection(String),
@@ -56,14 +56,18 @@ impl HttpError {
 impl From<reqwest::Error> for HttpError {
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
-        // The outer layers only say that there was an error.
-        let mut innermost: &dyn Error = &error;
-        while let Some(source) = innermost.source() {
-            innermost = source;
-        }
         let stage = if error.is_connect() { "could not connect" } else { "the connection failed" };
-        Self::Connection(format!("{stage}: {innermost}"))
+        Self::Connection(format!("{stage}: {}", innermost(&error)))
     }
+}
+
+/// Returns the cause of an error of `reqwest`, whose outer layers only say that there was an error.
+fn innermost(error: &reqwest::Error) -> &dyn Error {
+    let mut innermost: &dyn Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost
 }
 
 /// Returns the message of an error that passed through the layers of `rmcp`.
@@ -92,13 +96,13 @@ pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + '
 
 /// Returns the client that all connections share.
 pub(super) fn client(url: &str) -> Result<Client, HttpError> {
-    static VERIFYING: OnceLock<Result<Client, String>> = OnceLock::new();
-    static WITHOUT_AUTHORITIES: OnceLock<Result<Client, String>> = OnceLock::new();
-    let made = VERIFYING.get_or_init(|| build(builder()));
+    static VERIFYING: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
+    static WITHOUT_AUTHORITIES: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
+    let made = VERIFYING.get_or_init(|| builder().build().map_err(Arc::new));
     let is_plain = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
     let made = if made.is_err() && is_plain {
         // The system has no certificate authorities, and plain HTTP needs none.
-        WITHOUT_AUTHORITIES.get_or_init(|| build(builder().tls_certs_only([])))
+        WITHOUT_AUTHORITIES.get_or_init(|| builder().tls_certs_only([]).build().map_err(Arc::new))
     } else {
         made
     };
@@ -112,10 +116,6 @@ fn builder() -> ClientBuilder {
         .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_LIMIT)
         .redirect(same_origin_only())
-}
-
-fn build(builder: ClientBuilder) -> Result<Client, String> {
-    builder.build().map_err(|error| HttpError::from(error).to_string())
 }
 
 /// Follows redirects that keep the message and the origin: credentials travel with it.
