@@ -39,8 +39,8 @@ impl Random {
 
     fn name(&mut self) -> String {
         let parts: &[&str] = &[
-            "a", "b", "c", "d", "l", "a", "b", "..", ".", "", ".wh.a", ".wh.l", ".wh..wh..opq", ".wh..",
-            "\u{e4}",
+            "a", "b", "c", "d", "l", "a", "b", "c", "d", "l", "a", "b", "..", ".", "", ".wh.a", ".wh.l",
+            ".wh..wh..opq", ".wh..", "\u{e4}",
         ];
         let count = 1 + self.below(4);
         let mut name: Vec<_> = (0..count).map(|_| self.pick(parts)).collect();

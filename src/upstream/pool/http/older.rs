@@ -84,7 +84,8 @@ impl Transport<RoleClient> for OlderTransport {
         let request = self.http.post(self.endpoint.clone()).headers(self.headers.clone());
         let inbox = Arc::clone(&self.inbox);
         async move {
-            let body = serde_json::to_vec(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
+            let body =
+                serde_json::to_vec(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
             let sent = request.header(header::CONTENT_TYPE, "application/json").body(body).send().await;
             let failed = match sent {
                 Ok(response) if response.status().is_success() => return Ok(()),
