@@ -44,7 +44,7 @@ macro_rules! variables {
 // The name in the environment and its aliases, the flag, the placeholder, the default, and the meaning.
 variables! {
     RUNTIME = ["MCP_BRIDGE_RUNTIME"] "runtime" "RUNTIME" "auto"
-        "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine. Sessions are spread over several runtimes that are separated by commas";
+        "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine. A list with commas spreads sessions over several runtimes";
     IMAGE = ["MCP_BRIDGE_IMAGE"] "image" "IMAGE" "python:3.14-slim"
         "Image that code runs in: a reference, a file (`oci-archive:FILE`), a root filesystem (`dir:DIR`), or `host:`, the Python of this machine. If it is not set and the default is unavailable, `host:` is used";
     TIMEOUT = ["MCP_BRIDGE_TIMEOUT"] "timeout" "TIME" "30"
@@ -58,7 +58,7 @@ variables! {
     CPUS = ["MCP_BRIDGE_CPUS"] "cpus" "N" NO_DEFAULT
         "Number of CPUs that a sandbox can use, such as `1.5`; unlimited if not set";
     CPU_QUOTA = ["MCP_BRIDGE_CPU_QUOTA"] "cpu-quota" "MICROSECONDS" NO_DEFAULT
-        "The same in microseconds per 100 ms; ignored if `MCP_BRIDGE_CPUS` is set";
+        "CPU time that a sandbox can use, in microseconds per 100 ms; ignored if `MCP_BRIDGE_CPUS` is set";
     CONTAINER_USER = ["MCP_BRIDGE_CONTAINER_USER"] "container-user" "UID:GID" "65534:65534"
         "User and group that code runs as, `UID:GID`";
     RUNTIME_IDLE_TIMEOUT = ["MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT"] "runtime-idle-timeout" "TIME" "300"
@@ -68,7 +68,7 @@ variables! {
     MACHINE_ROOTFUL = ["MCP_BRIDGE_MACHINE_ROOTFUL"] "machine-rootful" "BOOL" "0"
         "Whether to make a podman machine rootful before starting it";
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8"
-        "Maximum number of sessions; one more ends the session that has been idle for longest";
+        "Maximum number of sessions; starting another one ends the session that has been idle longest";
     STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs"
         "Folder of saved tools, server definitions and the catalogue of tools";
     OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact"
@@ -82,7 +82,7 @@ variables! {
     SECURITY_OPT = ["MCP_BRIDGE_SECURITY_OPT"] "security-opt" "OPTIONS" NO_DEFAULT
         "Additional `--security-opt` values for podman and docker, separated by spaces";
     ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0"
-        "Whether to list a configured server that is this bridge itself";
+        "Whether code can call a configured server that is codebridge itself";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT
         "Additional file of server definitions, read before the others";
 }
