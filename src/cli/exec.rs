@@ -36,7 +36,7 @@ pub(super) fn prepare(args: &mut ExecArgs, settings: &mut Settings) {
 pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCode, CommandError> {
     let code = code::read(&args)?;
     let request = RunRequest {
-        code: RunRequest::without_mark(code),
+        code: RunRequest::without_byte_order_mark(code),
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
         session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),

@@ -42,19 +42,19 @@ pub(super) async fn image(command: ImageCommand) -> Result<ExitCode, CommandErro
 
 async fn pull_until_stopped(images: &ImageResolver, name: &str) -> Result<String, CommandError> {
     let mut signals = Signals::listen()?;
-    let bars = Arc::new(Bars::new(name));
+    let bar = Arc::new(PullBar::new(name));
     // The program exits, and with it what unpacks.
     let signal = tokio::select! {
-        pulled = pull(images, name, &bars) => return pulled,
+        pulled = pull(images, name, &bar) => return pulled,
         signal = signals.next() => signal,
     };
-    bars.bar.finish_and_clear();
+    bar.bar.finish_and_clear();
     Err(CommandError::PullStopped(signal))
 }
 
-async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<String, CommandError> {
+async fn pull(images: &ImageResolver, text: &str, bar: &Arc<PullBar>) -> Result<String, CommandError> {
     let name = absolute(text)?;
-    let progress: Arc<dyn Progress> = Arc::clone(bars) as Arc<dyn Progress>;
+    let progress: Arc<dyn Progress> = Arc::clone(bar) as Arc<dyn Progress>;
     let root: Root = match &name {
         ImageName::Registry(name) => images.pull(name, &progress).await?,
         ImageName::Engine(engine, reference) => {
@@ -64,7 +64,7 @@ async fn pull(images: &ImageResolver, text: &str, bars: &Arc<Bars>) -> Result<St
         }
         local => images.open_local(local, &progress).await?,
     };
-    bars.bar.finish_and_clear();
+    bar.bar.finish_and_clear();
     Ok(format!("{}\n", root.id()))
 }
 
@@ -98,25 +98,25 @@ fn absolute(text: &str) -> Result<ImageName, NameError> {
 }
 
 /// A bar on a terminal; nothing elsewhere.
-struct Bars {
+struct PullBar {
     name: String,
     bar: ProgressBar,
     received: Mutex<HashMap<Digest, u64>>,
 }
 
-impl Bars {
+impl PullBar {
     fn new(name: &str) -> Self {
         Self { name: name.to_owned(), bar: spinner::start(), received: Mutex::default() }
     }
 }
 
-impl Drop for Bars {
+impl Drop for PullBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-impl Progress for Bars {
+impl Progress for PullBar {
     fn event(&self, event: Event) {
         let bar = &self.bar;
         match event {

@@ -1,10 +1,10 @@
 //! The diagnosis for people. The first word of a line says what the line is about.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use codebridge_runtimes::{FactState, HeldLimits, ProbeReport, RuntimeKind, Setback, Verdict};
 
-use super::{Diagnosis, Readiness, Run};
+use super::{Diagnosis, Picked, Readiness, Run, Servers, SkippedServer};
 use crate::image_sources::bytes_text;
 
 /// The longest foreign message in a line, in characters. The JSON has all of it.
@@ -22,9 +22,31 @@ impl Diagnosis {
             line(
                 &mut text,
                 "note",
-                &format!("{runtime} passed its probe and later failed to launch: {message}"),
+                format!("{runtime} passed its probe and later failed to launch: {message}"),
             );
         }
+        self.describe_host(&mut text);
+        let store = &self.images;
+        let kept = format!("{} in {}, {}", store.images, store.folder.display(), bytes_text(store.bytes));
+        line(&mut text, "images", kept);
+        self.describe_servers(&mut text);
+        if !self.leftovers.is_empty() {
+            let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
+            let names = names.join(", ");
+            line(
+                &mut text,
+                "left",
+                format!("{names}: sandboxes of dead bridges; remove them with `codebridge reap`"),
+            );
+        }
+        for done in &self.fixed {
+            line(&mut text, "fixed", done);
+        }
+        self.describe_result(&mut text);
+        text
+    }
+
+    fn describe_host(&self, text: &mut String) {
         let mut head = "host";
         for fact in &self.host {
             let mark = match fact.state {
@@ -32,54 +54,32 @@ impl Diagnosis {
                 FactState::Weak => "weak: ",
                 FactState::Bad => "bad: ",
             };
-            detail(&mut text, head, fact.name, &format!("{mark}{}", fact.text));
+            detail(text, head, fact.name, format!("{mark}{}", fact.text));
             head = "";
             if let Some(hint) = &fact.hint {
-                detail(&mut text, "", "", &format!("hint: {hint}"));
+                detail(text, "", "", format!("hint: {hint}"));
             }
         }
-        let store = &self.images;
-        let kept = format!("{} in {}, {}", store.images, store.folder.display(), bytes_text(store.bytes));
-        line(&mut text, "images", &kept);
-        line(
-            &mut text,
-            "servers",
-            &format!("{} defined, {} skipped", self.servers.used, self.servers.skipped.len()),
-        );
-        for server in &self.servers.skipped {
-            detail(
-                &mut text,
-                "",
-                "skipped",
-                &format!("{} ({}): {}", server.name, server.source, shortened(&server.why)),
-            );
+    }
+
+    fn describe_servers(&self, text: &mut String) {
+        let Servers { used, skipped, warnings } = &self.servers;
+        line(text, "servers", format!("{used} defined, {} skipped", skipped.len()));
+        for SkippedServer { name, source, why } in skipped {
+            detail(text, "", "skipped", format!("{name} ({source}): {}", shortened(why)));
         }
-        for warning in &self.servers.warnings {
-            detail(&mut text, "", "warning", &shortened(warning));
+        for warning in warnings {
+            detail(text, "", "warning", shortened(warning));
         }
-        if !self.leftovers.is_empty() {
-            let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
-            line(
-                &mut text,
-                "left",
-                &format!(
-                    "{}: sandboxes of dead bridges; remove them with `codebridge reap`",
-                    names.join(", ")
-                ),
-            );
-        }
-        for done in &self.fixed {
-            line(&mut text, "fixed", done);
-        }
+    }
+
+    /// Writes which runtime is picked, what it did, and the verdict.
+    fn describe_result(&self, text: &mut String) {
         match &self.picked {
-            Some(picked) => {
-                line(
-                    &mut text,
-                    "picked",
-                    &format!("{} with {}: {}", picked.runtime, picked.root, picked.why),
-                );
+            Some(Picked { runtime, root, why, .. }) => {
+                line(text, "picked", format!("{runtime} with {root}: {why}"));
             }
-            None => line(&mut text, "picked", "none: no code can run here"),
+            None => line(text, "picked", "none: no code can run here"),
         }
         if let Some(Run { ok, milliseconds, code_milliseconds, error }) = &self.run {
             let result = match (ok, error) {
@@ -88,26 +88,25 @@ impl Diagnosis {
                 }
                 (false, error) => shortened(error.as_deref().unwrap_or("it did not print 42")),
             };
-            line(&mut text, "run", &format!("print(6*7) in a new session: {result}"));
+            line(text, "run", format!("print(6*7) in a new session: {result}"));
         }
         let verdict = match self.status {
             Readiness::Ready => "ready",
             Readiness::Reduced => "works, with reduced guarantees",
             Readiness::NotReady => "cannot run code",
         };
-        line(&mut text, "verdict", verdict);
+        line(text, "verdict", verdict);
         for why in &self.reduced {
-            detail(&mut text, "", "reduced", why);
+            detail(text, "", "reduced", why);
         }
-        text
     }
 }
 
-fn line(text: &mut String, head: &str, words: &str) {
+fn line(text: &mut String, head: &str, words: impl Display) {
     let _ = writeln!(text, "{head:<8} {words}");
 }
 
-fn detail(text: &mut String, head: &str, name: &str, words: &str) {
+fn detail(text: &mut String, head: &str, name: &str, words: impl Display) {
     // As wide as the longest name and a space.
     let _ = writeln!(text, "{head:<8} {name:<13}{words}");
 }
@@ -135,10 +134,10 @@ fn describe(text: &mut String, report: &ProbeReport) {
             let with = choice.runtime.oci_runtime.as_ref().map(|path| format!(" with {}", path.display()));
             let with = with.unwrap_or_default();
             let elsewhere = if choice.runtime.remote { ", a remote engine" } else { "" };
-            detail(text, &name, "works", &format!("{place}{with}{engine} ({version}{elsewhere})"));
+            detail(text, &name, "works", format!("{place}{with}{engine} ({version}{elsewhere})"));
             let HeldLimits { memory, pids, cpus } = choice.held;
-            detail(text, "", "root", &choice.asked.to_string());
-            detail(text, "", "limits", &format!("memory: {memory}, pids: {pids}, cpus: {cpus}"));
+            detail(text, "", "root", &choice.asked);
+            detail(text, "", "limits", format!("memory: {memory}, pids: {pids}, cpus: {cpus}"));
         }
         Verdict::Refused(refusal) => {
             let found = if place.is_empty() {
@@ -146,15 +145,15 @@ fn describe(text: &mut String, report: &ProbeReport) {
             } else {
                 format!("{place}{engine} ({version}) with {}: ", report.root)
             };
-            detail(text, &name, "refused", &format!("{found}{}", shortened(&refusal.to_string())));
-            detail(text, "", "hint", &refusal.hint());
+            detail(text, &name, "refused", format!("{found}{}", shortened(&refusal.to_string())));
+            detail(text, "", "hint", refusal.hint());
         }
     }
     if let Some(machine) = &report.machine {
         let state = if machine.running { "runs" } else { "is stopped" };
         let by =
             if machine.started_by_bridge { ", started by codebridge, which stops it when idle" } else { "" };
-        detail(text, "", "machine", &format!("{} {state}{by}", machine.name));
+        detail(text, "", "machine", format!("{} {state}{by}", machine.name));
     }
     if let Some(share) = &report.share {
         let folder = share.folder.display();
@@ -170,9 +169,9 @@ fn describe(text: &mut String, report: &ProbeReport) {
                 "the engine does not see {folder}: saved tools still work, and the client sends the bridge's seccomp profile"
             ),
         };
-        detail(text, "", "share", &words);
+        detail(text, "", "share", words);
         if let Some(hint) = &share.hint {
-            detail(text, "", "", &format!("hint: {hint}"));
+            detail(text, "", "", format!("hint: {hint}"));
         }
     }
 }

@@ -3,6 +3,8 @@
 //! `boot.txt` is the command line's program; it reads a length and that many bytes: a line of settings, a table of
 //! contents, and the parts. `FRAMES.md` has the protocol that they speak afterwards.
 
+use codebridge_runtimes::OwnLimits;
+
 /// The program on the command line of the interpreter; it reads the rest from standard input.
 const BOOT: &str = include_str!("boot.txt");
 
@@ -47,12 +49,8 @@ pub fn argv() -> Vec<String> {
 /// What the guest needs to know of its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Start {
-    /// Limit in bytes that the interpreter sets on itself, because nothing else does.
-    pub data: Option<u64>,
-    /// The same for its address space.
-    pub address_space: Option<u64>,
-    /// The same for its number of processes.
-    pub processes: Option<u32>,
+    /// Limits that the interpreter sets on itself, because nothing else does.
+    pub limits: OwnLimits,
     /// Whether the guest has to offer its parts in compiled form.
     pub wants_compiled: bool,
     /// What an earlier guest under the same Python offered.
@@ -67,17 +65,19 @@ pub fn library_argv() -> Vec<String> {
 }
 
 /// Returns the limits that [`library_argv`] sets on itself.
-pub fn library_limits(data: Option<u64>, address_space: Option<u64>, processes: Option<u32>) -> String {
+pub fn library_limits(limits: OwnLimits) -> String {
+    let OwnLimits { data, address_space, processes } = limits;
     let word = |limit: Option<u64>| limit.map_or_else(|| "-".into(), |limit| limit.to_string());
     format!("{} {} {}\n", word(data), word(address_space), word(processes.map(u64::from)))
 }
 
 /// Returns the first bytes for the guest: the length, the settings and all parts.
 pub fn blob(start: &Start) -> Vec<u8> {
+    let OwnLimits { data, address_space, processes } = start.limits;
     let settings: Vec<String> = [
-        ("data", start.data),
-        ("address_space", start.address_space),
-        ("processes", start.processes.map(u64::from)),
+        ("data", data),
+        ("address_space", address_space),
+        ("processes", processes.map(u64::from)),
         ("offer", start.wants_compiled.then_some(1)),
     ]
     .into_iter()

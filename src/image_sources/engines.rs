@@ -20,7 +20,7 @@ pub(super) async fn from_any_engine(
     resolver: &ImageResolver,
     engine: Option<EngineKind>,
     reference: &str,
-    instance: &Arc<Instance>,
+    instance: &Instance,
     progress: &Arc<dyn Progress>,
 ) -> Result<Option<Root>, SourceError> {
     let engine = engine.map(|engine| match engine {
@@ -52,7 +52,7 @@ pub(super) async fn from_engine(
     resolver: &ImageResolver,
     engine: EngineKind,
     reference: &str,
-    instance: &Arc<Instance>,
+    instance: &Instance,
     progress: &Arc<dyn Progress>,
 ) -> Result<Root, SourceError> {
     let root = from_any_engine(resolver, Some(engine), reference, instance, progress).await?;
@@ -70,7 +70,7 @@ pub async fn import_from_engine(
     progress: &Arc<dyn Progress>,
 ) -> Result<Root, SourceError> {
     let owner = Owner::this_process(format!("image{}", std::process::id()));
-    let instance = Arc::new(StateDir::usual().create_instance(&owner)?);
+    let instance = StateDir::usual().create_instance(&owner)?;
     let root = from_engine(resolver, engine, reference, &instance, progress).await;
     for error in reclaim_instance(&instance).await.failed {
         tracing::warn!(%error, "could not remove the container of an export");
@@ -81,7 +81,7 @@ pub async fn import_from_engine(
 async fn unpack(
     import: PendingImport,
     image: &LocalImage,
-    instance: &Arc<Instance>,
+    instance: &Instance,
     progress: &Arc<dyn Progress>,
 ) -> Result<Root, SourceError> {
     let mut export = image.export(instance).await?;

@@ -17,7 +17,7 @@ use super::error::SourceError;
 pub async fn find_root(
     resolver: &ImageResolver,
     name: &ImageName,
-    instance: &Arc<Instance>,
+    instance: &Instance,
     progress: &Arc<dyn Progress>,
 ) -> Result<Root, SourceError> {
     match name {
@@ -32,7 +32,7 @@ pub async fn find_root(
 async fn find_registry_image(
     resolver: &ImageResolver,
     name: &RegistryName,
-    instance: &Arc<Instance>,
+    instance: &Instance,
     progress: &Arc<dyn Progress>,
 ) -> Result<Root, SourceError> {
     match resolver.stored(name, progress).await {

@@ -11,6 +11,9 @@ const KEPT_CAPACITY: usize = 1 << 20;
 /// Bytes that are kept of each end of a line that is too long.
 pub(crate) const KEPT_BYTES: usize = 1 << 10;
 
+/// What some programs write before the first line.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A line without its newline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {

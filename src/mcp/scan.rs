@@ -14,9 +14,15 @@ pub(crate) struct Seen {
     pub(crate) is_reply: bool,
 }
 
+/// Scans a message from its start, and looks for an id in its tail if there is none. Of a whole message, both are the same.
+pub(crate) fn scan(head: &[u8], tail: &[u8]) -> Seen {
+    let seen = scan_outermost(head);
+    Seen { id: seen.id.or_else(|| id_at_the_end(tail)), ..seen }
+}
+
 /// Scans the outermost object until the bytes end or are invalid. Values are not checked, so that neither broken text nor
 /// deep nesting hides what follows.
-pub(crate) fn scan(bytes: &[u8]) -> Seen {
+fn scan_outermost(bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     let mut walk = Walk { bytes, at: 0 };
     if walk.next_token() != Some(b'{') {
@@ -46,7 +52,7 @@ pub(crate) fn scan(bytes: &[u8]) -> Seen {
 }
 
 /// Returns the id if it is near the end, after long members: `…, "id": 7}`.
-pub(crate) fn id_at_the_end(bytes: &[u8]) -> Option<RequestId> {
+fn id_at_the_end(bytes: &[u8]) -> Option<RequestId> {
     const KEY: &[u8] = br#""id""#;
     let bytes = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
     let starts = (0..bytes.len().saturating_sub(KEY.len())).rev().filter(|&at| bytes[at..].starts_with(KEY));
@@ -127,7 +133,7 @@ mod tests {
     }
 
     fn id(text: impl AsRef<[u8]>) -> Option<RequestId> {
-        scan(text.as_ref()).id
+        scan_outermost(text.as_ref()).id
     }
 
     #[test]
@@ -152,9 +158,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_recognised() {
-        assert!(scan(br#"{"id":1,"result":{"#).is_reply);
-        assert!(scan(br#"{"id":1,"error":{"code":-1},"x":"#).is_reply);
-        assert!(!scan(br#"{"id":1,"method":"a","params":{"result":1}"#).is_reply);
+        assert!(scan_outermost(br#"{"id":1,"result":{"#).is_reply);
+        assert!(scan_outermost(br#"{"id":1,"error":{"code":-1},"x":"#).is_reply);
+        assert!(!scan_outermost(br#"{"id":1,"method":"a","params":{"result":1}"#).is_reply);
     }
 
     #[test]

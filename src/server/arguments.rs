@@ -35,7 +35,7 @@ fn code(value: Option<Value>) -> Result<String, String> {
     match value {
         None => Err("Missing 'code' argument".into()),
         Some(Value::String(code)) if code.trim().is_empty() => Err("Missing 'code' argument".into()),
-        Some(Value::String(code)) => Ok(RunRequest::without_mark(code)),
+        Some(Value::String(code)) => Ok(RunRequest::without_byte_order_mark(code)),
         Some(_) => Err("'code' must be a string".into()),
     }
 }

@@ -39,7 +39,7 @@ impl Answers for PeerAnswers {
             let request = CustomRequest::new(question.method, question.params);
             let request = ServerRequest::CustomRequest(request);
             let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
-            let mut pending = PendingQuestion(Some(sent.map_err(|error| failed(&error))?));
+            let mut pending = SentQuestion(Some(sent.map_err(|error| failed(&error))?));
             let Some(handle) = pending.0.as_mut() else { return Err(failed(&"the connection is closed")) };
             let answer = (&mut handle.rx).await;
             pending.0 = None;
@@ -55,9 +55,9 @@ impl Answers for PeerAnswers {
 }
 
 /// A question that is cancelled when its answer is no longer needed, so that no dialog stays open.
-struct PendingQuestion(Option<RequestHandle<RoleServer>>);
+struct SentQuestion(Option<RequestHandle<RoleServer>>);
 
-impl Drop for PendingQuestion {
+impl Drop for SentQuestion {
     fn drop(&mut self) {
         if let Some(handle) = self.0.take() {
             tokio::spawn(handle.cancel(Some("the answer is no longer needed".into())));

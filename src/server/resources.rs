@@ -36,7 +36,7 @@ pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     let output = ResourceTemplate::new(format!("{RUNS}{{run}}/{{stream}}{{?start}}"), "output of a run")
         .with_description(
-            "Output that was cut: stream is stdout or stderr, start is the number of the first byte",
+            "Output that was cut: stream is stdout, stderr or traceback, start is the number of the first byte",
         )
         .with_mime_type("text/plain");
     vec![output]

@@ -24,7 +24,7 @@ const LONGEST_OUTPUT: u64 = 8 << 20;
 #[derive(Debug)]
 pub(super) enum QuestionFromGuest {
     /// A question as JSON, with its share of the bytes that may wait.
-    Asked { id: u32, json: Vec<u8>, share: OwnedSemaphorePermit },
+    New { id: u32, json: Vec<u8>, share: OwnedSemaphorePermit },
     /// The answer to that question is no longer needed.
     Withdrawn(u32),
 }
@@ -43,7 +43,7 @@ pub(super) async fn answer_questions(
     loop {
         tokio::select! {
             question = questions.recv() => match question {
-                Some(QuestionFromGuest::Asked { id, json, share }) => {
+                Some(QuestionFromGuest::New { id, json, share }) => {
                     let cancel = gone.child_token();
                     // A number that is used twice is the guest's own mistake.
                     under_way.insert(id, cancel.clone());
@@ -158,7 +158,7 @@ impl Answerer {
     /// Saves a function. The sandbox does not learn where on the host.
     fn save_tool(&self, tool: &ToolSource) -> Result<Value, QuestionError> {
         let saved = self.tools.save(&tool.name, &tool.source);
-        saved.map(|_| Value::Null).map_err(|error| QuestionError::quoting(&error.to_string()))
+        saved.map(|()| Value::Null).map_err(|error| QuestionError::quoting(&error.to_string()))
     }
 
     fn saved_tools(&self) -> Result<Value, QuestionError> {

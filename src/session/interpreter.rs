@@ -266,18 +266,23 @@ impl Interpreter {
         };
         drop(calls);
         self.sandbox.set_busy(false);
-        let end = match end {
-            end if !self.ran_out_of_memory() => end,
-            RunEnd::Lost(loss) => RunEnd::Lost(loss.out_of_memory()),
-            end => {
-                run.notices.push("out of memory: the largest process of the sandbox was killed".into());
-                end
-            }
-        };
+        let end = self.explain_memory(end, &mut run.notices);
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
         run.finish(id, end, interrupt, started.elapsed(), |loss| self.describe(loss))
+    }
+
+    /// Says that memory ran out, if it did during the run: as the reason of a loss, else as a notice.
+    fn explain_memory(&mut self, end: RunEnd, notices: &mut Vec<String>) -> RunEnd {
+        match end {
+            end if !self.ran_out_of_memory() => end,
+            RunEnd::Lost(loss) => RunEnd::Lost(loss.out_of_memory()),
+            end => {
+                notices.push("out of memory: the largest process of the sandbox was killed".into());
+                end
+            }
+        }
     }
 
     /// Whether processes were killed because memory ran out since the last call of this, where the bridge itself kills them.

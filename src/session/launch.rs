@@ -188,11 +188,8 @@ impl Launcher {
         }
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
         let sandbox = Sandbox::launch(&driver, plan, instance).await?;
-        let own = sandbox.own_limits();
         let blob = guest::blob(&guest::Start {
-            data: own.data,
-            address_space: own.address_space,
-            processes: own.processes,
+            limits: sandbox.own_limits(),
             wants_compiled: self.bytecode.keeps(),
             compiled: self.bytecode.load(&choice.root),
         });

@@ -75,8 +75,7 @@ async fn add(
     let (Some(mut stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
         return Err(CompileError::NoPipes);
     };
-    let own = sandbox.own_limits();
-    let limits = guest::library_limits(own.data, own.address_space, own.processes);
+    let limits = guest::library_limits(sandbox.own_limits());
     stdin.write_all(limits.as_bytes()).await?;
     drop(stdin);
     let given_up = Arc::new(AtomicBool::new(false));

@@ -1,6 +1,7 @@
 //! Interpreters: start, queue, frames, interrupt, limits of one run.
 //!
-//! This module owns every running sandbox of a workspace. It knows nothing of MCP; it returns plain data.
+//! This module owns every running sandbox of a workspace and returns plain data. Of MCP it knows only the URIs with which
+//! clients read output that was cut.
 //!
 //! ```text
 //! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt) ─▶ run (output, outcome)

@@ -22,7 +22,7 @@ impl RunRequest {
     pub const THROW_AWAY: &str = "new";
 
     /// Returns the code without a byte order mark, which Python accepts in files only.
-    pub fn without_mark(code: String) -> String {
+    pub fn without_byte_order_mark(code: String) -> String {
         match code.strip_prefix('\u{feff}') {
             Some(rest) => rest.to_owned(),
             None => code,

@@ -19,7 +19,6 @@ const KEPT_IN_ALL: u64 = 512 << 20;
 #[derive(Debug)]
 pub(super) struct Capture {
     budget: usize,
-    kept: u64,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
@@ -35,7 +34,7 @@ struct Spill {
 
 impl Capture {
     pub(super) fn new(budget: usize) -> Self {
-        Self { budget, kept: KEPT_PER_STREAM, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
+        Self { budget, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -46,11 +45,11 @@ impl Capture {
         if rest.is_empty() {
             return;
         }
-        if self.spill.is_none() && self.kept > 0 {
+        if self.spill.is_none() {
             self.spill = Spill::start(&self.head);
         }
         if let Some(spill) = &mut self.spill {
-            spill.append(rest, self.kept);
+            spill.append(rest);
         }
         let last = &rest[rest.len().saturating_sub(self.budget)..];
         self.tail.extend(last);
@@ -79,6 +78,10 @@ impl Capture {
         let omitted = self.total.saturating_sub((first.len() + last.len()) as u64);
         let kept = self.spill.map(|spill| KeptStream { file: Arc::new(spill.file), length: spill.length });
         let notice = match &kept {
+            None => format!(
+                "[output cut: {} bytes in total, {omitted} not shown and lost: failed to write a temporary file]",
+                self.total
+            ),
             Some(kept) if kept.length < self.total => {
                 format!(
                     "[output cut: {} bytes in total, {omitted} not shown; the first {} are kept: {}]",
@@ -87,11 +90,9 @@ impl Capture {
                     rest()
                 )
             }
-            None if self.kept > 0 => format!(
-                "[output cut: {} bytes in total, {omitted} not shown and lost: failed to write a temporary file]",
-                self.total
-            ),
-            _ => format!("[output cut: {} bytes in total, {omitted} not shown; {}]", self.total, rest()),
+            Some(_) => {
+                format!("[output cut: {} bytes in total, {omitted} not shown; {}]", self.total, rest())
+            }
         };
         let text = format!(
             "{notice}\n{}\n[… {omitted} bytes …]\n{}",
@@ -114,8 +115,8 @@ impl Spill {
         }
     }
 
-    fn append(&mut self, bytes: &[u8], limit: u64) {
-        let space = usize::try_from(limit.saturating_sub(self.length)).unwrap_or(usize::MAX);
+    fn append(&mut self, bytes: &[u8]) {
+        let space = usize::try_from(KEPT_PER_STREAM.saturating_sub(self.length)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(space)];
         if self.file.write_all(bytes).is_ok() {
             self.length += bytes.len() as u64;

@@ -63,7 +63,7 @@ pub(super) async fn read_frames(
                 // is read: it reads no answer while it waits to write its next question.
                 let cost = u32::try_from(json.len() + COST_OF_QUESTION).unwrap_or(u32::MAX);
                 let Ok(share) = Arc::clone(&capacity).acquire_many_owned(cost).await else { return };
-                let _ = questions.send(QuestionFromGuest::Asked { id, json, share });
+                let _ = questions.send(QuestionFromGuest::New { id, json, share });
                 continue;
             }
             Ok(Some(FromGuest::Withdraw(id))) => {

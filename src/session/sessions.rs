@@ -167,37 +167,17 @@ impl Inner {
             state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
             self.end(state.live.take());
         }
-        let mut notices = Vec::new();
-        if state.live.is_none() {
-            let started = tokio::select! {
-                started = self.start(&caller.progress) => started,
-                () = caller.cancel.cancelled() => {
-                    return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into());
-                }
-            };
-            match started {
-                Ok((live, first_notices)) => {
-                    state.live = Some(live);
-                    notices = first_notices;
-                    if let Some(why) = state.lost.take() {
-                        notices.push(format!(
-                            "session '{}' is new: {why}, and its variables are gone",
-                            request.session
-                        ));
-                    }
-                }
-                Err(error) => {
-                    let (failure, text) = (error.failure(), error.to_string());
-                    return match caller.cancel.is_cancelled() {
-                        true => RunOutcome::cancelled(failure, text),
-                        false => RunOutcome::not_started(failure, text),
-                    };
-                }
-            }
-        }
-        let Some(live) = &mut state.live else {
-            return RunOutcome::not_started(Failure::Sandbox, "there is no interpreter".into());
+        let (live, mut notices) = match state.live.take() {
+            Some(live) => (live, Vec::new()),
+            None => match self.start_for(caller).await {
+                Ok(started) => started,
+                Err(outcome) => return *outcome,
+            },
         };
+        let live = state.live.insert(live);
+        if let Some(why) = state.lost.take() {
+            notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));
+        }
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
@@ -214,6 +194,23 @@ impl Inner {
             self.end(state.live.take());
         }
         outcome
+    }
+
+    /// Starts an interpreter for a call, unless the call is cancelled meanwhile.
+    async fn start_for(self: &Arc<Self>, caller: &Caller) -> Result<(Live, Vec<String>), Box<RunOutcome>> {
+        let started = tokio::select! {
+            started = self.start(&caller.progress) => started,
+            () = caller.cancel.cancelled() => {
+                return Err(Box::new(RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into())));
+            }
+        };
+        started.map_err(|error| {
+            let (failure, text) = (error.failure(), error.to_string());
+            Box::new(match caller.cancel.is_cancelled() {
+                true => RunOutcome::cancelled(failure, text),
+                false => RunOutcome::not_started(failure, text),
+            })
+        })
     }
 
     /// Starts an interpreter in a task of its own: when the caller stops waiting, the task is told to stop and removes what

@@ -19,9 +19,8 @@ pub(super) struct Template {
 
 impl Template {
     pub(super) fn of(settings: &Settings) -> Self {
-        let ids = settings.container_user.value;
         Self {
-            user: User { uid: ids.uid, gid: ids.gid },
+            user: settings.container_user.value,
             limits: Limits {
                 memory: settings.memory.value,
                 pids: settings.pids.value,

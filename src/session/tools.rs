@@ -37,7 +37,7 @@ impl SavedTools {
     }
 
     /// Saves the source of a function, in place of an earlier one of that name.
-    pub(super) fn save(&self, name: &str, source: &str) -> Result<PathBuf, ToolError> {
+    pub(super) fn save(&self, name: &str, source: &str) -> Result<(), ToolError> {
         if !is_identifier(name) {
             return Err(ToolError::Name(name.to_string()));
         }
@@ -56,7 +56,7 @@ impl SavedTools {
         let mut staging = tempfile::NamedTempFile::new_in(&self.dir).map_err(error)?;
         io::Write::write_all(&mut staging, source.as_bytes()).map_err(error)?;
         staging.persist(&path).map_err(|failed| error(failed.error))?;
-        Ok(path)
+        Ok(())
     }
 
     /// Returns name and source of every saved tool, in the order of names; files that cannot be read are skipped.

@@ -18,5 +18,5 @@ pub use error::{Expected, SettingError};
 pub use origin::{Origin, Setting};
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
-pub use values::{OutputMode, UserIds};
+pub use values::OutputMode;
 pub use variables::{ALL, Variable};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::UserIds;
+use codebridge_runtimes::User;
 
 /// A hundred years, which stands for every longer time: clocks cannot count further.
 const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -68,11 +68,11 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
 }
 
 /// Parses `UID:GID`; a single number is both.
-pub(super) fn parse_user(text: &str) -> Option<UserIds> {
+pub(super) fn parse_user(text: &str) -> Option<User> {
     let id = |text: &str| parse_digits(text).and_then(|id| u32::try_from(id).ok());
     let (uid, gid) = text.trim().split_once(':').unwrap_or((text.trim(), text.trim()));
     // The highest id means "no change" to the kernel.
-    let ids = UserIds { uid: id(uid)?, gid: id(gid)? };
+    let ids = User { uid: id(uid)?, gid: id(gid)? };
     (ids.uid != u32::MAX && ids.gid != u32::MAX).then_some(ids)
 }
 
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn users_are_numbers() {
-        assert_eq!(parse_user("65534:65534"), Some(UserIds { uid: 65534, gid: 65534 }));
-        assert_eq!(parse_user("1000"), Some(UserIds { uid: 1000, gid: 1000 }));
+        assert_eq!(parse_user("65534:65534"), Some(User { uid: 65534, gid: 65534 }));
+        assert_eq!(parse_user("1000"), Some(User { uid: 1000, gid: 1000 }));
         for bad in ["nobody", "1000:", ":1", "1:2:3", "-1:1", "4294967295:1", "4294967296:1"] {
             assert_eq!(parse_user(bad), None, "{bad}");
         }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
-use codebridge_runtimes::{RuntimeChoice, TargetError};
+use codebridge_runtimes::{RuntimeChoice, TargetError, User};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
-use super::{Origin, OutputMode, RawSettings, Setting, SettingError, UserIds, parse};
+use super::{Origin, OutputMode, RawSettings, Setting, SettingError, parse};
 
 /// Less memory does not start an interpreter. It also catches `512`, which was meant to be MiB.
 const LEAST_MEMORY: u64 = 16 << 20;
@@ -35,7 +35,7 @@ pub struct Settings {
     /// CPUs of a sandbox; None means unlimited.
     pub cpus: Setting<Option<f64>>,
     /// The user that the code runs as.
-    pub container_user: Setting<UserIds>,
+    pub container_user: Setting<User>,
     /// The time after which an idle session ends; None means never.
     pub runtime_idle_timeout: Setting<Option<Duration>>,
     /// Whether a podman machine may be created where there is none.
@@ -90,14 +90,14 @@ impl Settings {
             machine_init: raw.boolean(&var::MACHINE_INIT)?,
             machine_rootful: raw.boolean(&var::MACHINE_ROOTFUL)?,
             max_sessions: raw.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
-            state_dir: raw.value_or(&var::STATE_DIR, |text, origin| raw.path(text, origin))?,
+            state_dir: raw.read(&var::STATE_DIR, |text, origin| raw.path(text, origin))?,
             output_mode: raw.value(
                 &var::OUTPUT_MODE,
                 Expected::OneOf(&OutputMode::NAMES),
                 OutputMode::parse,
             )?,
             output_limit: raw.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
-            log_level: raw.value_or(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
+            log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             security_opt: raw.optional(&var::SECURITY_OPT, |text, _| {
                 Ok(text.split_whitespace().map(str::to_owned).collect())
@@ -115,7 +115,7 @@ impl RawSettings {
         self.get(variable).unwrap_or((variable.default, Origin::Default))
     }
 
-    fn value_or<T>(
+    fn read<T>(
         &self,
         variable: &Variable,
         read: impl FnOnce(&str, Origin) -> Result<T, SettingError>,
@@ -130,7 +130,7 @@ impl RawSettings {
         expected: Expected,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Setting<T>, SettingError> {
-        self.value_or(variable, |text, origin| parse(text).ok_or_else(|| invalid(text, origin, expected)))
+        self.read(variable, |text, origin| parse(text).ok_or_else(|| invalid(text, origin, expected)))
     }
 
     /// Reads a setting without a default, for which the empty value stands.
@@ -147,7 +147,7 @@ impl RawSettings {
     }
 
     fn positive_time(&self, variable: &Variable) -> Result<Setting<Duration>, SettingError> {
-        self.value_or(variable, |text, origin| match parse::parse_time(text) {
+        self.read(variable, |text, origin| match parse::parse_time(text) {
             None => Err(invalid(text, origin, Expected::Time)),
             Some(Duration::ZERO) => {
                 Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "1 second" })
@@ -157,7 +157,7 @@ impl RawSettings {
     }
 
     fn count(&self, variable: &Variable) -> Result<Setting<u32>, SettingError> {
-        self.value_or(variable, |text, origin| {
+        self.read(variable, |text, origin| {
             let is_digits = !text.trim().is_empty() && text.trim().bytes().all(|b| b.is_ascii_digit());
             match text.trim().parse() {
                 Ok(count @ 1..) => Ok(count),
@@ -183,7 +183,7 @@ impl RawSettings {
     }
 
     fn memory(&self) -> Result<Setting<u64>, SettingError> {
-        self.value_or(&var::MEMORY, |text, origin| match parse::parse_size(text) {
+        self.read(&var::MEMORY, |text, origin| match parse::parse_size(text) {
             None => Err(invalid(text, origin, Expected::Size)),
             Some(bytes) if bytes < LEAST_MEMORY => {
                 Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "16m" })
@@ -206,7 +206,7 @@ impl RawSettings {
     }
 
     fn runtime(&self) -> Result<Setting<RuntimeChoice>, SettingError> {
-        self.value_or(&var::RUNTIME, |text, origin| match text.parse() {
+        self.read(&var::RUNTIME, |text, origin| match text.parse() {
             Ok(RuntimeChoice::Program(_)) => self.path(text, origin).map(RuntimeChoice::Program),
             Ok(choice) => Ok(choice),
             Err(TargetError(name)) => Err(invalid(&name, origin, Expected::Runtime)),
@@ -214,7 +214,7 @@ impl RawSettings {
     }
 
     fn image(&self) -> Result<Setting<ImageName>, SettingError> {
-        self.value_or(&var::IMAGE, |text, origin| {
+        self.read(&var::IMAGE, |text, origin| {
             let name: ImageName = text.parse().map_err(|source| SettingError::Image { origin, source })?;
             let path = name.path().and_then(|path| path.to_str()).map(|path| self.path(path, origin));
             let path = path.transpose()?;

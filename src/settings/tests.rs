@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
-use codebridge_runtimes::{RuntimeChoice, RuntimeKind, Target};
+use codebridge_runtimes::{RuntimeChoice, RuntimeKind, Target, User};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn without_anything_the_documented_defaults_hold() {
     assert_eq!(*settings.memory, 512 << 20);
     assert_eq!(*settings.pids, 128);
     assert_eq!(*settings.cpus, None);
-    assert_eq!(*settings.container_user, UserIds { uid: 65534, gid: 65534 });
+    assert_eq!(*settings.container_user, User { uid: 65534, gid: 65534 });
     assert_eq!(*settings.runtime_idle_timeout, Some(Duration::from_secs(300)));
     assert_eq!(*settings.max_sessions, 8);
     assert_eq!(*settings.state_dir, PathBuf::from("/home/someone/MCPs"));

@@ -1,20 +1,5 @@
 //! Types of settings.
 
-use std::fmt;
-
-/// The ids of a user and a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UserIds {
-    pub uid: u32,
-    pub gid: u32,
-}
-
-impl fmt::Display for UserIds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.uid, self.gid)
-    }
-}
-
 /// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputMode {

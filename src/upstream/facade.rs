@@ -14,9 +14,7 @@ use super::docs::{Docs, DocsCache, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::options::CallOptions;
-use super::pool::{
-    Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, ServerState, Tool, ToolList,
-};
+use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use crate::nearest::nearest;
 use crate::reaper::Reaper;
@@ -33,15 +31,6 @@ struct Inner {
     docs: Docs,
 }
 
-/// A definition and its server.
-#[derive(Debug, Clone)]
-pub struct Listed {
-    pub server: Arc<Server>,
-    pub state: ServerState,
-    /// The number of tools, if the server runs and listed them.
-    pub tools: Option<usize>,
-}
-
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
     pub fn new(settings: &Settings, environment: Environment, reaper: Reaper) -> Self {
@@ -56,15 +45,8 @@ impl Upstream {
     /// Those of any surroundings.
     pub fn with(surroundings: Surroundings, limits: Limits, reaper: Reaper) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
-        let mut context = Context::new(
-            limits,
-            surroundings.environment.clone(),
-            surroundings.cwd.clone(),
-            Arc::clone(&cache) as Arc<dyn Listener>,
-            reaper,
-        );
-        context.allow_self = surroundings.allow_self;
-        let pool = Arc::new(Pool::new(context));
+        let listener = Arc::clone(&cache) as Arc<dyn Listener>;
+        let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
     }
@@ -77,19 +59,6 @@ impl Upstream {
     /// Returns all definitions.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.discovery.snapshot()
-    }
-
-    /// Returns every definition, usable ones first.
-    pub fn list(&self) -> Vec<Listed> {
-        let snapshot = self.snapshot();
-        let listed = |server: &Arc<Server>| {
-            let (state, tools) = match &server.definition {
-                Ok(_) => self.0.pool.state(&server.name),
-                Err(_) => (ServerState::Stopped, None),
-            };
-            Listed { server: Arc::clone(server), state, tools }
-        };
-        snapshot.servers.iter().chain(&snapshot.skipped).map(listed).collect()
     }
 
     /// Returns the standard error of a server that is starting, without credentials; None for other servers.
@@ -115,11 +84,8 @@ impl Upstream {
         Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
     }
 
-    /// Returns the tools of a server, which is started if necessary.
-    ///
-    /// # Errors
-    /// The server cannot be used, or does not answer.
-    pub async fn tools(
+    #[cfg(test)]
+    pub(super) async fn tools(
         &self,
         server: &str,
         cancel: &CancellationToken,
@@ -167,7 +133,7 @@ impl Upstream {
     /// As [`Self::call`], of a server that is known already: nothing is looked up.
     ///
     /// # Errors
-    /// As those.
+    /// The definition of the server is skipped, the server cannot be used, has no such tool, or gives no result.
     pub async fn call_of(
         &self,
         server: &Arc<Server>,
@@ -231,8 +197,8 @@ impl Upstream {
         Ok((server, docs))
     }
 
-    /// Returns the documentation of a server as far as the catalogue has it. No server is started.
-    pub async fn known_docs(&self, server: &str) -> Option<Arc<ServerDocs>> {
+    #[cfg(test)]
+    pub(super) async fn known_docs(&self, server: &str) -> Option<Arc<ServerDocs>> {
         self.0.docs.known(&self.server(server).ok()?).await
     }
 

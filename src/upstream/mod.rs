@@ -32,9 +32,9 @@ pub use arguments::check_arguments;
 pub use docs::{Refreshed, Searched, UnknownServer};
 pub use error::UpstreamError;
 pub use events::Event;
-pub use facade::{Listed, Upstream};
+pub use facade::Upstream;
 pub use options::CallOptions;
-pub use pool::{CallOutcome, Limits, ServerState, Tool, ToolList};
+pub use pool::{CallOutcome, Limits, Tool};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

@@ -145,7 +145,7 @@ pub(super) struct Callers(Arc<watch::Sender<UnderWay>>);
 
 #[derive(Debug, Default)]
 struct UnderWay {
-    callers: Vec<Asked>,
+    callers: Vec<Reachable>,
     last: CallNumber,
     /// What any of the callers so far could answer. A server learns it when it starts, which may be between two calls.
     offers: Offers,
@@ -153,7 +153,7 @@ struct UnderWay {
 
 /// A caller that can be asked.
 #[derive(Debug)]
-struct Asked {
+struct Reachable {
     number: CallNumber,
     answers: Arc<dyn Answers>,
     askers: Askers,
@@ -162,7 +162,7 @@ struct Asked {
 /// The servers whose questions a caller may get; None = all.
 pub type Askers = Option<Vec<Arc<str>>>;
 
-impl Asked {
+impl Reachable {
     /// Returns whether a question of a server may go here. The folders of the client are no secret from a server that its
     /// user has defined, and many servers ask for them once only, when they are started.
     fn takes(&self, server: &str, method: &str) -> bool {
@@ -190,7 +190,7 @@ impl Callers {
             under_way.last.0 += 1;
             number = under_way.last;
             under_way.offers = under_way.offers.or(answers.offers());
-            under_way.callers.push(Asked { number, answers: Arc::clone(answers), askers });
+            under_way.callers.push(Reachable { number, answers: Arc::clone(answers), askers });
         });
         CallerGuard { callers: self.clone(), number }
     }
@@ -201,7 +201,7 @@ impl Callers {
     }
 
     /// Returns the caller of one call, if that is still under way.
-    pub(super) fn of(&self, number: CallNumber) -> Option<Arc<dyn Answers>> {
+    pub(super) fn caller_of(&self, number: CallNumber) -> Option<Arc<dyn Answers>> {
         let under_way = self.0.borrow();
         let found = under_way.callers.iter().find(|caller| caller.number == number);
         found.map(|caller| Arc::clone(&caller.answers))
@@ -211,7 +211,7 @@ impl Callers {
     ///
     /// # Errors
     /// These callers are not one client: a question that does not name its call could be shown to the wrong one.
-    pub(super) fn only(&self, question: &Question) -> Result<Option<Arc<dyn Answers>>, Refusal> {
+    pub(super) fn caller_for(&self, question: &Question) -> Result<Option<Arc<dyn Answers>>, Refusal> {
         let under_way = self.0.borrow();
         let mut possible =
             under_way.callers.iter().rev().filter(|caller| caller.takes(&question.server, &question.method));
@@ -224,7 +224,7 @@ impl Callers {
 
     /// Waits until one call has ended, or all calls of a client have where none is named.
     pub(super) async fn ended(&self, number: Option<CallNumber>, client: ClientId) {
-        let is_it = |caller: &Asked| match number {
+        let is_it = |caller: &Reachable| match number {
             Some(number) => caller.number == number,
             None => caller.answers.client() == client,
         };
@@ -251,7 +251,7 @@ mod tests {
         let callers = Callers::default();
         let asked = |server: &str, method: &str| {
             let question = Question { server: server.into(), method: method.into(), params: None };
-            let asked = callers.only(&question).map_err(|refusal| refusal.code);
+            let asked = callers.caller_for(&question).map_err(|refusal| refusal.code);
             asked.map(|answers| answers.map(|answers| answers.client()))
         };
         let form = |server| asked(server, "elicitation/create");
@@ -266,13 +266,13 @@ mod tests {
         assert_eq!(form("b"), Err(INVALID_REQUEST));
         assert_eq!(form("a"), Ok(Some(first)));
         assert_eq!(asked("a", "roots/list"), Err(INVALID_REQUEST));
-        assert!(callers.of(of_second.number).is_some_and(|answers| answers.client() == second));
+        assert!(callers.caller_of(of_second.number).is_some_and(|answers| answers.client() == second));
         drop(of_first);
         assert_eq!((form("a"), form("b")), (Ok(None), Ok(Some(second))));
         assert_eq!(asked("a", "roots/list"), Ok(Some(second)));
         let number = of_second.number;
         drop(of_second);
-        assert!(callers.of(number).is_none());
+        assert!(callers.caller_of(number).is_none());
     }
 
     #[tokio::test]

@@ -26,8 +26,8 @@ const USERS_OF: &[(&str, &[&str])] = &[
     (
         "codebridge_runtimes",
         &[
-            "cli", "doctor", "housekeeping", "image_sources", "machine_supervisor", "reaper", "server",
-            "session", "settings", "upstream",
+            "cli", "doctor", "guest", "housekeeping", "image_sources", "machine_supervisor", "reaper",
+            "server", "session", "settings", "upstream",
         ],
     ),
     ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),

@@ -9,13 +9,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::Answer;
-use crate::mcp::line::Skipped;
+use crate::mcp::line::{BYTE_ORDER_MARK, Skipped};
 use crate::mcp::repair::{parse, repair};
-use crate::mcp::scan::{id_at_the_end, scan};
+use crate::mcp::scan::scan;
 
 /// Bytes of a message on several lines.
 const LONGEST_INDENTED: usize = 64 << 20;
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// One message of a server.
 #[derive(Debug)]
@@ -149,7 +148,7 @@ pub(super) fn read_whole(bytes: &[u8]) -> Vec<FromServer> {
 /// Reads what is known of a line that was too long to keep.
 pub(super) fn read_skipped(skipped: &Skipped, limit: usize) -> FromServer {
     let reason = format!("it has {} bytes, and {limit} is the limit", skipped.length);
-    unreadable(scan(&skipped.head).id.or_else(|| id_at_the_end(&skipped.tail)), reason)
+    unreadable(scan(&skipped.head, &skipped.tail).id, reason)
 }
 
 /// Whether a text is a message, rather than some other JSON.
@@ -163,7 +162,7 @@ fn read_object(bytes: &[u8]) -> FromServer {
     }
     match serde_json::from_str::<Envelope<'_>>(&repair(bytes)) {
         Ok(envelope) => envelope.read(),
-        Err(error) => unreadable(scan(bytes).id.or_else(|| id_at_the_end(bytes)), error.to_string()),
+        Err(error) => unreadable(scan(bytes, bytes).id, error.to_string()),
     }
 }
 

@@ -10,8 +10,8 @@ use rmcp::model::{
 };
 use serde_json::{Map, Value};
 
-use crate::mcp::line::Skipped;
-use crate::mcp::scan::{id_at_the_end, scan};
+use crate::mcp::line::{BYTE_ORDER_MARK, Skipped};
+use crate::mcp::scan::scan;
 
 /// The content of a line.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum Incoming {
 
 /// Reads one line.
 pub(crate) fn read_line(line: &[u8]) -> Incoming {
-    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii();
     match line.first() {
         None => return Incoming::Nothing("blank line".into()),
         Some(b'{' | b'[') => {}
@@ -38,8 +38,8 @@ pub(crate) fn read_line(line: &[u8]) -> Incoming {
             ErrorData::invalid_request("batches are not supported: send one message per line", None),
         ),
         Err(error) => {
-            let seen = scan(line);
-            match seen.id.or_else(|| id_at_the_end(line)) {
+            let seen = scan(line, line);
+            match seen.id {
                 Some(id) if !seen.is_reply => refuse(
                     Some(id),
                     ErrorData::parse_error(format!("cannot read the message: {error}"), None),
@@ -52,13 +52,13 @@ pub(crate) fn read_line(line: &[u8]) -> Incoming {
 
 /// Answers a line that was too long, if its id is in the part that was kept.
 pub(crate) fn read_skipped(skipped: &Skipped, limit: usize) -> Incoming {
-    let seen = scan(&skipped.head);
+    let seen = scan(&skipped.head, &skipped.tail);
     let reason = format!(
         "message of {} bytes is longer than the limit of {limit} bytes ({} MiB)",
         skipped.length,
         limit >> 20
     );
-    match seen.id.or_else(|| id_at_the_end(&skipped.tail)) {
+    match seen.id {
         Some(id) if !seen.is_reply => refuse(Some(id), ErrorData::invalid_request(reason, None)),
         _ => Incoming::Nothing(reason),
     }

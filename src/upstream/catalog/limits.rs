@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::upstream::tool_doc::ToolDoc;
+use crate::upstream::tool_doc::{ToolDoc, floor_char_boundary};
 
 /// Tools of one server.
 pub(super) const MOST_TOOLS: usize = 20_000;
@@ -68,8 +68,7 @@ fn shorten(text: &mut String, most: usize) -> bool {
     if text.len() <= most {
         return false;
     }
-    let end = (0..=most.saturating_sub('…'.len_utf8())).rev().find(|at| text.is_char_boundary(*at));
-    text.truncate(end.unwrap_or(0));
+    text.truncate(floor_char_boundary(text, most.saturating_sub('…'.len_utf8())));
     text.push('…');
     true
 }

@@ -66,6 +66,7 @@ impl Packed {
     }
 
     /// Returns all tools; `None` when a block is damaged.
+    #[cfg(test)]
     pub(super) fn all(&self) -> Option<Vec<ToolDoc>> {
         let mut docs = Vec::new();
         for block in &self.blocks {

@@ -12,7 +12,7 @@ use super::summary::summary;
 use crate::nearest::nearest;
 use crate::upstream::alias::aliases;
 use crate::upstream::search::{Boilerplate, Terms};
-use crate::upstream::tool_doc::{About, ToolDoc};
+use crate::upstream::tool_doc::{About, ToolDoc, floor_char_boundary};
 
 /// Bytes of a server's title, and of its instructions.
 const LONGEST_ABOUT: usize = 4 << 10;
@@ -44,6 +44,10 @@ impl ServerDocs {
     /// Makes documentation of what a server sent.
     pub fn new(about: About, docs: Vec<ToolDoc>) -> Self {
         let (docs, cut) = limited(docs);
+        let cut_off = |mut text: String| {
+            text.truncate(floor_char_boundary(&text, LONGEST_ABOUT));
+            text
+        };
         let boilerplate = Boilerplate::of(&docs);
         let aliases = aliases(docs.iter().map(|doc| doc.name.as_str()));
         let summarized = |(doc, alias): (&ToolDoc, String)| ToolSummary {
@@ -53,10 +57,7 @@ impl ServerDocs {
             description: summary(&doc.description, &boilerplate).into(),
         };
         Self {
-            about: About {
-                title: about.title.map(|text| cut_off(text, LONGEST_ABOUT)),
-                instructions: about.instructions.map(|text| cut_off(text, LONGEST_ABOUT)),
-            },
+            about: About { title: about.title.map(cut_off), instructions: about.instructions.map(cut_off) },
             cut,
             terms: Arc::new(Terms::of(&docs, &boilerplate)),
             tools: docs.iter().zip(aliases).map(summarized).collect(),
@@ -90,8 +91,8 @@ impl ServerDocs {
         self.docs.doc(tool)
     }
 
-    /// Returns the whole documentation of all tools; None if it is damaged on disk.
-    pub fn docs(&self) -> Option<Vec<ToolDoc>> {
+    #[cfg(test)]
+    pub(super) fn docs(&self) -> Option<Vec<ToolDoc>> {
         self.docs.all()
     }
 }
@@ -100,15 +101,6 @@ impl fmt::Debug for ServerDocs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerDocs").field("tools", &self.tools.len()).finish_non_exhaustive()
     }
-}
-
-fn cut_off(mut text: String, most: usize) -> String {
-    if let Some(end) = (0..=most).rev().find(|at| text.is_char_boundary(*at))
-        && end < text.len()
-    {
-        text.truncate(end);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The first sentence of a description, on one line.
 
 use crate::upstream::search::{Boilerplate, first_sentence};
+use crate::upstream::tool_doc::floor_char_boundary;
 
 /// Bytes of a line.
 const LONGEST: usize = 100;
@@ -31,7 +32,7 @@ pub(super) fn summary(description: &str, boilerplate: &Boilerplate) -> String {
 
 /// Cuts a line after a clause if possible, else after a word.
 fn cut(line: &str) -> String {
-    let end = (0..=LONGEST - '…'.len_utf8()).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+    let end = floor_char_boundary(line, LONGEST - '…'.len_utf8());
     let head = &line[..end];
     let clause = [", ", "; ", ": ", " - ", " – ", " ("]
         .iter()

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::upstream::catalog::create_folder;
+use crate::upstream::tool_doc::floor_char_boundary;
 
 /// How long a server that failed is not asked again.
 const BACKOFF: Duration = Duration::from_secs(600);
@@ -31,8 +32,7 @@ impl Failures {
 
     /// Notes why a server did not answer.
     pub(super) fn note(&self, key: &Arc<str>, why: &str) {
-        let end = (0..=why.len().min(LONGEST)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
-        let why = &why[..end];
+        let why = &why[..floor_char_boundary(why, LONGEST)];
         if let Err(error) = self.write(key, why) {
             tracing::debug!(folder = %self.folder.display(), %error, "could not store a failure; it is kept in memory");
             let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,8 +3,8 @@
 //! Another definition has another key. Definitions hold credentials, some of them easy to guess, and keys are names of
 //! files: so they are made with a secret of the folder's own, without which no guess can be tried.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -53,7 +53,7 @@ impl Keys {
             Launch::Http { url, headers, older } => json!(["http", older, url, sorted(headers)]),
         };
         let hash = Sha256::new_with_prefix(salt).chain_update(offered.to_string()).finalize();
-        hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+        hex::encode(hash).into()
     }
 }
 
@@ -97,7 +97,7 @@ fn read(path: &Path) -> io::Result<Option<Salt>> {
 
 fn random() -> io::Result<Salt> {
     let mut salt = Salt::default();
-    File::open("/dev/urandom")?.read_exact(&mut salt)?;
+    getrandom::fill(&mut salt).map_err(io::Error::other)?;
     Ok(salt)
 }
 

@@ -66,7 +66,7 @@ impl Docs {
         }
     }
 
-    /// Returns what the catalogue has of a server. No server is started.
+    #[cfg(test)]
     pub(in crate::upstream) async fn known(&self, server: &Arc<Server>) -> Option<Arc<ServerDocs>> {
         self.0.cache.known(server).await
     }

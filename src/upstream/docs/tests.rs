@@ -12,7 +12,8 @@ use super::*;
 use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Surroundings;
-use crate::upstream::{CallOptions, CallOutcome, Limits, ServerState, Upstream, UpstreamError};
+use crate::upstream::pool::ServerState;
+use crate::upstream::{CallOptions, CallOutcome, Limits, Upstream, UpstreamError};
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
 const LONG: Duration = Duration::from_secs(30);
@@ -91,7 +92,7 @@ impl Home {
 }
 
 fn state(bridge: &Upstream, server: &str) -> ServerState {
-    bridge.list().iter().find(|listed| &*listed.server.name == server).unwrap().state
+    bridge.pool().state(server)
 }
 
 fn names(docs: &ServerDocs) -> Vec<&str> {

@@ -35,6 +35,9 @@ const END_REPORT: Duration = Duration::from_secs(2);
 /// How long closing is awaited.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
+/// A connection that lasted this long counts as one that worked.
+const PROVEN: Duration = Duration::from_secs(10);
+
 /// How long to wait after a server says that its tools have changed. It doubles with each change in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -67,6 +70,19 @@ pub(super) struct ConnectionParts {
     /// Counts how often the server said that its tools have changed.
     pub(super) tools_changed: watch::Receiver<u64>,
     pub(super) calls: Calls,
+}
+
+impl ConnectionParts {
+    /// Returns the exit status of a process that has exited or is about to.
+    pub(super) async fn exit_status(&self) -> Option<String> {
+        let status = tokio::time::timeout(END_REPORT, self.process.as_ref()?.ended()).await.ok()??;
+        Some(status.to_string())
+    }
+
+    /// Returns the standard error of the process, without credentials.
+    pub(super) fn stderr(&self) -> String {
+        self.process.as_ref().map(|process| process.stderr.text(&self.secrets)).unwrap_or_default()
+    }
 }
 
 /// A connection in use, which is not stopped for being idle.
@@ -119,18 +135,14 @@ impl Connection {
         &self.parts.server
     }
 
-    /// Whether any request was answered.
-    pub(super) fn has_answered(&self) -> bool {
-        self.has_answered.load(Ordering::Relaxed)
+    /// Whether the connection has ended, and not by the bridge.
+    pub(super) fn ended_by_itself(&self) -> bool {
+        self.has_gone() && !self.was_stopped.load(Ordering::Relaxed)
     }
 
-    /// Whether the bridge ended it.
-    pub(super) fn was_stopped(&self) -> bool {
-        self.was_stopped.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn age(&self) -> Duration {
-        self.started.elapsed()
+    /// Whether any request was answered, or the connection lasted for some time.
+    pub(super) fn has_worked(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed) || self.started.elapsed() >= PROVEN
     }
 
     /// Waits until the connection is idle, and returns whether it has ended before that.
@@ -254,12 +266,6 @@ impl Connection {
         let title = info.server_info.as_ref().map(|info| info.title.clone().unwrap_or(info.name.clone()));
         let title = title.filter(|title| !title.is_empty());
         About { title, instructions: info.instructions.clone() }
-    }
-
-    /// Returns the number of tools, if they were listed.
-    pub(super) fn known_tools(&self) -> Option<usize> {
-        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.as_ref().map(|(_, listing)| listing.tools.tools.len())
     }
 
     async fn list_tools(
@@ -391,25 +397,9 @@ impl Connection {
     }
 
     async fn ended(&self) -> UpstreamError {
-        let how = match &self.parts.process {
-            Some(process) => exit_status_of(process).await,
-            None => None,
-        };
-        let stderr = self
-            .parts
-            .process
-            .as_ref()
-            .map(|process| process.stderr.text(&self.parts.secrets))
-            .unwrap_or_default();
-        let how = how.unwrap_or_else(|| "it closed the connection".into());
-        UpstreamError::Ended { server: Arc::clone(&self.parts.server), how, stderr }
+        let how = self.parts.exit_status().await.unwrap_or_else(|| "it closed the connection".into());
+        UpstreamError::Ended { server: Arc::clone(&self.parts.server), how, stderr: self.parts.stderr() }
     }
-}
-
-/// Returns the exit status of a process that has exited or is about to.
-pub(super) async fn exit_status_of(process: &ServerProcess) -> Option<String> {
-    let status = tokio::time::timeout(END_REPORT, process.ended()).await.ok()??;
-    Some(status.to_string())
 }
 
 /// A request under way, which is cancelled when its caller goes away.

@@ -10,6 +10,7 @@ use super::listing::Listener;
 use super::starting::Starting;
 use crate::reaper::Reaper;
 use crate::settings::Environment;
+use crate::upstream::discovery::Surroundings;
 use crate::upstream::events::{BACKLOG, Event};
 use crate::upstream::questions::Callers;
 
@@ -65,14 +66,20 @@ pub(in crate::upstream) struct Context {
 impl Context {
     pub(in crate::upstream) fn new(
         limits: Limits,
-        environment: Environment,
-        cwd: PathBuf,
+        surroundings: &Surroundings,
         listener: Arc<dyn Listener>,
         reaper: Reaper,
     ) -> Self {
-        let events = broadcast::Sender::new(BACKLOG);
-        let starting = Starting::default();
-        let runs = Callers::default();
-        Self { limits, environment, cwd, events, runs, listener, reaper, starting, allow_self: false }
+        Self {
+            limits,
+            environment: surroundings.environment.clone(),
+            cwd: surroundings.cwd.clone(),
+            events: broadcast::Sender::new(BACKLOG),
+            runs: Callers::default(),
+            listener,
+            reaper,
+            starting: Starting::default(),
+            allow_self: surroundings.allow_self,
+        }
     }
 }

@@ -20,15 +20,14 @@ use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
 
-/// A connection that lasted this long counts as one that worked.
-const PROVEN: Duration = Duration::from_secs(10);
 /// A call waits for a backoff up to this long.
 const SHORT_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What a server is doing.
+#[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerState {
+pub(in crate::upstream) enum ServerState {
     /// It is started when it is needed.
     Stopped,
     Starting,
@@ -139,15 +138,15 @@ impl Pool {
         lease.connection.tools(&self.context, age, wanted.cancel).await
     }
 
-    /// Returns what a server is doing, and the number of its tools if they were listed.
-    pub(in crate::upstream) fn state(&self, name: &str) -> (ServerState, Option<usize>) {
+    #[cfg(test)]
+    pub(in crate::upstream) fn state(&self, name: &str) -> ServerState {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(entry) = entries.get(name) else { return (ServerState::Stopped, None) };
-        let Ok(state) = entry.state.try_lock() else { return (ServerState::Starting, None) };
+        let Some(entry) = entries.get(name) else { return ServerState::Stopped };
+        let Ok(state) = entry.state.try_lock() else { return ServerState::Starting };
         match &state.connection {
-            Some(connection) if !connection.has_gone() => (ServerState::Running, connection.known_tools()),
-            _ if state.last_failure.is_some() => (ServerState::Failed, None),
-            _ => (ServerState::Stopped, None),
+            Some(connection) if !connection.has_gone() => ServerState::Running,
+            _ if state.last_failure.is_some() => ServerState::Failed,
+            _ => ServerState::Stopped,
         }
     }
 
@@ -238,9 +237,8 @@ impl Pool {
 
     /// Closes a connection that is not used any more. One that ended soon after its start counts as a failure.
     fn discard(&self, state: &mut EntryState, connection: Arc<Connection>) {
-        if connection.has_gone() && !connection.was_stopped() {
-            let worked = connection.has_answered() || connection.age() >= PROVEN;
-            state.count_failure(worked);
+        if connection.ended_by_itself() {
+            state.count_failure(connection.has_worked());
         }
         let limit = self.limits().call;
         self.tasks.spawn(async move { connection.retire(limit).await });

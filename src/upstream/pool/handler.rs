@@ -121,13 +121,13 @@ impl Handler {
         let calls = &self.calls.0.callers;
         let origin = self.calls.origins().remove(id);
         let of_connection = match origin {
-            Some(call) => Some(calls.of(call).ok_or_else(Refusal::call_ended)?),
-            None => calls.only(&question)?,
+            Some(call) => Some(calls.caller_of(call).ok_or_else(Refusal::call_ended)?),
+            None => calls.caller_for(&question)?,
         };
         let (callers, caller) = match of_connection {
             Some(caller) => (calls, caller),
             None => {
-                let caller = self.runs.only(&question)?;
+                let caller = self.runs.caller_for(&question)?;
                 (&self.runs, caller.ok_or_else(|| Refusal::no_call(&question.method))?)
             }
         };

@@ -29,7 +29,9 @@ mod tests;
 pub(super) use activity::Purpose;
 pub(super) use context::Context;
 pub use context::Limits;
-pub use entry::ServerState;
+#[cfg(test)]
+pub(super) use entry::ServerState;
 pub(super) use entry::{Pool, PoolRequest};
 pub(super) use listing::{Age, Listener, Listing};
-pub use outcome::{CallOutcome, Tool, ToolList};
+pub(super) use outcome::ToolList;
+pub use outcome::{CallOutcome, Tool};

@@ -48,10 +48,8 @@ impl CallOutcome {
     }
 
     /// Parses the result. Half of a surrogate pair becomes U+FFFD.
-    ///
-    /// # Errors
-    /// The result is nested too deeply.
-    pub fn value(&self) -> Result<Value, serde_json::Error> {
+    #[cfg(test)]
+    pub(in crate::upstream) fn value(&self) -> Result<Value, serde_json::Error> {
         parse(&self.json)
     }
 }
@@ -90,15 +88,15 @@ impl Tool {
 
 /// The tools of a server at one moment, in the server's order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ToolList {
-    pub tools: Vec<Tool>,
+pub(in crate::upstream) struct ToolList {
+    pub(in crate::upstream) tools: Vec<Tool>,
     /// What is wrong with tools that were left out.
-    pub warnings: Vec<String>,
+    pub(in crate::upstream) warnings: Vec<String>,
 }
 
 impl ToolList {
     /// Returns the tool of a name, or of an alias if no tool has the name.
-    pub fn get(&self, name: &str) -> Option<&Tool> {
+    pub(in crate::upstream) fn get(&self, name: &str) -> Option<&Tool> {
         let by = |matches: fn(&Tool, &str) -> bool| self.tools.iter().find(|tool| matches(tool, name));
         by(|tool, name| tool.name == name).or_else(|| by(|tool, name| tool.alias == name))
     }

@@ -12,7 +12,7 @@ use rmcp::transport::Transport;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, ConnectionParts, exit_status_of};
+use super::connection::{Connection, ConnectionParts};
 use super::context::Context;
 use super::environment::environment;
 use super::handler::{Calls, Handler};
@@ -142,12 +142,9 @@ async fn connect_by(
         Ok(Err(Refused::Handshake(error))) => Some(error),
         Err(_) => None,
     };
-    let mut failure = match error {
+    let failure = match error {
         Some(error) => {
-            let how = match &parts.process {
-                Some(process) => exit_status_of(process).await,
-                None => None,
-            };
+            let how = parts.exit_status().await;
             let why = match unreadable.get() {
                 Some(reason) => format!("its first answer is unreadable: {reason}"),
                 None => why_not_ready(&error, how),
@@ -156,10 +153,7 @@ async fn connect_by(
         }
         None => Failure::not_ready(limit),
     };
-    if let Some(process) = &parts.process {
-        failure.stderr = process.stderr.text(&parts.secrets);
-    }
-    Err(failure)
+    Err(Failure { stderr: parts.stderr(), ..failure })
 }
 
 /// Whether the server says that it is this bridge.

@@ -8,14 +8,12 @@ use super::weights;
 const FULL_MATCH: f32 = 0.5;
 
 /// A tool that matches a query.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hit {
     /// The position of the server in the index.
     pub server: usize,
     /// The position of the tool in its server.
     pub tool: usize,
-    /// Comparable within one search only.
-    pub score: f32,
 }
 
 impl Index {
@@ -42,7 +40,7 @@ impl Index {
         best.sort_unstable_by(order);
         let hit = |tool: usize| {
             let server = self.servers.partition_point(|server| server.tools.start <= tool) - 1;
-            Hit { server, tool: tool - self.servers[server].tools.start, score: scores[tool] }
+            Hit { server, tool: tool - self.servers[server].tools.start }
         };
         best.into_iter().map(hit).collect()
     }

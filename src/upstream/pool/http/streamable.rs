@@ -57,26 +57,27 @@ impl Posts {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request with the headers of the definition and of the protocol, which win.
+    /// Sends a request with the headers of the definition and of the protocol; those of the protocol win.
     async fn send(
         &self,
         method: Method,
         url: &str,
         session: Option<&str>,
-        protocol_headers: HashMap<HeaderName, HeaderValue>,
-        more: impl FnOnce(&mut HeaderMap),
+        protocol_headers: HeaderMap,
         body: Option<Vec<u8>>,
     ) -> Result<Response, HttpError> {
         let mut headers = self.headers.clone();
+        // A `HeaderMap` replaces headers, other collections add to them.
         headers.extend(protocol_headers);
         if let Some(session) = session.and_then(|session| HeaderValue::from_str(session).ok()) {
             headers.insert(SESSION, session);
         }
-        more(&mut headers);
-        let mut request = self.http.request(method, url).headers(headers);
+        let mut request = self.http.request(method, url);
         if let Some(body) = body {
-            request = request.header(header::CONTENT_TYPE, JSON).body(body);
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+            request = request.body(body);
         }
+        let request = request.headers(headers);
         Ok(request.send().await?)
     }
 
@@ -188,10 +189,6 @@ fn event_of(message: &ServerJsonRpcMessage) -> Sse {
     Sse { data: serde_json::to_string(message).ok(), ..Sse::default() }
 }
 
-fn accept(headers: &mut HeaderMap, types: &'static str) {
-    headers.insert(header::ACCEPT, HeaderValue::from_static(types));
-}
-
 impl StreamableHttpClient for Posts {
     type Error = HttpError;
 
@@ -215,9 +212,9 @@ impl StreamableHttpClient for Posts {
             _ => (None, None),
         };
         let bytes = serde_json::to_vec(&message)?;
-        let accept = |headers: &mut HeaderMap| accept(headers, "application/json, text/event-stream");
-        let sent =
-            self.send(Method::POST, &uri, session_id.as_deref(), protocol_headers, accept, Some(bytes)).await;
+        let mut headers = HeaderMap::from_iter(protocol_headers);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let sent = self.send(Method::POST, &uri, session_id.as_deref(), headers, Some(bytes)).await;
         let read = match sent {
             Ok(response) => self.read(response, request.clone(), origin, session_id.is_some()).await,
             Err(error) => Err(StreamableHttpError::Client(error)),
@@ -238,7 +235,8 @@ impl StreamableHttpClient for Posts {
         protocol_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failed> {
         // The session may stay on the server: its response does not matter.
-        let sent = self.send(Method::DELETE, &uri, Some(&session_id), protocol_headers, |_| {}, None).await;
+        let headers = HeaderMap::from_iter(protocol_headers);
+        let sent = self.send(Method::DELETE, &uri, Some(&session_id), headers, None).await;
         sent.map(|_| ()).map_err(StreamableHttpError::Client)
     }
 
@@ -250,13 +248,12 @@ impl StreamableHttpClient for Posts {
         _auth_header: Option<String>,
         protocol_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, Failed> {
-        let more = |headers: &mut HeaderMap| {
-            accept(headers, EVENTS);
-            if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
-                headers.insert(LAST_EVENT, id);
-            }
-        };
-        let sent = self.send(Method::GET, &uri, session_id.as_deref(), protocol_headers, more, None).await;
+        let mut headers = HeaderMap::from_iter(protocol_headers);
+        headers.insert(header::ACCEPT, HeaderValue::from_static(EVENTS));
+        if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
+            headers.insert(LAST_EVENT, id);
+        }
+        let sent = self.send(Method::GET, &uri, session_id.as_deref(), headers, None).await;
         let response = sent.map_err(StreamableHttpError::Client)?;
         if response.status().is_client_error()
             || (response.status().is_success() && !is_of_type(&response, EVENTS))

@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Limits, PoolRequest, Purpose};
+use super::{Limits, PoolRequest, Purpose, ServerState, ToolList};
 use crate::mcp::client::ServerProgress;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::options::CallOptions;
 use crate::upstream::questions::{Answering, Answers, ClientId, NoAnswers, Offers, Question};
-use crate::upstream::{CallOutcome, Event, ServerState, ToolList, Upstream, UpstreamError};
+use crate::upstream::{CallOutcome, Event, Upstream, UpstreamError};
 
 mod answers;
 mod asking;
@@ -153,7 +153,7 @@ impl Bench {
     }
 
     fn state(&self) -> ServerState {
-        self.upstream.list()[0].state
+        self.upstream.pool().state("fake")
     }
 
     fn starts(&self) -> usize {

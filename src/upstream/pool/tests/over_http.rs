@@ -40,7 +40,10 @@ impl Web {
 #[tokio::test]
 async fn a_server_elsewhere_is_asked_with_the_users_headers() {
     for path in ["/json", "/events", "/session", "/redirect/307", "/redirect/308"] {
-        let web = Web::with(path, json!({ "headers": { "X-Key": "key-123456", "Accept": "no" } })).await;
+        let headers = json!({
+            "X-Key": "key-123456", "Accept": "no", "Content-Type": "no", "MCP-Protocol-Version": "no"
+        });
+        let web = Web::with(path, json!({ "headers": headers })).await;
         let tools = web.bench.tools().await.unwrap_or_else(|error| panic!("{path}: {error}"));
         assert_eq!((tools.tools[0].name.as_str(), &tools.tools[0].raw["x"]), ("echo", &json!(1)), "{path}");
         let outcome = web.bench.call("echo", json!({ "z": 1, "a": 2 })).await.unwrap();
@@ -53,8 +56,10 @@ async fn a_server_elsewhere_is_asked_with_the_users_headers() {
                 .find(|(key, _)| key.eq_ignore_ascii_case(name))
                 .map(|(_, value)| value.as_str().unwrap())
         };
+        // The fake server reports the first of several headers of a name: those of the definition are replaced.
         assert_eq!(header("X-Key"), Some("key-123456"));
         assert_eq!(header("Accept"), Some("application/json, text/event-stream"));
+        assert_eq!(header("Content-Type"), Some("application/json"));
         assert_eq!(header("MCP-Protocol-Version"), Some("2025-11-25"));
         web.end().await;
     }
