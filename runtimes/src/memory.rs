@@ -167,7 +167,7 @@ impl Usage {
 
     fn kill(&self, kills: &AtomicU32) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
-        let Some(process) = Process::now(pid) else { return false };
+        let Some(process) = Process::open(pid) else { return false };
         // Checked again, now that the id cannot be reused unnoticed.
         if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
             return false;

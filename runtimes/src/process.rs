@@ -17,7 +17,7 @@ mod imp {
 
     impl Process {
         /// Opens the process that has this id now. The caller has to check again after this that it is the right one.
-        pub(crate) fn now(pid: Pid) -> Option<Self> {
+        pub(crate) fn open(pid: Pid) -> Option<Self> {
             pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
         }
 
@@ -47,7 +47,7 @@ mod imp {
     pub(crate) struct Process(Infallible);
 
     impl Process {
-        pub(crate) fn now(_: Pid) -> Option<Self> {
+        pub(crate) fn open(_: Pid) -> Option<Self> {
             None
         }
 

@@ -148,10 +148,6 @@ impl Sandbox {
         self.memory.as_ref().map_or(0, MemoryWatch::kills)
     }
 
-    pub fn driver(&self) -> &Arc<AnyDriver> {
-        &self.driver
-    }
-
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
@@ -189,7 +185,7 @@ impl Sandbox {
 
     /// Returns why the sandbox is gone, once an engine elsewhere no longer has it or cannot be reached. For an engine here it
     /// never returns: its client ends with the sandbox. podman's client can wait for ever on an ssh connection that has broken.
-    pub fn lose_connection(&self) -> impl Future<Output = String> + Send + 'static {
+    pub fn connection_lost(&self) -> impl Future<Output = String> + Send + 'static {
         let (driver, instance, name) =
             (Arc::clone(&self.driver), Arc::clone(&self.instance), self.name().clone());
         async move {

@@ -66,7 +66,7 @@ impl Straggler {
         if !names(pid, marks) {
             return None;
         }
-        let process = Process::now(pid)?;
+        let process = Process::open(pid)?;
         // Checked again, now that the process id cannot be reused unnoticed.
         (pid != rustix::process::getpid() && names(pid, marks)).then_some(Self { pid, process })
     }
