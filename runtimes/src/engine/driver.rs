@@ -24,8 +24,8 @@ use super::dialect::Dialect;
 use super::info::EngineInfo;
 use super::skeleton;
 
-/// Short commands: inspect, list, remove.
-pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
+/// Short commands: info, inspect, list, remove.
+pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// A pull may take long; the engine reports its own failures much earlier.
 const PULL_LIMIT: Duration = Duration::from_secs(900);
 /// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
@@ -91,7 +91,7 @@ impl EngineDriver {
             ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
         args.extend(dialect.flags(self.id.remote).map(String::from));
         args.extend(self.constraints(spec, &profile));
-        args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
+        args.extend(spec.owner.label_flags());
         args.extend(
             dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
         );
@@ -276,19 +276,19 @@ impl EngineDriver {
         name: &SandboxName,
         owner: &Owner,
     ) -> Result<Child, ExecError> {
-        let labels = owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}"));
         let create = self
             .engine()
             .args(["create", "--name", name.as_str(), "--network=none"])
-            .args(labels)
+            .args(owner.label_flags())
             .args(["--entrypoint=/bin/true", reference]);
         exec::run(create, COMMAND_LIMIT).await?.success()?;
         exec::spawn_piped(&self.engine().args(["export", name.as_str()]))
     }
 
-    /// Runs `info`, which shows whether the engine works at all.
+    /// Runs `info`, which shows whether the engine works at all. An engine that does not answer within `limit` counts as one
+    /// that does not.
     pub(crate) async fn info(&self, limit: Duration) -> Result<Finished, ExecError> {
-        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit.min(COMMAND_LIMIT)).await
+        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit).await
     }
 
     pub(crate) fn parse_info(&self, stdout: &[u8]) -> Option<EngineInfo> {
