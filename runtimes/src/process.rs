@@ -1,6 +1,15 @@
-//! A handle on a process that stays valid when its process id is reused.
+//! The processes of this machine: their ids, and a handle on one that stays valid when its id is reused.
+
+use std::fs;
+use std::io;
 
 pub(crate) use imp::Process;
+
+/// Returns the ids of all processes that `/proc` shows.
+pub(crate) fn ids() -> io::Result<impl Iterator<Item = u32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
 
 #[cfg(target_os = "linux")]
 mod imp {

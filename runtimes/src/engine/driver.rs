@@ -115,8 +115,9 @@ impl EngineDriver {
                     args.push("--rootfs".into());
                     skeleton.display().to_string()
                 } else {
-                    image = Some(skeleton::image_name(&skeleton));
-                    skeleton::image_name(&skeleton)
+                    let name = skeleton::image_name(&skeleton);
+                    image = Some(name.clone());
+                    name
                 }
             }
         };
@@ -143,9 +144,7 @@ impl EngineDriver {
 
     /// Returns every constraint of the specification as flags that both engines spell alike.
     fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
-        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
-        let rlimits = rlimits::of(spec, unmanaged);
-
+        let rlimits = rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged);
         let mut args = vec![
             "--network=none".to_string(),
             "--read-only".into(),
@@ -166,6 +165,19 @@ impl EngineDriver {
         if self.profile_arrives() {
             args.push(format!("--security-opt=seccomp={}", profile.display()));
         }
+        args.extend(self.tmpfs_flags(spec));
+        if self.dialect().masks_paths && (self.id.remote || cgroup::is_v1()) {
+            // crun mounts the controllers on a tmpfs that anybody may write to; a remote engine may do the same.
+            args.push("--security-opt=mask=/sys/fs/cgroup".into());
+        }
+        args.extend(self.limit_flags(spec, rlimits.data));
+        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
+        args
+    }
+
+    /// Returns the writable folders, and an empty one over each volume of the image.
+    fn tmpfs_flags(&self, spec: &SandboxSpec) -> Vec<String> {
+        let mut args = Vec::new();
         args.extend(spec.tmpfs.iter().map(|tmpfs| {
             let mut option =
                 format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size);
@@ -185,13 +197,15 @@ impl EngineDriver {
         if self.dialect().asks_for_shm {
             args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
         }
-        if self.dialect().masks_paths && (self.id.remote || cgroup::is_v1()) {
-            // crun mounts the controllers on a tmpfs that anybody may write to; a remote engine may do the same.
-            args.push("--security-opt=mask=/sys/fs/cgroup".into());
-        }
-        if unmanaged {
+        args
+    }
+
+    /// Returns the limits of a control group, or what replaces it.
+    fn limit_flags(&self, spec: &SandboxSpec, data: Option<u64>) -> Vec<String> {
+        let mut args = Vec::new();
+        if self.id.cgroups == CgroupMode::Unmanaged {
             // Neither engine has a flag for the address space: the sandboxed program has to lower that limit by itself.
-            args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
+            args.extend(data.map(|data| format!("--ulimit=data={data}:{data}")));
             // A namespace of its own with the same ids, so that the image's files keep their owners.
             let User { uid, gid } = spec.user;
             let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
@@ -204,7 +218,6 @@ impl EngineDriver {
             args.push(format!("--pids-limit={}", spec.limits.pids));
             args.extend(spec.limits.cpus.map(|cpus| format!("--cpus={cpus}")));
         }
-        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
     }
 
