@@ -1,7 +1,6 @@
 //! The sandboxes of this user's bridges: listing them, and removing those of dead bridges.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use codebridge_runtimes::{
     AnyDriver, OwnerState, RuntimeChoice, RuntimeId, SandboxName, StateDir, Swept, sweep,
@@ -25,18 +24,8 @@ pub struct SandboxEntry {
     pub age: Option<u64>,
 }
 
-/// Returns the word for an owner: `alive`, `dead`, or `elsewhere` for one on another machine.
-pub fn owner_word(owner: OwnerState) -> &'static str {
-    match owner {
-        OwnerState::Alive => "alive",
-        OwnerState::Dead => "dead",
-        OwnerState::Elsewhere => "elsewhere",
-    }
-}
-
 /// Returns every sandbox that is recorded, or that an engine lists with our labels.
 pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut found = BTreeMap::new();
     for instance in StateDir::usual().instances() {
         for record in instance.records() {
@@ -46,7 +35,7 @@ pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
                 root: Some(record.root.to_string()),
                 owner_pid: instance.owner().pid,
                 owner: instance.owner().state(),
-                age: Some(now.saturating_sub(record.created)),
+                age: Some(record.age()),
             };
             found.insert(record.name, entry);
         }

@@ -38,11 +38,6 @@ impl Digest {
         &self.0[7..]
     }
 
-    /// Returns the first digits, for display.
-    pub fn short(&self) -> &str {
-        &self.hex()[..12]
-    }
-
     /// Returns a hasher of the same algorithm.
     pub(crate) fn hasher(&self) -> Hasher {
         match self.algorithm() {
@@ -135,7 +130,7 @@ mod tests {
             "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".parse().unwrap();
         assert!(abc.verifies(b"abc") && !abc.verifies(b"abd"));
         assert_eq!(Digest::of(b"abc"), abc);
-        assert_eq!((abc.short(), abc.algorithm()), ("ba7816bf8f01", "sha256"));
+        assert_eq!(abc.algorithm(), "sha256");
         let long: Digest = "sha512:ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
                             2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f"
             .parse()

@@ -10,13 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::platform::Platform;
 
+pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 /// The types that a registry is asked for, best first.
-pub(crate) const MANIFEST_TYPES: &[&str] = &[
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-];
+pub(crate) const MANIFEST_TYPES: &[&str] = &[OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST];
 /// Registries refuse manifests above 4 MiB themselves.
 pub(crate) const MANIFEST_LIMIT: u64 = 4 << 20;
 /// Configurations hold the history of every layer and the labels.
@@ -69,7 +68,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     fn is_index(&self) -> bool {
-        self.media_type == MANIFEST_TYPES[0] || self.media_type == MANIFEST_TYPES[1]
+        [OCI_INDEX, DOCKER_INDEX].contains(&self.media_type.as_str())
     }
 }
 
@@ -90,9 +89,7 @@ pub(crate) enum Document {
 /// Parses an index or a manifest.
 pub(crate) fn parse_document(bytes: &[u8]) -> Result<Document, ManifestError> {
     #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
     struct Raw {
-        schema_version: u64,
         #[serde(default)]
         manifests: Option<Vec<Descriptor>>,
         #[serde(default)]
@@ -106,15 +103,11 @@ pub(crate) fn parse_document(bytes: &[u8]) -> Result<Document, ManifestError> {
         version: u64,
     }
     // First, because a document of version 1 has fields of other shapes.
-    if let Ok(Version { version }) = serde_json::from_slice(bytes)
-        && version != 2
-    {
+    let Version { version } = parse("manifest", bytes)?;
+    if version != 2 {
         return Err(ManifestError::Schema(version));
     }
     let raw: Raw = parse("manifest", bytes)?;
-    if raw.schema_version != 2 {
-        return Err(ManifestError::Schema(raw.schema_version));
-    }
     match (raw.manifests, raw.config, raw.layers) {
         (Some(manifests), None, None) => Ok(Document::Index(manifests)),
         (None, Some(config), Some(layers)) => {

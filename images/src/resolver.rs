@@ -152,11 +152,6 @@ impl ImageResolver {
     pub fn set_name(&self, name: &ImageName, root: &Root) -> Result<(), ImageError> {
         Ok(self.store.set_name(&name.to_string(), root.id(), None)?)
     }
-
-    /// Returns the files with credentials for registries, for messages.
-    pub fn credential_files(&self) -> Vec<std::path::PathBuf> {
-        self.puller.credential_files()
-    }
 }
 
 impl PendingImport {

@@ -251,13 +251,13 @@ impl Host {
     }
 
     fn capabilities(&self) -> Option<Fact> {
+        if self.uid != 0 {
+            return None;
+        }
         let effective = u64::from_str_radix(&self.status("CapEff")?, 16).ok()?;
         let names = [(6, "SETGID"), (7, "SETUID"), (21, "SYS_ADMIN"), (24, "SYS_RESOURCE")];
         let missing: Vec<&str> =
             names.into_iter().filter(|(bit, _)| effective & (1 << bit) == 0).map(|(_, name)| name).collect();
-        if self.uid != 0 {
-            return None;
-        }
         Some(if missing.is_empty() {
             Fact::new("capabilities", FactState::Good, "all that are needed")
         } else {
@@ -269,13 +269,13 @@ impl Host {
     fn rlimits(&self) -> Option<Fact> {
         let word = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
         let (files, processes) = (getrlimit(Resource::Nofile).maximum, getrlimit(Resource::Nproc).maximum);
-        let text = format!("{} files, {} processes at most", word(files), word(processes));
         let low = files.is_some_and(|files| files < 1024) || processes.is_some_and(|count| count < 512);
-        let fact = Fact::new("rlimits", if low { FactState::Weak } else { FactState::Good }, text);
-        Some(if low {
-            fact.hint("raise the hard limits (`ulimit -H -n`, `-u`) of what starts codebridge")
-        } else {
-            fact
+        Some(Fact {
+            name: "rlimits",
+            state: if low { FactState::Weak } else { FactState::Good },
+            text: format!("{} files, {} processes at most", word(files), word(processes)),
+            hint: low
+                .then(|| "raise the hard limits (`ulimit -H -n`, `-u`) of what starts codebridge".into()),
         })
     }
 }

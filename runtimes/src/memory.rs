@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};
 
 use crate::owner::fields_after_command;
-use crate::process::Process;
+use crate::process::{self, Process};
 
 /// The time between two checks while code runs. A machine where a check takes long is checked less often.
 const QUICK: Duration = Duration::from_millis(50);
@@ -167,7 +167,7 @@ impl Usage {
 
     fn kill(&self, kills: &AtomicU32) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
-        let Some(process) = Process::now(pid) else { return false };
+        let Some(process) = Process::open(pid) else { return false };
         // Checked again, now that the id cannot be reused unnoticed.
         if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
             return false;
@@ -191,7 +191,7 @@ pub(crate) fn find_monitor(container: &str, first: u32) -> Option<u32> {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_monitor(&line, container.as_bytes()))
     };
     let parent = Usage::read(first).map(|first| first.parent).filter(keeps);
-    parent.or_else(|| processes().ok()?.find(keeps))
+    parent.or_else(|| process::ids().ok()?.find(keeps))
 }
 
 /// Returns whether this is the command line of containerd's shim or of podman's conmon for a container, which both contain its
@@ -203,13 +203,8 @@ fn is_monitor(line: &[u8], container: &[u8]) -> bool {
     (name.starts_with(b"containerd-shim") || name == b"conmon") && words.any(|word| word == container)
 }
 
-fn processes() -> io::Result<impl Iterator<Item = u32>> {
-    let entries = fs::read_dir("/proc")?.flatten();
-    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
-}
-
 fn descendants(root: u32) -> io::Result<Vec<Usage>> {
-    Ok(below(root, processes()?.filter_map(Usage::read)))
+    Ok(below(root, process::ids()?.filter_map(Usage::read)))
 }
 
 fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {

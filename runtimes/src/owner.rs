@@ -1,6 +1,7 @@
 //! The owner of a sandbox: the bridge process that started it, told apart from all processes of this and other machines.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
@@ -38,6 +39,12 @@ pub enum OwnerState {
     Dead,
     /// The owner is on another machine or in another pid namespace, so its sandboxes must not be touched.
     Elsewhere,
+}
+
+impl fmt::Display for OwnerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Stands for the boot id where there is none.
@@ -111,6 +118,11 @@ impl Owner {
         .into_iter()
         .map(|(key, value)| (format!("{LABEL_PREFIX}{key}"), value))
         .collect()
+    }
+
+    /// Returns the labels as flags of podman and docker.
+    pub(crate) fn label_flags(&self) -> impl Iterator<Item = String> {
+        self.labels().into_iter().map(|(key, value)| format!("--label={key}={value}"))
     }
 
     /// Reads the owner from labels; None when one is missing or malformed.

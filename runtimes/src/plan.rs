@@ -141,6 +141,4 @@ impl ReclaimError {
 pub struct OwnedSandbox {
     pub name: SandboxName,
     pub owner: Owner,
-    /// Its state in the words of the engine.
-    pub state: String,
 }

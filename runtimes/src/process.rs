@@ -1,6 +1,15 @@
-//! A handle on a process that stays valid when its process id is reused.
+//! The processes of this machine: their ids, and a handle on one that stays valid when its id is reused.
+
+use std::fs;
+use std::io;
 
 pub(crate) use imp::Process;
+
+/// Returns the ids of all processes that `/proc` shows.
+pub(crate) fn ids() -> io::Result<impl Iterator<Item = u32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
 
 #[cfg(target_os = "linux")]
 mod imp {
@@ -17,7 +26,7 @@ mod imp {
 
     impl Process {
         /// Opens the process that has this id now. The caller has to check again after this that it is the right one.
-        pub(crate) fn now(pid: Pid) -> Option<Self> {
+        pub(crate) fn open(pid: Pid) -> Option<Self> {
             pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
         }
 
@@ -47,7 +56,7 @@ mod imp {
     pub(crate) struct Process(Infallible);
 
     impl Process {
-        pub(crate) fn now(_: Pid) -> Option<Self> {
+        pub(crate) fn open(_: Pid) -> Option<Self> {
             None
         }
 

@@ -3,15 +3,14 @@
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 
 use crate::driver::AnyDriver;
-use crate::exec::{self, ExecError};
+use crate::exec::{self, ExecError, StreamTail, printable};
 use crate::memory::MemoryWatch;
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
@@ -28,30 +27,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The pauses between questions whether an engine elsewhere still has a sandbox; each is a process and a connection.
 const CONNECTION_PAUSE: Duration = Duration::from_secs(5);
-/// How many bytes of a runtime's messages are kept.
-const MESSAGES_LIMIT: usize = 8 << 10;
-
-/// The messages of a runtime: the last bytes of its standard error.
-#[derive(Debug, Clone, Default)]
-struct Messages(Arc<Mutex<Vec<u8>>>);
-
-impl Messages {
-    async fn collect(self, mut stream: impl AsyncRead + Unpin) {
-        let mut chunk = vec![0; 4 << 10];
-        while let Ok(count @ 1..) = stream.read(&mut chunk).await {
-            let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            kept.extend_from_slice(&chunk[..count]);
-            if let Some(surplus) = kept.len().checked_sub(MESSAGES_LIMIT) {
-                kept.drain(..surplus);
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        exec::printable(String::from_utf8_lossy(&kept).trim())
-    }
-}
 
 /// A launched sandbox. Dropping it leaves it running: call [`Sandbox::end`].
 #[derive(Debug)]
@@ -63,7 +38,8 @@ pub struct Sandbox {
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     child: Child,
-    messages: Messages,
+    /// The end of the standard error of its runtime.
+    messages: StreamTail,
     collector: Option<JoinHandle<()>>,
     memory: Option<MemoryWatch>,
     stdin: Option<ChildStdin>,
@@ -98,7 +74,7 @@ impl Sandbox {
     }
 
     fn around(mut child: Child, plan: Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
-        let messages = Messages::default();
+        let messages = StreamTail::default();
         let memory = (plan.held.memory == Mechanism::Watch).then(|| {
             let (driver, name, own) = (Arc::clone(&driver), plan.record.name.clone(), child.id());
             MemoryWatch::start(plan.memory, move || {
@@ -148,10 +124,6 @@ impl Sandbox {
         self.memory.as_ref().map_or(0, MemoryWatch::kills)
     }
 
-    pub fn driver(&self) -> &Arc<AnyDriver> {
-        &self.driver
-    }
-
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
@@ -162,13 +134,13 @@ impl Sandbox {
 
     /// Returns why the runtime ended before the sandbox's program said anything, from the messages of the runtime.
     pub fn explain(&self, end: End) -> Refusal {
-        self.driver.explain(end, &self.messages.text())
+        self.driver.explain(end, &printable(&self.messages.text()))
     }
 
     /// Returns `text` with the messages of the runtime so far, and which engine it is when one was named.
     pub fn with_messages(&self, text: &str) -> String {
         let place = self.driver.id().place().map(|place| format!(" ({place})")).unwrap_or_default();
-        match self.messages.text() {
+        match printable(&self.messages.text()) {
             messages if messages.is_empty() => format!("{text}{place}"),
             messages => format!("{text}: {messages}{place}"),
         }
@@ -189,7 +161,7 @@ impl Sandbox {
 
     /// Returns why the sandbox is gone, once an engine elsewhere no longer has it or cannot be reached. For an engine here it
     /// never returns: its client ends with the sandbox. podman's client can wait for ever on an ssh connection that has broken.
-    pub fn lose_connection(&self) -> impl Future<Output = String> + Send + 'static {
+    pub fn connection_lost(&self) -> impl Future<Output = String> + Send + 'static {
         let (driver, instance, name) =
             (Arc::clone(&self.driver), Arc::clone(&self.instance), self.name().clone());
         async move {

@@ -123,6 +123,13 @@ pub struct Limits {
     pub descriptors: u64,
 }
 
+impl Limits {
+    /// Less memory does not start an interpreter. It also catches `512`, which was meant to be MiB.
+    pub const LEAST_MEMORY: u64 = 16 << 20;
+    /// A sandbox needs the interpreter, its supervisor and the runtime's own helper.
+    pub const LEAST_PIDS: u32 = 4;
+}
+
 /// A tmpfs may hold one file for each half page of its size, and at least [`LEAST_FILES`].
 const BYTES_PER_FILE: u64 = 2048;
 const LEAST_FILES: u64 = 64;
@@ -205,10 +212,10 @@ impl SandboxSpec {
             return Err(SpecError::Image(reference.clone()));
         }
         let Limits { memory, pids, .. } = self.limits;
-        if memory < 16 << 20 {
+        if memory < Limits::LEAST_MEMORY {
             return Err(SpecError::Limit { what: "memory", value: memory });
         }
-        if pids < 4 {
+        if pids < Limits::LEAST_PIDS {
             return Err(SpecError::Limit { what: "pids", value: pids.into() });
         }
         Ok(())

@@ -65,6 +65,11 @@ impl Record {
     pub(crate) fn now(name: &SandboxName, runtime: &RuntimeId, root: RootFs) -> Self {
         Self { name: name.clone(), runtime: runtime.clone(), root, created: unix_seconds() }
     }
+
+    /// Returns the seconds since its launch.
+    pub fn age(&self) -> u64 {
+        unix_seconds().saturating_sub(self.created)
+    }
 }
 
 /// The folder of all instances of this user.
@@ -88,10 +93,6 @@ impl StateDir {
     /// Returns a state folder in another place, for tests.
     pub fn at(base: impl Into<PathBuf>) -> Self {
         Self { base: base.into() }
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.base
     }
 
     /// Makes the folder of a new instance and records its owner.

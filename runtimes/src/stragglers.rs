@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpgid, kill_process_group};
 
 use crate::owner::INSTANCE_LABEL;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::runtime::RuntimeKind;
 use crate::state::Instance;
 
@@ -56,9 +56,9 @@ struct Straggler {
 }
 
 fn find(marks: &[&[u8]]) -> Vec<Straggler> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Pid::from_raw).filter_map(|pid| Straggler::of(pid, marks)).collect()
+    let ids = process::ids().into_iter().flatten();
+    let pids = ids.filter_map(|id| Pid::from_raw(id.try_into().ok()?));
+    pids.filter_map(|pid| Straggler::of(pid, marks)).collect()
 }
 
 impl Straggler {
@@ -66,7 +66,7 @@ impl Straggler {
         if !names(pid, marks) {
             return None;
         }
-        let process = Process::now(pid)?;
+        let process = Process::open(pid)?;
         // Checked again, now that the process id cannot be reused unnoticed.
         (pid != rustix::process::getpid() && names(pid, marks)).then_some(Self { pid, process })
     }

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError};
@@ -12,7 +11,7 @@ use crate::plan::{End, ReclaimError};
 use crate::refusal::Refusal;
 use crate::runtime::RuntimeId;
 use crate::spec::SandboxName;
-use crate::state::{Instance, StateDir, unix_seconds};
+use crate::state::{Instance, StateDir};
 use crate::stragglers;
 
 /// The age in seconds after which a sandbox on an engine that does not answer is given up: a week.
@@ -73,12 +72,16 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
             swept.add(record.name, result);
         }
     }
-    if swept.failed.is_empty()
-        && let Err(error) = instance.remove()
-    {
-        tracing::warn!(%error, "could not remove the folder of an instance");
+    if swept.failed.is_empty() {
+        remove_folder(instance);
     }
     swept
+}
+
+fn remove_folder(instance: &Instance) {
+    if let Err(error) = instance.remove() {
+        tracing::warn!(%error, "could not remove the folder of an instance");
+    }
 }
 
 /// Whether the engine that did not remove a sandbox can be reached.
@@ -98,10 +101,9 @@ impl Reach {
         let Some(record) = instance.records().into_iter().find(|record| record.name == *error.name()) else {
             return Self::Here;
         };
+        let absent = if record.age() > ABSENT_AGE { Self::Lost } else { Self::Absent };
         let AnyDriver::Engine(driver) = AnyDriver::new(record.runtime) else { return Self::Here };
         let ReclaimError::Command { source, .. } = error else { return Self::Here };
-        let age = unix_seconds().saturating_sub(record.created);
-        let absent = if age > ABSENT_AGE { Self::Lost } else { Self::Absent };
         let failed = match source {
             ExecError::Failed(failed) => failed,
             // An engine behind a network that drops everything does not answer at all.
@@ -135,18 +137,15 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
                     }
                 }
             }
-            if instance.records().is_empty()
-                && let Err(error) = instance.remove()
-            {
-                tracing::warn!(%error, "could not remove the folder of an instance");
+            if instance.records().is_empty() {
+                remove_folder(&instance);
             }
         }
     }
     let done: HashSet<_> = swept.removed.iter().cloned().collect();
     for engine in engines {
-        let driver = Arc::new(AnyDriver::new(engine.clone()));
-        let AnyDriver::Engine(engine_driver) = &*driver else { continue };
-        let owned = match engine_driver.list_owned().await {
+        let AnyDriver::Engine(driver) = AnyDriver::new(engine.clone()) else { continue };
+        let owned = match driver.list_owned().await {
             Ok(owned) => owned,
             Err(error) => {
                 tracing::debug!(%engine, %error, "could not list the containers of an engine");
@@ -155,7 +154,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
         };
         for sandbox in owned {
             if sandbox.owner.state() == OwnerState::Dead && !done.contains(&sandbox.name) {
-                let result = engine_driver.reclaim(&sandbox.name).await;
+                let result = driver.reclaim(&sandbox.name).await;
                 swept.add(sandbox.name, result);
             }
         }

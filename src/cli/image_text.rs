@@ -33,7 +33,7 @@ impl ImageList {
             };
             for name in names {
                 rows.push(vec![
-                    image.id.chars().take(12).collect(),
+                    image.id.short().into(),
                     bytes_text(image.unpacked_bytes),
                     bytes_text(image.compressed_bytes),
                     state.into(),
@@ -45,7 +45,7 @@ impl ImageList {
         let Usage { roots, blobs, partial } = self.usage;
         text.push_str(&format!(
             "on disk: {} (unpacked {}, compressed {}, incomplete {})\n",
-            bytes_text(roots + blobs + partial),
+            bytes_text(self.usage.total()),
             bytes_text(roots),
             bytes_text(blobs),
             bytes_text(partial)
@@ -61,10 +61,10 @@ pub(super) fn pruned_text(pruned: &Pruned) -> String {
         text.push_str(&format!("removed the name {name}\n"));
     }
     for id in &pruned.images {
-        text.push_str(&format!("removed image {}\n", &id[..id.len().min(12)]));
+        text.push_str(&format!("removed image {}\n", id.short()));
     }
     for id in &pruned.in_use {
-        text.push_str(&format!("kept image {}: it is in use\n", &id[..id.len().min(12)]));
+        text.push_str(&format!("kept image {}: it is in use\n", id.short()));
     }
     if pruned.busy {
         text.push_str("kept unused layers: an image is being downloaded\n");
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_list_is_a_table_with_totals() {
         let image = |id: &str, names: &[&str], in_use| Listed {
-            id: id.repeat(32),
+            id: id.repeat(32).parse().unwrap(),
             names: names.iter().map(ToString::to_string).collect(),
             manifest: None,
             created: 0,
@@ -108,9 +108,9 @@ on disk: 3.0 MiB (unpacked 2.0 MiB, compressed 1.0 MiB, incomplete 0 B)
     #[test]
     fn a_removal_reports_what_was_removed_and_kept() {
         let pruned = Pruned {
-            images: vec!["ab".repeat(32)],
+            images: vec!["ab".repeat(32).parse().unwrap()],
             names: vec!["x".into()],
-            in_use: vec!["cd".repeat(32)],
+            in_use: vec!["cd".repeat(32).parse().unwrap()],
             bytes: 3 << 20,
             busy: false,
         };

@@ -6,7 +6,7 @@ use super::Form;
 use super::errors::CommandError;
 use super::output::{columns, print, write};
 use crate::error::Exit;
-use crate::housekeeping::{self, SandboxEntry, owner_word};
+use crate::housekeeping::{self, SandboxEntry};
 use crate::settings::Settings;
 
 pub(super) async fn ps(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
@@ -23,7 +23,7 @@ fn table(entries: &[SandboxEntry]) -> String {
             entry.name.to_string(),
             entry.runtime.clone(),
             entry.root.clone().unwrap_or_else(|| "-".into()),
-            format!("{} ({})", entry.owner_pid, owner_word(entry.owner)),
+            format!("{} ({})", entry.owner_pid, entry.owner),
             entry.age.map_or_else(|| "-".into(), |seconds| format!("{seconds} s")),
         ]
     });

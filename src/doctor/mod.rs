@@ -249,7 +249,7 @@ fn store() -> Store {
     Store {
         folder: store.dir().to_path_buf(),
         images: store.list().map_or(0, |images| images.len()),
-        bytes: usage.roots + usage.blobs + usage.partial,
+        bytes: usage.total(),
     }
 }
 

@@ -226,7 +226,7 @@ impl Interpreter {
         let mut deadline = started + timeout;
         let mut interrupts = 0;
         let mut waiting: Option<Progress> = None;
-        let mut connection_lost = pin!(self.sandbox.lose_connection());
+        let mut connection_lost = pin!(self.sandbox.connection_lost());
         let end = loop {
             tokio::select! {
                 biased;

@@ -4,16 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
-use codebridge_runtimes::{RuntimeChoice, TargetError, User};
+use codebridge_runtimes::{Limits, RuntimeChoice, TargetError, User};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{Origin, OutputMode, RawSettings, Setting, SettingError, parse};
 
-/// Less memory does not start an interpreter. It also catches `512`, which was meant to be MiB.
-const LEAST_MEMORY: u64 = 16 << 20;
-/// A sandbox needs the interpreter, its supervisor and the runtime's own helper.
-const LEAST_PIDS: u32 = 4;
 /// The period of a CPU quota, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
 
@@ -171,7 +167,7 @@ impl RawSettings {
 
     fn pids(&self) -> Result<Setting<u32>, SettingError> {
         let pids = self.count(&var::PIDS)?;
-        if pids.value < LEAST_PIDS {
+        if pids.value < Limits::LEAST_PIDS {
             let (text, origin) = self.text(&var::PIDS);
             return Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "4" });
         }
@@ -185,7 +181,7 @@ impl RawSettings {
     fn memory(&self) -> Result<Setting<u64>, SettingError> {
         self.read(&var::MEMORY, |text, origin| match parse::parse_size(text) {
             None => Err(invalid(text, origin, Expected::Size)),
-            Some(bytes) if bytes < LEAST_MEMORY => {
+            Some(bytes) if bytes < Limits::LEAST_MEMORY => {
                 Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "16m" })
             }
             Some(bytes) => Ok(bytes),

@@ -1,6 +1,5 @@
 //! From the name of an image in a registry to its root in the store.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::layers::Fetch;
@@ -11,7 +10,7 @@ use crate::manifest::{CONFIG_LIMIT, Document, Manifest, ManifestError, choose, p
 use crate::name::RegistryName;
 use crate::platform::Platform;
 use crate::progress::{Event, Progress};
-use crate::registry::credentials::{self, CredentialHelper};
+use crate::registry::credentials::CredentialHelper;
 use crate::registry::endpoints::{Endpoint, Registries};
 use crate::registry::environment::Environment;
 use crate::registry::error::{PullError, Reason, Tried};
@@ -47,11 +46,6 @@ impl Puller {
     pub(crate) fn new(helper: Arc<dyn CredentialHelper>, plain_http: bool) -> Self {
         let environment = Environment::of_this_process();
         Self { environment, helper, plain_http, timeouts: Timeouts::default() }
-    }
-
-    /// Returns the files with credentials, for messages.
-    pub(crate) fn credential_files(&self) -> Vec<PathBuf> {
-        credentials::files(&self.environment)
     }
 
     /// Downloads an image as the registry has it now, unpacks it and stores its name.

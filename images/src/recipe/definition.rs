@@ -119,6 +119,33 @@ struct Raw {
     env: BTreeMap<String, String>,
 }
 
+impl Raw {
+    /// Checks that its parts fit together, and its words and paths. An error is the reason.
+    fn check(&self) -> Result<(), String> {
+        if self.base.is_some() && (self.suite.is_some() || !self.packages.is_empty()) {
+            return Err("`suite` and `packages` belong to its `base`".into());
+        }
+        if self.base.is_none() && (self.packages.is_empty() || self.suite.is_none()) {
+            return Err("it needs `suite` and `packages`, or a `base`".into());
+        }
+        let made = self.links.keys().chain(self.copies.keys()).chain(self.files.keys());
+        for path in made.chain(self.copies.values()).chain(&self.leave_out) {
+            if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                return Err(format!("'{path}' is not a path in an image"));
+            }
+        }
+        for word in self.packages.iter().chain(&self.suite) {
+            // They become arguments and configuration of apt.
+            let plain =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
+            if !word.bytes().all(plain) || !word.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+                return Err(format!("'{word}' is not the name of a package or suite"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Recipe {
     /// Reads the built-in recipe of this name, or the one in this folder if it has a slash or is a dot.
     ///
@@ -154,40 +181,11 @@ impl Recipe {
         let text = files.read("recipe.toml")?.ok_or_else(|| malformed("no such file".into()))?;
         let raw: Raw =
             toml::from_str(&text).map_err(|error| malformed(error.to_string().trim_end().into()))?;
-        let base = match &raw.base {
-            Some(_) if depth > DEPTH_LIMIT => {
-                return Err(malformed("too many recipes are based on each other".into()));
-            }
-            // Relative to the folder of the recipe.
-            Some(base) => match &files {
-                Files::Folder(folder) if base.contains('/') || base.starts_with('.') => {
-                    let path = folder.join(base);
-                    Some(Box::new(Self::find_below(&path.to_string_lossy(), depth + 1)?))
-                }
-                _ => Some(Box::new(Self::find_below(base, depth + 1)?)),
-            },
-            None => None,
-        };
-        if base.is_some() && (raw.suite.is_some() || !raw.packages.is_empty()) {
-            return Err(malformed("`suite` and `packages` belong to its `base`".into()));
+        if raw.base.is_some() && depth > DEPTH_LIMIT {
+            return Err(malformed("too many recipes are based on each other".into()));
         }
-        if base.is_none() && (raw.packages.is_empty() || raw.suite.is_none()) {
-            return Err(malformed("it needs `suite` and `packages`, or a `base`".into()));
-        }
-        let made = raw.links.keys().chain(raw.copies.keys()).chain(raw.files.keys());
-        for path in made.chain(raw.copies.values()).chain(&raw.leave_out) {
-            if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                return Err(malformed(format!("'{path}' is not a path in an image")));
-            }
-        }
-        for word in raw.packages.iter().chain(raw.suite.iter()) {
-            // They become arguments and configuration of apt.
-            let plain =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
-            if !word.bytes().all(plain) || !word.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-                return Err(malformed(format!("'{word}' is not the name of a package or suite")));
-            }
-        }
+        let base = raw.base.as_deref().map(|base| Self::read_base(base, &files, depth + 1)).transpose()?;
+        raw.check().map_err(malformed)?;
         let (suite, python, created) = match &base {
             Some(base) => (base.suite.clone(), base.python.clone(), base.created),
             None => (raw.suite.clone().unwrap_or_default(), String::new(), 0),
@@ -212,7 +210,7 @@ impl Recipe {
         };
         Ok(Self {
             name,
-            base,
+            base: base.map(Box::new),
             suite,
             packages: raw.packages,
             python,
@@ -226,6 +224,16 @@ impl Recipe {
             files: raw.files,
             source: files,
         })
+    }
+
+    /// Reads the recipe below; a path starts at the folder of the recipe above.
+    fn read_base(name: &str, above: &Files, depth: usize) -> Result<Self, RecipeError> {
+        match above {
+            Files::Folder(folder) if name.contains('/') || name.starts_with('.') => {
+                Self::find_below(&folder.join(name).to_string_lossy(), depth)
+            }
+            _ => Self::find_below(name, depth),
+        }
     }
 
     /// Returns the time of all files.

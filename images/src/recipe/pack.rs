@@ -14,9 +14,9 @@ use tar::{Builder, EntryType, Header};
 
 use super::{Recipe, RecipeError};
 use crate::digest::{Digest, Hasher};
+use crate::manifest::{OCI_INDEX, OCI_MANIFEST};
 use crate::platform::Platform;
 
-const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 /// All engines of the last ten years read it.
 const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -166,7 +166,7 @@ pub fn write_archive(
     }
     let config = config.to_string().into_bytes();
     let manifest = json!({
-        "schemaVersion": 2, "mediaType": MANIFEST_TYPE,
+        "schemaVersion": 2, "mediaType": OCI_MANIFEST,
         "config": described(CONFIG_TYPE, &config),
         "layers": layers.iter().map(|layer| {
             json!({ "mediaType": LAYER_TYPE, "digest": layer.digest, "size": layer.bytes })
@@ -174,11 +174,9 @@ pub fn write_archive(
     })
     .to_string()
     .into_bytes();
-    let mut entry = described(MANIFEST_TYPE, &manifest);
+    let mut entry = described(OCI_MANIFEST, &manifest);
     entry["annotations"] = json!({ "org.opencontainers.image.ref.name": tag });
-    let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [entry] })
-    .to_string();
+    let index = json!({ "schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry] }).to_string();
     let write = || -> io::Result<()> {
         let mut archive = Builder::new(BufWriter::new(File::create(into)?));
         for folder in ["blobs/", "blobs/sha256/"] {

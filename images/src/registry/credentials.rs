@@ -107,7 +107,7 @@ impl fmt::Debug for Auth {
 }
 
 /// Returns the files with credentials, in the order in which they are read.
-pub(crate) fn files(environment: &Environment) -> Vec<PathBuf> {
+fn files(environment: &Environment) -> Vec<PathBuf> {
     if let Some(path) = environment.path("REGISTRY_AUTH_FILE") {
         return vec![path];
     }

@@ -87,12 +87,6 @@ impl PullError {
         let host = name.split('/').next().unwrap_or(name);
         tried.iter().filter_map(|tried| tried.why.remedy(host)).min().map(|(_, text)| text)
     }
-
-    /// Returns whether an address provided the image and the file system had no space for it.
-    pub fn is_out_of_space(&self) -> bool {
-        let Self::Refused { tried, .. } = self else { return false };
-        tried.iter().any(|tried| matches!(&tried.why, Reason::Store(error) if error.is_out_of_space()))
-    }
 }
 
 impl Reason {

@@ -18,6 +18,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::StoreError;
 use crate::digest::Digest;
 
@@ -28,7 +30,8 @@ pub(super) struct Folders {
 }
 
 /// The id of an image: the hexadecimal digits of its configuration's digest.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct ImageId(String);
 
 impl ImageId {

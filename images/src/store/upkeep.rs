@@ -16,7 +16,7 @@ use crate::manifest::{CONFIG_LIMIT, Document, MANIFEST_LIMIT, RunConfig, parse_d
 /// One image of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    pub id: String,
+    pub id: ImageId,
     /// Full names.
     pub names: Vec<String>,
     /// The digest of the manifest, if the image has one.
@@ -58,12 +58,12 @@ impl Usage {
 /// The outcome of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
-    /// Ids of removed images.
-    pub images: Vec<String>,
+    /// Removed images.
+    pub images: Vec<ImageId>,
     /// Removed names.
     pub names: Vec<String>,
-    /// Ids of images that were kept because they are in use.
-    pub in_use: Vec<String>,
+    /// Images that were kept because they are in use.
+    pub in_use: Vec<ImageId>,
     /// Freed bytes on disk.
     pub bytes: u64,
     /// Whether unused layers were kept because a download is running.
@@ -109,7 +109,7 @@ impl Store {
         let in_use =
             self.folders.root(id).exists() && matches!(self.lock_root(id, Kind::Exclusive), Ok(None));
         Listed {
-            id: id.to_string(),
+            id: id.clone(),
             names: Vec::new(),
             created: record.as_ref().map_or(0, |record| record.unpacked),
             unpacked: record.is_some(),
@@ -134,7 +134,7 @@ impl Store {
             return Err(unknown());
         }
         let mut found = images.into_iter().filter(|image| {
-            image.id.starts_with(digits)
+            image.id.as_str().starts_with(digits)
                 || image.manifest.as_ref().is_some_and(|manifest| manifest.hex().starts_with(digits))
         });
         let image = found.next().ok_or_else(unknown)?;
@@ -144,7 +144,6 @@ impl Store {
     /// Removes a name, and with the last one its image; an id removes the image with all names.
     pub fn remove(&self, name: &str) -> Result<Pruned, StoreError> {
         let image = self.find(name)?;
-        let id: ImageId = image.id.parse()?;
         let mut pruned = Pruned::default();
         let by_name = image.names.iter().any(|known| known == name);
         if by_name && image.names.len() > 1 {
@@ -153,8 +152,8 @@ impl Store {
             return Ok(pruned);
         }
         let before = self.usage()?;
-        if !self.remove_root(&id)? {
-            return Err(StoreError::InUse(id.short().into()));
+        if !self.remove_root(&image.id)? {
+            return Err(StoreError::InUse(image.id.short().into()));
         }
         for name in image.names {
             remove(&self.folders.name(&name, "json"))?;
@@ -174,7 +173,7 @@ impl Store {
             if !image.names.is_empty() && !how.all {
                 continue;
             }
-            if !self.remove_root(&image.id.parse()?)? {
+            if !self.remove_root(&image.id)? {
                 pruned.in_use.push(image.id);
                 continue;
             }

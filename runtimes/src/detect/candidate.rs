@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::choice::{Choice, Probe};
 use super::provider::{EngineImage, RootProvider, WantedImage, WantedRoot};
 use crate::driver::AnyDriver;
-use crate::engine::{EngineDriver, EngineInfo};
+use crate::engine::{COMMAND_LIMIT, EngineDriver, EngineInfo};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::machine::Machines;
 use crate::plan::{End, HeldLimits, LaunchError, PlanError};
@@ -144,7 +144,7 @@ impl Candidate {
                     (Err(Refusal::HybridCgroups), RuntimeKind::Podman) => {
                         id.oci_runtime =
                             Some(exec::find_program(Path::new("runc")).ok_or(Refusal::HybridCgroups)?);
-                        ask_engine(&EngineDriver::new(id.clone()), ASK_LIMIT).await?
+                        ask_engine(&EngineDriver::new(id.clone()), COMMAND_LIMIT).await?
                     }
                     (info, _) => info?,
                 };
@@ -232,7 +232,7 @@ async fn ask_with_machine<P: RootProvider>(
     trial: &Trial<'_, P>,
 ) -> Result<EngineInfo, Refusal> {
     let driver = EngineDriver::new(id.clone());
-    let refusal = match ask_engine(&driver, ASK_LIMIT).await {
+    let refusal = match ask_engine(&driver, COMMAND_LIMIT).await {
         Ok(info) => return Ok(info),
         Err(refusal) => refusal,
     };
@@ -240,12 +240,9 @@ async fn ask_with_machine<P: RootProvider>(
     match trial.machines.ensure(&driver, &refusal, &announce).await {
         None => Err(refusal),
         Some(Err(refusal)) => Err(refusal),
-        Some(Ok(())) => ask_engine(&driver, ASK_LIMIT).await,
+        Some(Ok(())) => ask_engine(&driver, COMMAND_LIMIT).await,
     }
 }
-
-/// An engine that has not answered by then counts as one that does not answer.
-const ASK_LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) async fn ask_engine(driver: &EngineDriver, limit: Duration) -> Result<EngineInfo, Refusal> {
     let done = driver.info(limit).await.map_err(|error| refusal_of(&error))?;

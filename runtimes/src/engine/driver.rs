@@ -24,8 +24,8 @@ use super::dialect::Dialect;
 use super::info::EngineInfo;
 use super::skeleton;
 
-/// Short commands: inspect, list, remove.
-pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
+/// Short commands: info, inspect, list, remove.
+pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// A pull may take long; the engine reports its own failures much earlier.
 const PULL_LIMIT: Duration = Duration::from_secs(900);
 /// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
@@ -91,7 +91,7 @@ impl EngineDriver {
             ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
         args.extend(dialect.flags(self.id.remote).map(String::from));
         args.extend(self.constraints(spec, &profile));
-        args.extend(spec.owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}")));
+        args.extend(spec.owner.label_flags());
         args.extend(
             dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
         );
@@ -115,8 +115,9 @@ impl EngineDriver {
                     args.push("--rootfs".into());
                     skeleton.display().to_string()
                 } else {
-                    image = Some(skeleton::image_name(&skeleton));
-                    skeleton::image_name(&skeleton)
+                    let name = skeleton::image_name(&skeleton);
+                    image = Some(name.clone());
+                    name
                 }
             }
         };
@@ -143,9 +144,7 @@ impl EngineDriver {
 
     /// Returns every constraint of the specification as flags that both engines spell alike.
     fn constraints(&self, spec: &SandboxSpec, profile: &Path) -> Vec<String> {
-        let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
-        let rlimits = rlimits::of(spec, unmanaged);
-
+        let rlimits = rlimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged);
         let mut args = vec![
             "--network=none".to_string(),
             "--read-only".into(),
@@ -166,6 +165,19 @@ impl EngineDriver {
         if self.profile_arrives() {
             args.push(format!("--security-opt=seccomp={}", profile.display()));
         }
+        args.extend(self.tmpfs_flags(spec));
+        if self.dialect().masks_paths && (self.id.remote || cgroup::is_v1()) {
+            // crun mounts the controllers on a tmpfs that anybody may write to; a remote engine may do the same.
+            args.push("--security-opt=mask=/sys/fs/cgroup".into());
+        }
+        args.extend(self.limit_flags(spec, rlimits.data));
+        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
+        args
+    }
+
+    /// Returns the writable folders, and an empty one over each volume of the image.
+    fn tmpfs_flags(&self, spec: &SandboxSpec) -> Vec<String> {
+        let mut args = Vec::new();
         args.extend(spec.tmpfs.iter().map(|tmpfs| {
             let mut option =
                 format!("--tmpfs={}:rw,noexec,nosuid,nodev,size={},mode=1777", tmpfs.target, tmpfs.size);
@@ -185,13 +197,15 @@ impl EngineDriver {
         if self.dialect().asks_for_shm {
             args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
         }
-        if self.dialect().masks_paths && (self.id.remote || cgroup::is_v1()) {
-            // crun mounts the controllers on a tmpfs that anybody may write to; a remote engine may do the same.
-            args.push("--security-opt=mask=/sys/fs/cgroup".into());
-        }
-        if unmanaged {
+        args
+    }
+
+    /// Returns the limits of a control group, or what replaces it.
+    fn limit_flags(&self, spec: &SandboxSpec, data: Option<u64>) -> Vec<String> {
+        let mut args = Vec::new();
+        if self.id.cgroups == CgroupMode::Unmanaged {
             // Neither engine has a flag for the address space: the sandboxed program has to lower that limit by itself.
-            args.extend(rlimits.data.map(|data| format!("--ulimit=data={data}:{data}")));
+            args.extend(data.map(|data| format!("--ulimit=data={data}:{data}")));
             // A namespace of its own with the same ids, so that the image's files keep their owners.
             let User { uid, gid } = spec.user;
             let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
@@ -204,7 +218,6 @@ impl EngineDriver {
             args.push(format!("--pids-limit={}", spec.limits.pids));
             args.extend(spec.limits.cpus.map(|cpus| format!("--cpus={cpus}")));
         }
-        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
         args
     }
 
@@ -276,19 +289,19 @@ impl EngineDriver {
         name: &SandboxName,
         owner: &Owner,
     ) -> Result<Child, ExecError> {
-        let labels = owner.labels().into_iter().map(|(key, value)| format!("--label={key}={value}"));
         let create = self
             .engine()
             .args(["create", "--name", name.as_str(), "--network=none"])
-            .args(labels)
+            .args(owner.label_flags())
             .args(["--entrypoint=/bin/true", reference]);
         exec::run(create, COMMAND_LIMIT).await?.success()?;
         exec::spawn_piped(&self.engine().args(["export", name.as_str()]))
     }
 
-    /// Runs `info`, which shows whether the engine works at all.
+    /// Runs `info`, which shows whether the engine works at all. An engine that does not answer within `limit` counts as one
+    /// that does not.
     pub(crate) async fn info(&self, limit: Duration) -> Result<Finished, ExecError> {
-        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit.min(COMMAND_LIMIT)).await
+        exec::run(self.engine().args(["info", "--format", "{{json .}}"]), limit).await
     }
 
     pub(crate) fn parse_info(&self, stdout: &[u8]) -> Option<EngineInfo> {

@@ -30,7 +30,7 @@ pub struct Export {
     child: tokio::process::Child,
     driver: EngineDriver,
     name: SandboxName,
-    record: Instance,
+    instance: Instance,
     /// The flattened root filesystem as a tar archive.
     pub archive: Option<ChildStdout>,
 }
@@ -64,7 +64,7 @@ impl LocalImage {
         }
         let mut child = self.driver.export(&self.reference, &name, instance.owner()).await?;
         let archive = child.stdout.take();
-        Ok(Export { child, driver: self.driver.clone(), name, record: instance.clone(), archive })
+        Ok(Export { child, driver: self.driver.clone(), name, instance: instance.clone(), archive })
     }
 }
 
@@ -78,7 +78,7 @@ impl Export {
             exec::terminate(&mut self.child, group, std::time::Duration::from_secs(1)).await;
         }
         match self.driver.reclaim(&self.name).await {
-            Ok(()) => self.record.forget(&self.name),
+            Ok(()) => self.instance.forget(&self.name),
             Err(error) => tracing::warn!(%error, "could not remove the container of an export"),
         }
         matches!(status, Ok(Ok(status)) if status.success())

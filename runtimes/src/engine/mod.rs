@@ -12,6 +12,6 @@ mod info;
 mod skeleton;
 
 pub(crate) use desktop::DockerService;
-pub(crate) use driver::EngineDriver;
+pub(crate) use driver::{COMMAND_LIMIT, EngineDriver};
 pub use export::{Export, LocalImage, find_local_image};
 pub(crate) use info::EngineInfo;

@@ -5,6 +5,7 @@
 //! bounds, and [`terminate`] ends them.
 
 mod command_line;
+mod stream_tail;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use tokio::process::{Child, Command};
 use crate::secrets;
 
 pub use command_line::CommandLine;
+pub use stream_tail::StreamTail;
 
 /// Bytes kept of each stream of a helper command; the rest is read and dropped.
 const CAPTURE_LIMIT: usize = 1 << 20;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::folder::{MachineFolder, MachineLock, Started, run_of};
 use super::podman::{ASK_LIMIT, Podman, START_LIMIT, may_be_in_a_machine};
 use super::share::Shares;
-use crate::engine::EngineDriver;
+use crate::engine::{COMMAND_LIMIT, EngineDriver};
 use crate::exec::{self, CommandLine, ExecError};
 use crate::messages::engine::parse_unreachable;
 use crate::messages::machine::{self as messages, Machine};
@@ -291,7 +291,7 @@ impl Machines {
 }
 
 async fn answers(driver: &EngineDriver) -> bool {
-    let info = driver.info(ASK_LIMIT).await;
+    let info = driver.info(COMMAND_LIMIT).await;
     info.is_ok_and(|done| done.status.success() && driver.parse_info(&done.stdout).is_some())
 }
 

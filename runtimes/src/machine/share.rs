@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::podman::Podman;
-use crate::engine::{DockerService, EngineDriver};
+use crate::engine::{COMMAND_LIMIT, DockerService, EngineDriver};
 use crate::exec::{self, CommandLine};
 use crate::messages::machine::{self as messages, Machine};
 use crate::random::random_hex;
@@ -161,7 +161,8 @@ impl Shares {
         let mut report = ShareReport { shared, hint: None, folder };
         if !shared {
             let endpoint = driver.endpoint().await.unwrap_or_default();
-            let info = driver.info(LIMIT).await.ok().and_then(|done| driver.parse_info(&done.stdout));
+            let info = driver.info(COMMAND_LIMIT).await.ok();
+            let info = info.and_then(|done| driver.parse_info(&done.stdout));
             let (system, name) = info.map(|info| (info.system, info.host.0)).unwrap_or_default();
             let service = DockerService::of(&endpoint, &system, &name);
             report.hint = Some(hint(driver.id().kind, &report.folder, service.as_ref()));
@@ -264,13 +265,11 @@ impl Nonce {
             "--ulimit=nofile=256:256",
             "--ulimit=nproc=256:256",
         ];
-        let labels =
-            instance.owner().labels().into_iter().map(|(key, value)| format!("--label={key}={value}"));
         let asked = driver
             .engine()
             .args(flags)
             .arg(format!("--name={name}"))
-            .args(labels)
+            .args(instance.owner().label_flags())
             .arg(format!("--mount={}", mount(folder)?))
             .args(["--entrypoint=python3", image, "-c", &code]);
         let done = exec::run(asked, LIMIT).await;

@@ -65,7 +65,7 @@ impl Supervisor<'_> {
             if started.run.is_none() {
                 self.settle(started).await;
                 used = SystemTime::now();
-            } else if has_sandboxes || std::mem::replace(&mut had_sandboxes, has_sandboxes) {
+            } else if has_sandboxes || had_sandboxes {
                 // The last sandbox may have ended just now.
                 (used, had_sandboxes) = (SystemTime::now(), has_sandboxes);
             } else if self.is_unused_since(used, idle) {

@@ -186,18 +186,12 @@ pub(crate) fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
     struct Container {
         name: String,
         config: Config,
-        state: Status,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Config {
         #[serde(default)]
         labels: Option<BTreeMap<String, String>>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Status {
-        status: String,
     }
     let containers: Vec<Container> = serde_json::from_slice(stdout).unwrap_or_default();
     containers
@@ -207,7 +201,6 @@ pub(crate) fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
                 // docker writes names with a leading slash.
                 name: SandboxName::try_from(container.name.trim_start_matches('/').to_string()).ok()?,
                 owner: Owner::from_labels(&container.config.labels?)?,
-                state: container.state.status,
             })
         })
         .collect()

@@ -15,7 +15,7 @@ use crate::refusal::{Refusal, RootProblem};
 ///   operation not permitted``, ``unable to apply cgroup configuration: mkdir /sys/fs/cgroup/cpuset/…: read-only file system``
 /// - in a container of docker, crun 1.8.1: ``create keyring `codebridge-…`: Operation not permitted``
 /// - newuidmap 4.13: ``newuidmap: uid range [0-1) -> [100000-100001) not allowed``
-/// - runc 1.1.5: ``failed to create shim task`` never; ``user namespaces … operation not permitted`` in several forms
+/// - runc: ``nsexec-1[…]: failed to unshare user namespace: Operation not permitted``
 pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
     let has = |needle: &str| messages.contains(needle);
     let message = || exec::tail(messages.as_bytes());

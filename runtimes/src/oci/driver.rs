@@ -151,7 +151,7 @@ impl OciDriver {
         let command = self.runtime(root).args(["state", name.as_str()]);
         let done = exec::run(command, DELETE_LIMIT).await.ok()?.success().ok()?;
         let ContainerState { pid } = serde_json::from_slice(&done.stdout).ok()?;
-        Process::now(Pid::from_raw(pid)?)
+        Process::open(Pid::from_raw(pid)?)
     }
 
     /// Returns what is left of a sandbox: its state folder, or a control group.

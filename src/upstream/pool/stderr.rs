@@ -1,37 +1,26 @@
 //! The end of what a server wrote to its standard error.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::io::{AsyncRead, AsyncReadExt};
+use codebridge_runtimes::exec::StreamTail;
+use tokio::io::AsyncRead;
 
 use super::secrets::Secrets;
 
-/// Bytes that are remembered.
-const KEPT: usize = 8 << 10;
 /// Characters that an error shows.
 const SHOWN: usize = 2_000;
 
-/// A ring of bytes that one task fills and error messages read.
+/// The end of a server's standard error, which is shown without credentials.
 #[derive(Debug, Clone, Default)]
-pub(super) struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
+pub(super) struct StderrTail(StreamTail);
 
 impl StderrTail {
     /// Reads a stream to its end.
-    pub(super) async fn fill(self, mut stream: impl AsyncRead + Unpin) {
-        let mut chunk = vec![0; 8 << 10];
-        while let Ok(count @ 1..) = stream.read(&mut chunk).await {
-            let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            ring.extend(&chunk[..count]);
-            let surplus = ring.len().saturating_sub(KEPT);
-            ring.drain(..surplus);
-        }
+    pub(super) async fn fill(self, stream: impl AsyncRead + Unpin) {
+        self.0.collect(stream).await;
     }
 
     /// Returns the last lines without credentials; empty if nothing was written.
     pub(super) fn text(&self, secrets: &Secrets) -> String {
-        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        let text = secrets.redact(String::from_utf8_lossy(&bytes).trim());
+        let text = secrets.redact(&self.0.text());
         match text.char_indices().rev().nth(SHOWN - 1) {
             // Starts with a whole line if there is one.
             Some((start, _)) if start > 0 => {

@@ -81,12 +81,14 @@ impl Transport<RoleClient> for OlderTransport {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), HttpError>> + Send + 'static {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).note(&message);
-        let request = self.http.post(self.endpoint.clone()).headers(self.headers.clone());
+        let mut headers = self.headers.clone();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let request = self.http.post(self.endpoint.clone()).headers(headers);
         let inbox = Arc::clone(&self.inbox);
         async move {
             let body =
                 serde_json::to_vec(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
-            let sent = request.header(header::CONTENT_TYPE, "application/json").body(body).send().await;
+            let sent = request.body(body).send().await;
             let failed = match sent {
                 Ok(response) if response.status().is_success() => return Ok(()),
                 Ok(response) => error_response(response).await.0,
