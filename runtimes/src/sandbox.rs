@@ -168,26 +168,25 @@ impl Sandbox {
             if !driver.id().remote {
                 std::future::pending::<()>().await;
             }
-            let mut unreachable = false;
+            let mut was_unreachable = false;
             loop {
                 tokio::time::sleep(CONNECTION_PAUSE).await;
-                let reason = match driver.is_gone(&name, &instance).await {
-                    Ok(true) => "the sandbox went away".to_string(),
+                let answer = driver.is_gone(&name, &instance).await;
+                let refusal = match &answer {
                     Err(ExecError::Failed(failed)) => {
-                        match driver.explain(End::Exited(0), &failed.stderr_tail) {
-                            // A busy sshd turns away single connections.
-                            refusal @ Refusal::DaemonUnreachable { .. } if unreachable => {
-                                format!("the sandbox went away: {refusal}")
-                            }
-                            refusal => {
-                                unreachable = matches!(refusal, Refusal::DaemonUnreachable { .. });
-                                continue;
-                            }
-                        }
+                        Some(driver.explain(End::Exited(0), &failed.stderr_tail))
                     }
                     // An engine that is slow keeps its sandboxes.
-                    Ok(false) | Err(_) => {
-                        unreachable = false;
+                    _ => None,
+                };
+                let unreachable =
+                    refusal.filter(|refusal| matches!(refusal, Refusal::DaemonUnreachable { .. }));
+                let reason = match (answer, unreachable) {
+                    (Ok(true), _) => "the sandbox went away".to_string(),
+                    // A busy sshd turns away single connections.
+                    (_, Some(refusal)) if was_unreachable => format!("the sandbox went away: {refusal}"),
+                    (_, unreachable) => {
+                        was_unreachable = unreachable.is_some();
                         continue;
                     }
                 };

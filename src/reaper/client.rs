@@ -107,3 +107,23 @@ async fn send(link: &mut Link, line: &[u8]) {
         let _ = stdin.write_all(line).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reaper_that_could_not_be_started_is_started_for_the_next_thing() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("reaper");
+        let reaper = Reaper::of(Some(program.clone()));
+        reaper.start().await;
+        assert!(matches!(*reaper.0.link.lock().await, Link::NotStarted));
+        std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+        reaper.start().await;
+        assert!(matches!(*reaper.0.link.lock().await, Link::Running(_)));
+        reaper.dismiss().await;
+        reaper.start().await;
+        assert!(matches!(*reaper.0.link.lock().await, Link::Dismissed));
+    }
+}

@@ -150,7 +150,7 @@ impl Launcher {
             let choice = choice?;
             let refusal = match self.start_with(&choice, instance, answerer, access, progress, cancel).await {
                 Ok(interpreter) => {
-                    // Once more, which changes nothing: before any code runs, the reaper does.
+                    // The reaper has to run before any code does. Naming the folder twice changes nothing.
                     self.reaper.watch_instance(instance.path()).await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
                     if swept.insert(choice.runtime.clone()) {

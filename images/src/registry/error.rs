@@ -311,6 +311,10 @@ mod tests {
             Reason::Manifest(ManifestError::Malformed { what: "index", why })
         };
         let unreachable = |text: &str| Reason::interrupted(text.into());
+        let unreadable = || {
+            let source = io::ErrorKind::PermissionDenied.into();
+            Reason::Credentials(CredentialError::Read { path: "auth.json".into(), source })
+        };
         let failed = |failure| Reason::Unreachable { failure, message: String::new() };
         for (reasons, expected) in [
             (vec![Reason::status(503, "busy"), unreachable("tls handshake eof")], "try again later"),
@@ -319,6 +323,8 @@ mod tests {
             (vec![failed(ConnectionFailure::Certificate)], "ca-certificates"),
             (vec![unreachable("connection refused")], "HTTPS_PROXY"),
             (vec![Reason::NotFound], "the name and the tag"),
+            (vec![Reason::Credentials(CredentialError::NoTokenService), Reason::NotFound], "log in again"),
+            (vec![unreadable(), Reason::NotFound], "the name and the tag"),
         ] {
             let tried = reasons.into_iter().map(|why| Tried { endpoint: "https://h".into(), why }).collect();
             let hint = PullError::Refused { name: "h/a:1".into(), tried }.hint().unwrap();
