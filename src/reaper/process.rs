@@ -43,7 +43,7 @@ pub fn run(owner: u32) -> io::Result<()> {
         }
         // Servers end at once: a bridge that exits may wait for this. Sandboxes it may still be removing itself.
         let sandboxes = async {
-            wait_for_exit(owner, started).await;
+            wait_for_exit(owner, started, &left.instances).await;
             reclaim(left.instances).await;
         };
         // This process has no output. The next bridge removes what it cannot remove.
@@ -96,7 +96,7 @@ impl Leftovers {
 
     /// Whether the bridge has removed everything itself: its last act is to remove its folder.
     fn is_empty(&self) -> bool {
-        self.groups.is_empty() && !self.instances.iter().any(|folder| folder.exists())
+        self.groups.is_empty() && !any_exists(&self.instances)
     }
 }
 
@@ -124,10 +124,16 @@ fn parse_group(text: &[u8]) -> Option<Pid> {
     Pid::from_raw(id)
 }
 
-/// Waits until the owner is gone: the pipe closes a moment before, and an owner that lives on cleans up by itself.
-async fn wait_for_exit(owner: u32, started: Option<u64>) {
+fn any_exists(folders: &BTreeSet<PathBuf>) -> bool {
+    folders.iter().any(|folder| folder.exists())
+}
+
+/// Waits until the owner is gone, or what it recorded: the pipe closes a moment before, and an owner that lives on cleans up by
+/// itself.
+async fn wait_for_exit(owner: u32, started: Option<u64>, instances: &BTreeSet<PathBuf>) {
+    let is_alive = || started.is_some() && process_start_time(owner) == started;
     let mut waited = Duration::ZERO;
-    while waited < OWNER_LIMIT && started.is_some() && process_start_time(owner) == started {
+    while waited < OWNER_LIMIT && any_exists(instances) && is_alive() {
         tokio::time::sleep(OWNER_STEP).await;
         waited += OWNER_STEP;
     }
@@ -172,11 +178,25 @@ fn still_there(group: Pid, started: Option<u64>) -> Option<Pid> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
+    use std::path::Path;
 
     use codebridge_runtimes::exec::{CommandLine, group_of, spawn_piped, terminate};
+    use futures_util::FutureExt;
     use tokio::io::AsyncReadExt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_owner_is_waited_for_only_while_it_may_have_sandboxes() {
+        let own = std::process::id();
+        let waits = |folders: &[&Path]| {
+            let instances = folders.iter().map(|folder| folder.to_path_buf()).collect();
+            wait_for_exit(own, process_start_time(own), &instances).now_or_never().is_none()
+        };
+        let instance = tempfile::tempdir().unwrap();
+        assert!(waits(&[instance.path()]));
+        assert!(!waits(&[]) && !waits(&[&instance.path().join("removed")]));
+    }
 
     #[tokio::test]
     async fn groups_that_exist_at_the_end_are_killed_even_if_they_ignore_sigterm() {
