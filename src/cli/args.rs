@@ -152,6 +152,12 @@ pub enum ServersCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Show a definition of the working directory, and approve it
+    Trust {
+        /// The name of the server [default: ask for each]
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

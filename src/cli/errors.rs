@@ -25,6 +25,8 @@ pub(super) enum CommandError {
     Arguments(#[source] serde_json::Error),
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
+    #[error("could not ask which definitions to trust: standard input is not a terminal")]
+    NobodyToAsk { names: Vec<String> },
     #[error("unknown help topic or command '{name}'")]
     HelpTopic { name: String, nearest: Option<String> },
     #[error("invalid output '{0}': expected oci-archive:FILE[:TAG]")]
@@ -77,6 +79,9 @@ impl CommandError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Setting(error) => error.hint(),
+            Self::NobodyToAsk { names } => {
+                Some(format!("name one: codebridge servers trust NAME, with {}", names.join(", ")))
+            }
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
@@ -98,6 +103,7 @@ impl CommandError {
             | Self::Code(_)
             | Self::Arguments(_)
             | Self::ToolName(_)
+            | Self::NobodyToAsk { .. }
             | Self::HelpTopic { .. }
             | Self::BuildOutput(_)
             | Self::ImageName(_)
@@ -126,7 +132,9 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Refused { .. }
         | UpstreamError::Malformed { .. }
         | UpstreamError::Unreachable { .. }
+        | UpstreamError::Distrusted { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
+        UpstreamError::Trust(_) => Exit::Io,
     }
 }
 

@@ -18,6 +18,7 @@ mod servers;
 mod signals;
 mod spinner;
 mod tools;
+mod trust;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::errors::CommandError;
 use super::output::{columns, write};
 use super::signals::until_stopped;
-use super::{Form, ServersArgs, ServersCommand};
+use super::{Form, ServersArgs, ServersCommand, trust};
 use crate::error::Exit;
 use crate::upstream::UpstreamError;
 use crate::upstream::catalog::ServerDocs;
-use crate::upstream::discovery::Server;
+use crate::upstream::discovery::{Server, Skip};
 use crate::workspace::Workspace;
 
 /// One definition, as it is shown: without arguments, environment and headers, which hold credentials.
@@ -43,6 +43,7 @@ struct ServerEntry {
 impl ServerEntry {
     fn of(server: &Server, docs: Option<&ServerDocs>, failure: Option<&UpstreamError>) -> Self {
         let state = match (&server.definition, docs, failure) {
+            (Err(Skip::Untrusted(_)), ..) => "untrusted",
             (Err(_), ..) => "skipped",
             (Ok(_), _, Some(_)) => "failed",
             (Ok(_), Some(_), None) => "known",
@@ -65,6 +66,9 @@ impl ServerEntry {
 
     /// Returns the most important thing to say of it, in a line.
     fn remark(&self) -> String {
+        if self.state == "untrusted" {
+            return format!("to use it, run `codebridge servers trust {}`", self.name);
+        }
         let remark = self.skipped.as_ref().or(self.error.as_ref()).or(self.description.as_ref());
         remark.map(|remark| in_a_line(remark)).unwrap_or_default()
     }
@@ -73,6 +77,7 @@ impl ServerEntry {
 pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> Result<ExitCode, CommandError> {
     match args.command {
         None => list(workspace, &args.form).await,
+        Some(ServersCommand::Trust { name }) => trust::trust(workspace, name).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
     }
 }

@@ -360,7 +360,9 @@ fn detail_of(name: Option<&str>) -> Result<Detail, QuestionError> {
 impl From<UpstreamError> for QuestionError {
     fn from(error: UpstreamError) -> Self {
         let kind = match &error {
-            UpstreamError::Unknown { .. } | UpstreamError::Skipped { .. } => Some("server"),
+            UpstreamError::Unknown { .. }
+            | UpstreamError::Skipped { .. }
+            | UpstreamError::Distrusted { .. } => Some("server"),
             UpstreamError::UnknownTool { .. } => Some("tool"),
             UpstreamError::Arguments { .. } => Some("arguments"),
             _ => None,

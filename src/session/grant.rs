@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::upstream::discovery::{Server, Snapshot};
-use crate::upstream::{Askers, Upstream, UpstreamError};
+use crate::upstream::discovery::{Server, Skip, Snapshot};
+use crate::upstream::{Answers, Askers, Upstream, UpstreamError};
 
 /// Stands for every server in the list of a call.
 const ANY: &str = "*";
@@ -30,6 +30,16 @@ pub(super) enum GrantError {
     Lookup(#[from] JoinError),
 }
 
+impl GrantError {
+    /// Returns the error and what to do about it.
+    pub(super) fn with_hint(&self) -> String {
+        match self {
+            Self::Server(error) => error.with_hint(),
+            Self::Lookup(_) => self.to_string(),
+        }
+    }
+}
+
 /// A server as code sees it.
 #[derive(Debug, Serialize)]
 pub(super) struct ServerName<'a> {
@@ -46,20 +56,30 @@ impl<'a> ServerName<'a> {
 }
 
 impl Grant {
-    /// Returns the grant that a call asks for.
+    /// Returns the grant that a call asks for. The person may have to approve a definition first.
     ///
     /// # Errors
     /// A named server does not exist, or its definition is not used.
-    pub(super) async fn of(names: &[String], upstream: &Upstream) -> Result<Self, GrantError> {
+    pub(super) async fn of(
+        names: &[String],
+        upstream: &Upstream,
+        answers: &dyn Answers,
+    ) -> Result<Self, GrantError> {
         if names.is_empty() {
             return Ok(Self::Nothing);
         }
-        let (names, upstream) = (names.to_vec(), upstream.clone());
-        // Definitions are read from files.
-        spawn_blocking(move || Self::look_up(&names, &upstream)).await?
+        loop {
+            let (names, upstream_of_thread) = (names.to_vec(), upstream.clone());
+            // Definitions are read from files.
+            let found = spawn_blocking(move || Self::look_up(&names, &upstream_of_thread)).await?;
+            let Err(UpstreamError::Skipped { server, why: Skip::Untrusted(_) }) = &found else {
+                return Ok(found?);
+            };
+            upstream.server_for_calls(server, answers).await?;
+        }
     }
 
-    fn look_up(names: &[String], upstream: &Upstream) -> Result<Self, GrantError> {
+    fn look_up(names: &[String], upstream: &Upstream) -> Result<Self, UpstreamError> {
         if names.iter().any(|name| name == ANY) {
             return Ok(Self::Any(upstream.snapshot()));
         }

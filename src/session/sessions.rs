@@ -99,14 +99,17 @@ impl Sessions {
 impl RunPython for Sessions {
     async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
         let inner = &self.0;
-        let grant = match Grant::of(&request.servers, &inner.upstream).await {
-            Ok(grant) => grant,
-            Err(error) => return RunOutcome::refused(error.to_string()),
-        };
         let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
-        let mut state = tokio::select! {
-            state = slot.lock() => state,
+        // Side by side: a call keeps its place in the queue of its session while its servers are looked up, and a mistake in
+        // their names is reported before its turn has come.
+        let place = async { Ok(slot.lock().await) };
+        let grant = Grant::of(&request.servers, &inner.upstream, &*caller.answers);
+        let (mut state, grant) = tokio::select! {
+            ready = async { tokio::try_join!(place, grant) } => match ready {
+                Ok(ready) => ready,
+                Err(error) => return RunOutcome::refused(error.with_hint()),
+            },
             () = caller.cancel.cancelled() => return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into()),
         };
         if let Some(timer) = state.idle_timer.take() {

@@ -53,6 +53,8 @@ pub struct Settings {
     pub security_opt: Setting<Vec<String>>,
     /// Whether a server definition that starts this bridge is listed.
     pub allow_self_server: Setting<bool>,
+    /// Whether definitions in the working directory need no approval.
+    pub trust_project: Setting<bool>,
     /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
 }
@@ -99,6 +101,7 @@ impl Settings {
                 Ok(text.split_whitespace().map(str::to_owned).collect())
             })?,
             allow_self_server: raw.boolean(&var::ALLOW_SELF_SERVER)?,
+            trust_project: raw.boolean(&var::TRUST_PROJECT)?,
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
         })

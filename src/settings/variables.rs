@@ -83,6 +83,8 @@ variables! {
         "Additional `--security-opt` values for podman and docker, separated by spaces";
     ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0"
         "Whether code can call a configured server that is codebridge itself";
+    TRUST_PROJECT = ["MCP_BRIDGE_TRUST_PROJECT"] "trust-project" "BOOL" "0"
+        "Whether definitions of servers in the working directory are used without `codebridge servers trust`";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT
         "Additional file of server definitions, read before the others";
 }

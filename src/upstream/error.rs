@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::upstream::discovery::Skip;
+use crate::upstream::discovery::{Skip, TrustError};
 
 /// Why a server could not be used, or why a call has no result. A tool that fails itself gives a result instead.
 ///
@@ -21,6 +21,11 @@ pub enum UpstreamError {
     },
     #[error("server '{server}' is not used: {why}")]
     Skipped { server: Arc<str>, why: Skip },
+    /// The person was asked whether to trust its definition, and said no.
+    #[error("server '{server}' is not used: its definition in the working directory was not approved")]
+    Distrusted { server: Arc<str> },
+    #[error(transparent)]
+    Trust(#[from] Arc<TrustError>),
     #[error("server '{server}' has no tool '{tool}'{}", did_you_mean(.nearest))]
     UnknownTool {
         server: Arc<str>,
@@ -88,12 +93,24 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// Returns the error and, on a line of its own, what to do about it.
+    pub fn with_hint(&self) -> String {
+        match self.hint() {
+            Some(hint) => format!("{self}\nhint: {hint}"),
+            None => self.to_string(),
+        }
+    }
+
     /// Returns what the user can do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Skipped { why: Skip::MissingVariable(name), .. } => {
                 Some(format!("set {name} where the bridge is started, or write '${{{name}:-default}}'"))
             }
+            Self::Skipped { server, why: Skip::Untrusted(_) } | Self::Distrusted { server } => Some(format!(
+                "to use it, run `codebridge servers trust {}` in the folder where the bridge was started",
+                quoted(server)
+            )),
             Self::Unknown { nearest: None, .. } => {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
             }
@@ -117,6 +134,11 @@ fn package_of(program: &str) -> String {
         "python" | "python3" => "Python".into(),
         name => format!("'{name}'"),
     }
+}
+
+/// Returns a name as a word of a command.
+fn quoted(name: &str) -> String {
+    shlex::try_quote(name).map_or_else(|_| name.to_owned(), |word| word.into_owned())
 }
 
 fn did_you_mean(nearest: &Option<Arc<str>>) -> String {

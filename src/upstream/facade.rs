@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
 use super::catalog::{Detail, ServerDocs};
-use super::discovery::{Discovery, Server, Snapshot, Surroundings};
+use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings};
 use super::docs::{Docs, DocsCache, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::options::CallOptions;
+use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use crate::nearest::nearest;
@@ -29,6 +30,8 @@ struct Inner {
     discovery: Discovery,
     pool: Arc<Pool>,
     docs: Docs,
+    /// The definitions that the person has refused. Held while the person is asked: one form at a time.
+    refused: tokio::sync::Mutex<Vec<Arc<Proposal>>>,
 }
 
 impl Upstream {
@@ -48,7 +51,8 @@ impl Upstream {
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
-        Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
+        let discovery = Discovery::new(surroundings);
+        Self(Arc::new(Inner { discovery, pool, docs, refused: Default::default() }))
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -82,6 +86,52 @@ impl Upstream {
         }
         let nearest = nearest(name, snapshot.servers.iter().map(|server| &*server.name));
         Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
+    }
+
+    /// As [`Self::server`], for a server that is about to be called: a definition that needs the person's approval is shown to
+    /// the person at the client.
+    ///
+    /// # Errors
+    /// There is none, or its definition is not used.
+    pub async fn server_for_calls(
+        &self,
+        name: &str,
+        answers: &dyn Answers,
+    ) -> Result<Arc<Server>, UpstreamError> {
+        let untrusted = |error: &UpstreamError| match error {
+            UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } => {
+                Some((Arc::clone(server), Arc::clone(proposal)))
+            }
+            _ => None,
+        };
+        let found = self.server(name);
+        if found.as_ref().err().and_then(untrusted).is_none() {
+            return found;
+        }
+        let mut refused = self.0.refused.lock().await;
+        // Another call may have asked meanwhile.
+        let found = self.server(name);
+        let Some((server, proposal)) = found.as_ref().err().and_then(untrusted) else { return found };
+        if refused.contains(&proposal) {
+            return Err(UpstreamError::Distrusted { server });
+        }
+        match ask_person(answers, &proposal.request(&server)).await {
+            Decision::Approved => self.trust(&server, &proposal)?,
+            Decision::Refused => {
+                refused.push(proposal);
+                return Err(UpstreamError::Distrusted { server });
+            }
+            Decision::Unanswered => {}
+        }
+        self.server(name)
+    }
+
+    /// Records the person's approval of a definition in the working directory.
+    ///
+    /// # Errors
+    /// The approval could not be written.
+    pub fn trust(&self, server: &str, proposal: &Proposal) -> Result<(), UpstreamError> {
+        Ok(self.0.discovery.trust(server, proposal).map_err(Arc::new)?)
     }
 
     #[cfg(test)]

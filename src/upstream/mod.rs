@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod facade;
 mod options;
+mod person;
 mod pool;
 mod questions;
 pub mod search;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::trust::Proposal;
+
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Launch {
@@ -116,6 +118,9 @@ pub enum Skip {
     Disabled,
     #[error("it is this bridge itself; MCP_BRIDGE_ALLOW_SELF_SERVER=1 allows that")]
     Itself,
+    /// It is in the working directory, and the user has not approved it.
+    #[error("it is defined in the working directory and not trusted yet")]
+    Untrusted(Arc<Proposal>),
     /// An earlier definition has the same name.
     #[error("'{0}' defines a server of the same name")]
     Duplicate(Source),

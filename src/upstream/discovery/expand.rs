@@ -12,6 +12,8 @@ pub(super) struct Scope<'a> {
     pub(super) environment: &'a Environment,
     pub(super) home: Option<&'a Path>,
     pub(super) cwd: &'a Path,
+    /// Whether anything is expanded; not in a definition that the user has not approved.
+    pub(super) expands: bool,
     /// Whether `{env:VAR}` and `{file:PATH}` are read, as opencode does.
     pub(super) bare_braces: bool,
     /// Names and values of the references expanded so far.
@@ -21,6 +23,9 @@ pub(super) struct Scope<'a> {
 impl Scope<'_> {
     /// Expands `${VAR}`, `${VAR:-default}`, `${env:VAR}` and what editors predefine.
     pub(super) fn expand(&self, text: &str) -> Result<String, Skip> {
+        if !self.expands {
+            return Ok(text.to_owned());
+        }
         let mut expanded = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find('{') {
@@ -51,7 +56,7 @@ impl Scope<'_> {
     /// Expands variables, and a leading `~` to the home directory.
     pub(super) fn expand_path(&self, text: &str) -> Result<String, Skip> {
         match text.strip_prefix('~') {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+            Some(rest) if self.expands && (rest.is_empty() || rest.starts_with('/')) => {
                 let home = self.home.ok_or_else(|| Skip::MissingVariable("HOME".into()))?;
                 Ok(format!("{}{}", home.display(), self.expand(rest)?))
             }
@@ -66,6 +71,9 @@ impl Scope<'_> {
 
     /// Returns the value of an environment variable, or an error if it is not set.
     pub(super) fn variable(&self, name: &str) -> Result<String, Skip> {
+        if !self.expands {
+            return Ok(format!("${{{name}}}"));
+        }
         let value = self.environment.get(name).ok_or_else(|| Skip::MissingVariable(name.into()))?;
         let value = value.to_str().ok_or_else(|| {
             Skip::Invalid(format!("the value of environment variable '{name}' is not UTF-8"))
@@ -163,6 +171,7 @@ mod tests {
             .into();
         environment.insert("BAD".into(), OsString::from_vec(vec![0xff]));
         let scope = Scope {
+            expands: true,
             environment: &environment,
             home: Some(Path::new("/home/u")),
             cwd: Path::new("/here/dir"),

@@ -86,12 +86,22 @@ pub(super) fn description(node: &Node) -> Option<String> {
     }
 }
 
-/// Reads an entry and expands its variables.
-pub(super) fn definition(entry: &Entry<'_>, surroundings: &Surroundings) -> Result<Definition, Skip> {
+/// Reads an entry; `expands` = with its variables expanded.
+pub(super) fn definition(
+    entry: &Entry<'_>,
+    surroundings: &Surroundings,
+    expands: bool,
+) -> Result<Definition, Skip> {
     let Surroundings { home, cwd, environment, .. } = surroundings;
     let filled_in = RefCell::default();
-    let scope =
-        Scope { environment, home: home.as_deref(), cwd, bare_braces: entry.opencode, filled_in: &filled_in };
+    let scope = Scope {
+        environment,
+        home: home.as_deref(),
+        cwd,
+        expands,
+        bare_braces: entry.opencode,
+        filled_in: &filled_in,
+    };
     let fields = Fields { node: entry.node, scope };
     if !entry.node.is_table() {
         return Err(invalid(format!("it must be an object, not {}", entry.node.kind())));

@@ -2,6 +2,7 @@
 //!
 //! Nothing here starts a server or reads the process environment: folders and variables are passed in. An unreadable file
 //! or an invalid entry is a [`Warning`], and the rest loads. A file is read again when its metadata has changed.
+//! Definitions in the working directory are used only with the user's approval (`trust`).
 //!
 //! ```text
 //! sources (places) ─▶ document (JSON, TOML) ─▶ forms (entries) ─▶ expand, itself ─▶ snapshot
@@ -18,9 +19,11 @@ mod sources;
 mod surroundings;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub(super) use itself::OWN_NAMES;
 
 pub use definition::{Definition, Launch, Server, Skip, Source};
 pub use snapshot::{Discovery, Snapshot, Warning};
 pub use surroundings::Surroundings;
+pub use trust::{Proposal, TrustError};

@@ -13,6 +13,7 @@ use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
 use super::sources::{Form, Place, json_files, places};
 use super::surroundings::Surroundings;
+use super::trust::{Proposal, Trust, TrustError};
 use crate::upstream::alias::aliases;
 
 /// Something wrong with a file or one of its entries.
@@ -56,16 +57,28 @@ impl Snapshot {
     }
 }
 
+/// A definition of a file.
+#[derive(Debug, PartialEq)]
+struct Claim {
+    server: Server,
+    /// Whether it keeps its name from later definitions. One that is disabled or lacks a variable does: the user did not mean the
+    /// next one. One that the user has not approved does not, whatever it says.
+    keeps_name: bool,
+}
+
 /// The definitions of one file.
 #[derive(Debug, Default, PartialEq)]
 struct FileContent {
-    entries: Vec<Server>,
+    entries: Vec<Claim>,
     warnings: Vec<Warning>,
 }
 
+/// Of a file and, in the working directory, of the approvals.
+type Stamps = [Option<Stamp>; 2];
+
 #[derive(Debug)]
 struct CachedFile {
-    stamp: Option<Stamp>,
+    stamps: Stamps,
     settled: bool,
     content: Arc<FileContent>,
 }
@@ -84,6 +97,7 @@ struct Cache {
 #[derive(Debug)]
 pub struct Discovery {
     surroundings: Surroundings,
+    trust: Trust,
     projects: Vec<PathBuf>,
     cache: Mutex<Cache>,
 }
@@ -91,19 +105,31 @@ pub struct Discovery {
 impl Discovery {
     /// Reads nothing yet.
     pub fn new(surroundings: Surroundings) -> Self {
-        Self { projects: projects(&surroundings.cwd), surroundings, cache: Mutex::default() }
+        let (projects, trust) = (projects(&surroundings.cwd), Trust::new(&surroundings));
+        Self { surroundings, trust, projects, cache: Mutex::default() }
     }
 
     /// Returns all definitions; the previous snapshot if no file has changed.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let mut contents = Vec::new();
+        let files = places(&self.surroundings).into_iter().flat_map(files_of);
+        let files: Vec<_> = files.map(|file| (Stamp::of(&file.path), file)).collect();
+        let identity = |stamp: &Option<Stamp>| stamp.map(|stamp| stamp.identity());
+        // The working folder may be the home: then its files are the user's own.
+        let of_user: HashSet<_> = files
+            .iter()
+            .filter(|(_, file)| !file.in_project)
+            .filter_map(|(stamp, _)| identity(stamp))
+            .collect();
         let mut seen = HashSet::new();
-        for file in places(&self.surroundings).into_iter().flat_map(files_of) {
-            let stamp = Stamp::of(&file.path);
-            // The working folder may be the home, and several places may link to one file.
-            if stamp.is_none_or(|stamp| seen.insert(stamp.identity())) {
-                contents.push(self.content(&mut cache, &file, stamp));
+        for (stamp, file) in &files {
+            // Several places may link to one file.
+            let is_new = identity(stamp).is_none_or(|identity| {
+                !(file.in_project && of_user.contains(&identity)) && seen.insert(identity)
+            });
+            if is_new {
+                contents.push(self.content(&mut cache, file, *stamp));
             }
         }
         let is_same = contents.len() == cache.contents.len()
@@ -111,6 +137,11 @@ impl Discovery {
         if !is_same {
             let snapshot = Snapshot::of(&contents);
             cache.contents = contents;
+            for server in &snapshot.skipped {
+                if let Err(why @ Skip::Untrusted(_)) = &server.definition {
+                    tracing::info!(server = %server.name, source = %server.source, "a server is not used: {why}");
+                }
+            }
             for warning in &snapshot.warnings {
                 if cache.logged.insert(warning.clone()) {
                     tracing::warn!("{warning}");
@@ -121,11 +152,20 @@ impl Discovery {
         Arc::clone(&cache.snapshot)
     }
 
+    /// Records the user's approval of a definition. The next snapshot has the server.
+    ///
+    /// # Errors
+    /// The approval could not be written.
+    pub fn trust(&self, name: &str, proposal: &Proposal) -> Result<(), TrustError> {
+        self.trust.approve(name, proposal)
+    }
+
     /// Returns the content of a file, which is read only if it may have changed.
     fn content(&self, cache: &mut Cache, file: &Place, stamp: Option<Stamp>) -> Arc<FileContent> {
         let key = (file.path.clone(), file.form);
+        let stamps = [stamp, file.in_project.then(|| self.trust.stamp()).flatten()];
         let known = cache.files.get(&key);
-        if let Some(known) = known.filter(|known| known.settled && known.stamp == stamp) {
+        if let Some(known) = known.filter(|known| known.settled && known.stamps == stamps) {
             return Arc::clone(&known.content);
         }
         let read = self.read(file);
@@ -133,8 +173,8 @@ impl Discovery {
             Some(known) if *known.content == read => Arc::clone(&known.content),
             _ => Arc::new(read),
         };
-        let settled = stamp.is_none_or(|stamp| stamp.is_settled());
-        cache.files.insert(key, CachedFile { stamp, settled, content: Arc::clone(&content) });
+        let settled = stamps.iter().flatten().all(Stamp::is_settled);
+        cache.files.insert(key, CachedFile { stamps, settled, content: Arc::clone(&content) });
         content
     }
 
@@ -180,28 +220,36 @@ impl Discovery {
         }
         let about_all = forms::description(&root).filter(|_| place.form == Form::Any);
         for entry in entries {
-            content.add(self.server(&entry, &path, about_all.as_deref()));
+            content.add(self.claim(&entry, &path, place.in_project, about_all.as_deref()));
         }
         content
     }
 
-    fn server(&self, entry: &Entry<'_>, path: &Arc<Path>, about_all: Option<&str>) -> Server {
-        Server {
+    fn claim(&self, entry: &Entry<'_>, path: &Arc<Path>, in_project: bool, about_all: Option<&str>) -> Claim {
+        let proposal = if in_project { self.trust.missing(entry) } else { None };
+        let is_trusted = proposal.is_none();
+        let definition = self.definition(entry, proposal).map(Arc::new);
+        let keeps_name = is_trusted && !matches!(definition, Err(Skip::Invalid(_) | Skip::Itself));
+        let server = Server {
             name: entry.name.into(),
             alias: "".into(),
             description: forms::description(entry.node).or_else(|| about_all.map(str::to_owned)),
             source: Source { path: Arc::clone(path), line: entry.node.line },
-            definition: self.definition(entry).map(Arc::new),
-        }
+            definition,
+        };
+        Claim { server, keeps_name }
     }
 
-    fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
-        let definition = forms::definition(entry, &self.surroundings);
+    fn definition(&self, entry: &Entry<'_>, proposal: Option<Proposal>) -> Result<Definition, Skip> {
+        let definition = forms::definition(entry, &self.surroundings, proposal.is_none());
         // A definition of this bridge is skipped even if its variables are not set.
         if !self.surroundings.allow_self && self.is_itself(&definition, entry) {
             return Err(Skip::Itself);
         }
-        definition
+        match (definition, proposal) {
+            (Ok(_), Some(proposal)) => Err(Skip::Untrusted(Arc::new(proposal))),
+            (definition, _) => definition,
+        }
     }
 
     fn is_itself(&self, definition: &Result<Definition, Skip>, entry: &Entry<'_>) -> bool {
@@ -226,7 +274,8 @@ impl Discovery {
 }
 
 impl FileContent {
-    fn add(&mut self, server: Server) {
+    fn add(&mut self, claim: Claim) {
+        let server = &claim.server;
         if let Err(why @ (Skip::Invalid(_) | Skip::MissingVariable(_))) = &server.definition {
             self.warnings.push(Warning {
                 path: Arc::clone(&server.source.path),
@@ -234,7 +283,7 @@ impl FileContent {
                 message: format!("server '{}' is skipped: {why}", server.name.escape_debug()),
             });
         }
-        self.entries.push(server);
+        self.entries.push(claim);
     }
 }
 
@@ -243,7 +292,7 @@ impl Snapshot {
         let mut snapshot = Self::default();
         let mut claimed: HashMap<Arc<str>, Source> = HashMap::new();
         let mut usable = Vec::new();
-        for server in contents.iter().flat_map(|content| &content.entries) {
+        for Claim { server, keeps_name } in contents.iter().flat_map(|content| &content.entries) {
             let mut server = server.clone();
             if let Some(first) = claimed.get(&server.name) {
                 server.definition = Err(Skip::Duplicate(first.clone()));
@@ -257,8 +306,7 @@ impl Snapshot {
                         ),
                     });
                 }
-            } else if !matches!(server.definition, Err(Skip::Invalid(_) | Skip::Itself)) {
-                // A definition that is disabled or lacks a variable keeps its name: the user did not mean the next one.
+            } else if *keeps_name {
                 claimed.insert(Arc::clone(&server.name), server.source.clone());
             }
             match server.definition {

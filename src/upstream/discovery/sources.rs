@@ -33,15 +33,17 @@ pub(super) struct Place {
     pub(super) is_folder: bool,
     /// Whether the user named it, so that its absence is reported.
     pub(super) is_explicit: bool,
+    /// Whether it is in the working directory, where others may have put it.
+    pub(super) in_project: bool,
 }
 
 impl Place {
     fn file(path: PathBuf, form: Form) -> Self {
-        Self { path, form, is_folder: false, is_explicit: false }
+        Self { path, form, is_folder: false, is_explicit: false, in_project: false }
     }
 
     fn folder(path: PathBuf) -> Self {
-        Self { path, form: Form::Any, is_folder: true, is_explicit: false }
+        Self { path, form: Form::Any, is_folder: true, is_explicit: false, in_project: false }
     }
 }
 
@@ -56,49 +58,51 @@ pub(super) fn places(surroundings: &Surroundings) -> Vec<Place> {
     let home = |path: &str| surroundings.home.as_ref().map(|home| home.join(path));
     let configs = config_folders(surroundings);
     let config = |path: &str| configs.iter().map(|folder| folder.join(path)).collect::<Vec<_>>();
-    let mut files = |paths: Vec<PathBuf>, form| {
+    let mut add = |in_project: bool, paths: Vec<PathBuf>, form| {
         places.extend(paths.into_iter().map(|path| match form {
-            None => Place::folder(path),
-            Some(form) => Place::file(path, form),
+            None => Place { in_project, ..Place::folder(path) },
+            Some(form) => Place { in_project, ..Place::file(path, form) },
         }));
     };
+    let (user, project) = (false, true);
 
-    files(vec![here("mcp-servers")], None);
-    files(config("mcp/servers"), None);
+    add(project, vec![here("mcp-servers")], None);
+    add(user, config("mcp/servers"), None);
 
-    files(vec![here(".mcp.json")], Some(Form::McpServers));
-    files(Vec::from_iter(home(".claude.json")), Some(Form::ClaudeCode));
-    files(vec![here("claude_code_config.json"), here("claude_desktop_config.json")], Some(Form::McpServers));
+    add(project, vec![here(".mcp.json")], Some(Form::McpServers));
+    add(user, Vec::from_iter(home(".claude.json")), Some(Form::ClaudeCode));
+    let claude_files = ["claude_code_config.json", "claude_desktop_config.json"];
+    add(project, claude_files.map(here).to_vec(), Some(Form::McpServers));
 
     let mut claude = Vec::from_iter(home("Library/Application Support/Claude"));
     claude.extend(home("Library/Application Support/Claude Code"));
     claude.extend(config("Claude"));
     for folder in claude {
         let names = ["claude_desktop_config.json", "claude_code_config.json"];
-        files(names.map(|name| folder.join(name)).to_vec(), Some(Form::McpServers));
+        add(user, names.map(|name| folder.join(name)).to_vec(), Some(Form::McpServers));
     }
 
-    let editors = [home(".cursor/mcp.json"), Some(here(".cursor/mcp.json"))];
-    files(editors.into_iter().flatten().collect(), Some(Form::McpServers));
+    add(user, Vec::from_iter(home(".cursor/mcp.json")), Some(Form::McpServers));
+    add(project, vec![here(".cursor/mcp.json")], Some(Form::McpServers));
     let others = [home(".codeium/windsurf/mcp_config.json"), home(".gemini/settings.json")];
-    files(others.into_iter().flatten().collect(), Some(Form::McpServers));
+    add(user, others.into_iter().flatten().collect(), Some(Form::McpServers));
 
-    files(vec![here(".vscode/mcp.json")], Some(Form::VsCode));
+    add(project, vec![here(".vscode/mcp.json")], Some(Form::VsCode));
     for product in ["Code", "Code - Insiders", "VSCodium"] {
         let mut users = config(&format!("{product}/User"));
         users.extend(home(&format!("Library/Application Support/{product}/User")));
-        for user in users {
-            files(vec![user.join("mcp.json")], Some(Form::VsCode));
-            files(vec![user.join("settings.json")], Some(Form::VsCodeSettings));
+        for folder in users {
+            add(user, vec![folder.join("mcp.json")], Some(Form::VsCode));
+            add(user, vec![folder.join("settings.json")], Some(Form::VsCodeSettings));
         }
     }
 
-    files(Vec::from_iter(home(".codex/config.toml")), Some(Form::Codex));
+    add(user, Vec::from_iter(home(".codex/config.toml")), Some(Form::Codex));
 
-    files(Vec::from_iter(home(".opencode.json")), Some(Form::OpenCode));
-    files(vec![here("opencode.json"), here("opencode.jsonc")], Some(Form::OpenCode));
-    files(config("opencode/opencode.json"), Some(Form::OpenCode));
-    files(config("opencode/opencode.jsonc"), Some(Form::OpenCode));
+    add(user, Vec::from_iter(home(".opencode.json")), Some(Form::OpenCode));
+    add(project, vec![here("opencode.json"), here("opencode.jsonc")], Some(Form::OpenCode));
+    add(user, config("opencode/opencode.json"), Some(Form::OpenCode));
+    add(user, config("opencode/opencode.jsonc"), Some(Form::OpenCode));
     places
 }
 

@@ -18,6 +18,8 @@ pub struct Surroundings {
     pub servers_config: Option<PathBuf>,
     /// Whether definitions of this bridge itself are used.
     pub allow_self: bool,
+    /// Whether definitions in the working folder are used without the user's approval.
+    pub trust_project: bool,
     /// The executable of this process.
     pub own_binary: Option<PathBuf>,
 }
@@ -33,6 +35,7 @@ impl Surroundings {
             state_dir: settings.state_dir.value.clone(),
             servers_config: settings.servers_config.value.clone(),
             allow_self: settings.allow_self_server.value,
+            trust_project: settings.trust_project.value,
             own_binary: std::env::current_exe().ok(),
         }
     }

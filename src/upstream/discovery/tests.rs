@@ -24,12 +24,20 @@ impl Home {
         let environment = [("PATH", "/usr/bin:/bin"), ("TOKEN", "t0ken")];
         let surroundings = Surroundings {
             state_dir: home.join("MCPs"),
+            trust_project: true,
             cwd,
             environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
             home: Some(home),
             ..Surroundings::default()
         };
         Self { dir, surroundings }
+    }
+
+    /// A home whose user approves definitions one by one.
+    fn careful() -> Self {
+        let mut home = Self::new();
+        home.surroundings.trust_project = false;
+        home
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -462,4 +470,99 @@ fn ten_thousand_definitions_load_and_are_checked_again_quickly() {
     assert!(Arc::ptr_eq(&snapshot, &discovery.snapshot()));
     drop(home.dir);
     assert!(discovery.snapshot().servers.is_empty());
+}
+
+/// Returns what the user has to approve, if the first unused definition of the name waits for that.
+fn proposal(snapshot: &Snapshot, name: &str) -> Option<Arc<Proposal>> {
+    match &snapshot.skipped(name)?.definition {
+        Err(Skip::Untrusted(proposal)) => Some(Arc::clone(proposal)),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_definition_of_the_working_directory_waits_for_approval_and_expands_nothing() {
+    let home = Home::careful();
+    let all = r#"{
+        "a": {"command": "${TOKEN}", "args": ["~/x"], "env_vars": ["TOKEN"]},
+        "b": {"url": "https://h/${TOKEN}", "headers": {"X": "${NONE}"}, "bearer_token_env_var": "TOKEN"}
+    }"#;
+    home.write("project/.mcp.json", &format!(r#"{{"mcpServers": {all}}}"#));
+    home.write("project/.vscode/mcp.json", &format!(r#"{{"servers": {}}}"#, all.replace("\"a\"", "\"c\"")));
+    home.write("project/mcp-servers/x.json", &servers("d", "x"));
+    home.write("project/opencode.json", r#"{"mcp": {"e": {"type": "local", "command": ["{env:TOKEN}"]}}}"#);
+    let discovery = home.discovery();
+    let snapshot = discovery.snapshot();
+    assert!(snapshot.servers.is_empty(), "{snapshot:?}");
+    assert_eq!(snapshot.warnings, []);
+    for name in ["a", "b", "c", "d", "e"] {
+        let proposal = proposal(&snapshot, name).unwrap_or_else(|| panic!("{name}: {snapshot:?}"));
+        assert!(!format!("{proposal:?}").contains("t0ken"), "{proposal:?}");
+        discovery.trust(name, &proposal).unwrap();
+    }
+    let snapshot = discovery.snapshot();
+    assert_eq!(stdio(&snapshot, "a").0, "t0ken");
+    assert!(matches!(snapshot.skipped("b").unwrap().definition, Err(Skip::MissingVariable(_))));
+    assert_eq!(stdio(&snapshot, "e").0, "t0ken");
+    assert_eq!(names(&snapshot), ["d", "a", "c", "e"]);
+}
+
+#[test]
+fn an_approval_holds_for_the_exact_definition_in_its_folder() {
+    let mut home = Home::careful();
+    home.write("project/.mcp.json", &servers("a", "one"));
+    let discovery = home.discovery();
+    discovery.trust("a", &proposal(&discovery.snapshot(), "a").unwrap()).unwrap();
+    assert_eq!(stdio(&discovery.snapshot(), "a").0, "one");
+    // Other bridges of the user know it, and the file may be written in another way.
+    home.write("project/.mcp.json", &format!("// mine\n{}\n", servers("a", "one").replace(": ", "  :  ")));
+    assert_eq!(stdio(&home.snapshot(), "a").0, "one");
+    let others = [
+        servers("a", "two"),
+        servers("A", "one"),
+        r#"{"mcpServers": {"a": {"command": "one", "args": []}}}"#.into(),
+        r#"{"mcpServers": {"a": {"command": "one", "env": {"LD_PRELOAD": "x"}}}}"#.into(),
+        r#"{"mcpServers": {"a": {"command": ["one"]}}}"#.into(),
+        r#"{"mcpServers": {"a": {"command": "one", "command": "two"}}}"#.into(),
+    ];
+    for other in others {
+        home.write("project/.mcp.json", &other);
+        assert!(home.snapshot().servers.is_empty(), "{other}");
+        assert!(discovery.snapshot().servers.is_empty(), "{other}");
+    }
+    home.write("elsewhere/.mcp.json", &servers("a", "one"));
+    home.surroundings.cwd = home.path("elsewhere");
+    assert!(home.snapshot().servers.is_empty());
+    home.surroundings.cwd = home.path("project");
+    home.write("project/.mcp.json", &servers("a", "one"));
+    assert_eq!(names(&home.snapshot()), ["a"]);
+    fs::remove_dir_all(home.path("MCPs/trust")).unwrap();
+    assert!(home.snapshot().servers.is_empty());
+}
+
+#[test]
+fn a_definition_that_is_not_approved_hides_no_other_one() {
+    let mut home = Home::careful();
+    let all = r#"{"mcpServers": {
+        "a": {"command": "theirs"}, "b": {"command": "theirs", "disabled": true},
+        "c": {"command": 7}, "D": {"command": "theirs"}
+    }}"#;
+    home.write("project/mcp-servers/x.json", all);
+    let mine = ["a", "b", "c", "d"].map(|name| format!(r#""{name}": {{"command": "mine"}}"#)).join(",");
+    home.write(".cursor/mcp.json", &format!(r#"{{"mcpServers": {{{mine}}}}}"#));
+    // A link to the user's own file does not take it from the user.
+    fs::create_dir_all(home.path("project/.vscode")).unwrap();
+    symlink(home.path(".cursor/mcp.json"), home.path("project/mcp-servers/a.json")).unwrap();
+    let discovery = home.discovery();
+    let snapshot = discovery.snapshot();
+    assert_eq!(names(&snapshot), ["a", "b", "c", "d"]);
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!((stdio(&snapshot, name).0, &*snapshot.get(name).unwrap().alias), ("mine", name));
+    }
+    // Once approved, it comes first, as its place says.
+    discovery.trust("a", &proposal(&snapshot, "a").unwrap()).unwrap();
+    assert_eq!(stdio(&discovery.snapshot(), "a").0, "theirs");
+    // A home is not a folder of somebody else: what every program reads there stays the user's.
+    home.surroundings.cwd = home.path("");
+    assert_eq!(names(&home.snapshot()), ["a", "b", "c", "d"]);
 }

@@ -1,0 +1,99 @@
+//! Asks the person at the client for a decision. Everything that needs one asks here.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::questions::{Answers, Question};
+
+/// A question that nobody answered for this long is refused.
+const ANSWER_LIMIT: Duration = Duration::from_secs(600);
+/// Characters of a question: what does not fit could hide the important part.
+const LONGEST_REQUEST: usize = 2_000;
+/// The field of the form.
+const FIELD: &str = "approve";
+
+/// What a person said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    Approved,
+    /// The person said no.
+    Refused,
+    /// Nobody could be asked, or nobody answered.
+    Unanswered,
+}
+
+/// Asks for an approval with a form: <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>. Only
+/// the ticked field is an approval; some clients accept a form before anybody has read it.
+pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision {
+    if !answers.offers().elicitation || request.chars().count() > LONGEST_REQUEST {
+        return Decision::Unanswered;
+    }
+    let form = json!({
+        "message": request,
+        "requestedSchema": {
+            "type": "object",
+            "properties": { FIELD: { "type": "boolean", "title": "Approve", "default": false } },
+            "required": [FIELD],
+        },
+    });
+    let question =
+        Question { server: "codebridge".into(), method: "elicitation/create".into(), params: Some(form) };
+    let Ok(Ok(answer)) = tokio::time::timeout(ANSWER_LIMIT, answers.answer(question)).await else {
+        return Decision::Unanswered;
+    };
+    match answer["action"].as_str() {
+        Some("accept") if answer["content"][FIELD] == true => Decision::Approved,
+        Some("accept" | "decline") => Decision::Refused,
+        // A form that was closed may be shown again.
+        _ => Decision::Unanswered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::upstream::questions::{Answering, ClientId, NoAnswers, Offers};
+
+    /// Gives the same answer to every question.
+    #[derive(Debug)]
+    struct Always(Value);
+
+    impl Answers for Always {
+        fn client(&self) -> ClientId {
+            ClientId::default()
+        }
+
+        fn offers(&self) -> Offers {
+            Offers { elicitation: true, ..Offers::default() }
+        }
+
+        fn answer(&self, _: Question) -> Answering<'_> {
+            Box::pin(async { Ok(self.0.clone()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_ticked_field_is_an_approval() {
+        for (answer, expected) in [
+            (json!({ "action": "accept", "content": { "approve": true } }), Decision::Approved),
+            (json!({ "action": "accept", "content": { "approve": false } }), Decision::Refused),
+            (json!({ "action": "accept", "content": { "approve": "true" } }), Decision::Refused),
+            (json!({ "action": "accept" }), Decision::Refused),
+            (json!({ "action": "decline", "content": { "approve": true } }), Decision::Refused),
+            (json!({ "action": "cancel" }), Decision::Unanswered),
+            (json!(null), Decision::Unanswered),
+        ] {
+            assert_eq!(ask_person(&Always(answer.clone()), "?").await, expected, "{answer}");
+        }
+        assert_eq!(ask_person(&NoAnswers::default(), "?").await, Decision::Unanswered);
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_too_long_to_be_read_is_not_asked() {
+        let yes = Always(json!({ "action": "accept", "content": { "approve": true } }));
+        assert_eq!(ask_person(&yes, &"x".repeat(2_001)).await, Decision::Unanswered);
+    }
+}
