@@ -249,12 +249,32 @@ impl ServerAccess {
     /// Calls a tool, if the current run may.
     pub(super) async fn call(&self, call: Call, cancel: &CancellationToken) -> Result<Answer, QuestionError> {
         let Call { server, tool, arguments } = call;
+        self.ask_for_approval(&server, cancel).await?;
         let (server, progress, answers) = self.granted(server)?;
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
         let options = CallOptions { progress, answers, cancel };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
         let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
         Ok(Answer::Raw(outcome.json))
+    }
+
+    /// Has the person approve the definition of a server, where that is missing and the run may call any server. The servers that
+    /// a run names were approved before it began.
+    async fn ask_for_approval(&self, name: &str, cancel: &CancellationToken) -> Result<(), QuestionError> {
+        let answers = {
+            let current = self.lock();
+            if current.called.contains_key(name) || !matches!(current.grant, Grant::Any(_)) {
+                return Ok(());
+            }
+            Arc::clone(&current.answers)
+        };
+        tokio::select! {
+            server = self.upstream.server_for_calls(name, &*answers) => {
+                server?;
+                Ok(())
+            }
+            () = cancel.cancelled() => Err(QuestionError::plain("the call was cancelled")),
+        }
     }
 
     /// Returns the server of a name that the current run may call, and where progress and questions of the call go.
@@ -368,7 +388,7 @@ impl From<UpstreamError> for QuestionError {
             _ => None,
         };
         let message = match error.hint() {
-            Some(hint) => format!("{error}. {hint}"),
+            Some(hint) => format!("{error}; hint: {hint}"),
             None => error.to_string(),
         };
         Self { kind, message }

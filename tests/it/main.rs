@@ -47,6 +47,7 @@ mod server_access;
 mod servers;
 mod sessions;
 mod structure;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -99,6 +100,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     servers::register,
     sessions::register,
     structure::register,
+    trust::register,
     recipes::register,
 ];
 

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::trust::Proposal;
-
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Launch {
@@ -108,6 +106,27 @@ pub struct Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.path.display(), self.line)
+    }
+}
+
+/// A definition that needs the user's approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// Identifies the definition in its folder.
+    pub(super) digest: String,
+    /// The definition as JSON, as it is written in its file: nothing is expanded.
+    pub text: String,
+}
+
+impl Proposal {
+    /// Returns the question whether to approve the definition.
+    pub fn request(&self, server: &str) -> String {
+        format!(
+            "Code wants to use the MCP server '{server}', which a file in the working directory defines. A server runs outside of \
+             the sandbox, with your rights and with the variables that its definition names. Approve it only if you know where \
+             this folder comes from.\n\n{}",
+            self.text
+        )
     }
 }
 

@@ -23,7 +23,7 @@ mod trust;
 
 pub(super) use itself::OWN_NAMES;
 
-pub use definition::{Definition, Launch, Server, Skip, Source};
+pub use definition::{Definition, Launch, Proposal, Server, Skip, Source};
 pub use snapshot::{Discovery, Snapshot, Warning};
 pub use surroundings::Surroundings;
-pub use trust::{Proposal, TrustError};
+pub use trust::TrustError;

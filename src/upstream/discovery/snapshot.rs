@@ -6,14 +6,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::definition::{Definition, Launch, Server, Skip, Source};
+use super::definition::{Definition, Launch, Proposal, Server, Skip, Source};
 use super::document::{parse_json, parse_toml};
 use super::files::{Stamp, read};
 use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
 use super::sources::{Form, Place, json_files, places};
 use super::surroundings::Surroundings;
-use super::trust::{Proposal, Trust, TrustError};
+use super::trust::{Trust, TrustError};
 use crate::upstream::alias::aliases;
 
 /// Something wrong with a file or one of its entries.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
+use super::definition::Proposal;
 use super::document::{Node, Value};
 use super::files::Stamp;
 use super::forms::Entry;
@@ -19,26 +20,6 @@ use super::surroundings::Surroundings;
 
 /// The folder of the approvals, in the state folder.
 const FOLDER: &str = "trust";
-
-/// A definition that needs the user's approval.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposal {
-    /// Identifies the definition in its folder.
-    digest: String,
-    /// The definition as JSON, as it is written in its file: nothing is expanded.
-    pub text: String,
-}
-
-impl Proposal {
-    /// Returns the question whether to approve the definition.
-    pub fn request(&self, server: &str) -> String {
-        format!(
-            "Code wants to use the MCP server '{server}', which a file in the working directory defines. It runs on this \
-             machine, outside of the sandbox. Approve it only if you know where this folder comes from.\n\n{}",
-            self.text
-        )
-    }
-}
 
 /// An approval that could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -64,6 +65,12 @@ impl<'a> BridgeBuilder<'a> {
     /// Adds arguments.
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.argv.extend(args.iter().map(Into::into));
+        self
+    }
+
+    /// Starts it in another folder than the home.
+    pub(crate) fn in_folder(mut self, folder: PathBuf) -> Self {
+        self.command.cwd = folder;
         self
     }
 
