@@ -11,18 +11,18 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
 /// A bridge under measurement.
-pub(crate) struct Bridge {
+pub struct Bridge {
     child: Child,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     next_id: u64,
     /// From the spawn to the answer of `initialize`.
-    pub(crate) startup: Duration,
+    pub startup: Duration,
 }
 
 impl Bridge {
     /// Starts a bridge and initializes it.
-    pub(crate) async fn start(program: &Path, args: &[String]) -> io::Result<Self> {
+    pub async fn start(program: &Path, args: &[String]) -> io::Result<Self> {
         let started = Instant::now();
         let command = CommandLine::new(program).args(args);
         let mut child = spawn_piped(&command).map_err(io::Error::other)?;
@@ -67,7 +67,7 @@ impl Bridge {
     }
 
     /// Calls `run_python` once for each session, all at the same time; the results in that order.
-    pub(crate) async fn run_each(&mut self, code: &str, sessions: &[String]) -> io::Result<Vec<Value>> {
+    pub async fn run_each(&mut self, code: &str, sessions: &[String]) -> io::Result<Vec<Value>> {
         let mut ids = Vec::new();
         for session in sessions {
             let arguments = json!({"code": code, "session": session, "timeout": 120});
@@ -84,26 +84,37 @@ impl Bridge {
         results.collect()
     }
 
+    /// Calls `run_python` with these arguments and does not wait for its answer.
+    ///
+    /// # Errors
+    /// The bridge is gone.
+    pub async fn begin(&mut self, arguments: Value) -> io::Result<()> {
+        self.send("tools/call", json!({"name": "run_python", "arguments": arguments})).await.map(drop)
+    }
+
     /// Calls `run_python` once and times it.
-    pub(crate) async fn run(&mut self, code: &str) -> io::Result<Duration> {
+    pub async fn run(&mut self, code: &str) -> io::Result<Duration> {
         let started = Instant::now();
         self.run_each(code, &["main".to_string()]).await?;
         Ok(started.elapsed())
     }
 
     /// A line of `/proc/PID/status` of the bridge, in kilobytes.
-    pub(crate) fn status(&self, field: &str) -> Option<u64> {
+    pub fn status(&self, field: &str) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix(field))?;
         line.trim_start_matches(':').split_whitespace().next()?.parse().ok()
     }
 
     /// Closes its input and waits for its end.
-    pub(crate) async fn stop(mut self) -> io::Result<()> {
+    pub async fn stop(mut self) -> io::Result<()> {
         drop(self.stdin);
-        tokio::time::timeout(Duration::from_secs(30), self.child.wait())
-            .await
-            .map_err(io::Error::other)??;
-        Ok(())
+        match tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await {
+            Ok(ended) => ended.map(drop),
+            Err(late) => {
+                self.child.kill().await?;
+                Err(io::Error::other(late))
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 /// The head of a table: the date, what it is about, the machine and how busy it is.
-pub(crate) fn header(about: &str) -> String {
+pub fn header(about: &str) -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("\t: unknown");
@@ -21,7 +21,7 @@ pub(crate) fn header(about: &str) -> String {
 }
 
 /// Writes a table to `bench/results/DATE.md`, or `DATE-ABOUT.md`, in place of an earlier one of the same day.
-pub(crate) fn save(about: &str, table: &str) -> io::Result<()> {
+pub fn save(about: &str, table: &str) -> io::Result<()> {
     let folder = Path::new("bench/results");
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join(format!("{}{about}.md", today())), table)

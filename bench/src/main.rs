@@ -4,15 +4,14 @@
 //! `--save`.
 
 mod bare;
-mod client;
 mod figures;
-mod machine;
 mod options;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use codebridge_bench::machine;
 use options::Options;
 
 #[tokio::main]

@@ -118,7 +118,7 @@ fn clients_are_notified_of_calls_and_answer_servers(env: &TestEnv) {
 /// Code that has its server ask one thing after the other.
 const ASK: &str = python!("questions", "ask");
 
-fn modern(capabilities: &Value, mut params: Value) -> Value {
+pub(crate) fn modern(capabilities: &Value, mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": { "name": "codebridge-tests", "version": "1" },
@@ -138,7 +138,7 @@ fn call(bridge: &Bridge<'_>, code: &str, more: Value) -> Value {
 }
 
 /// What is asked, by its keys, and what names the call.
-fn asked(result: &Value) -> (Vec<(String, String)>, &Value) {
+pub(crate) fn asked(result: &Value) -> (Vec<(String, String)>, &Value) {
     assert_eq!(result["resultType"], "input_required", "{result}");
     let questions = result["inputRequests"].as_object().unwrap().iter().map(|(key, question)| {
         assert_eq!(question["method"], "elicitation/create", "{result}");

@@ -9,6 +9,7 @@ use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
 use crate::harness::matrix::Kind;
 use crate::harness::process::{Prepared, free_port};
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
+use crate::questions::{asked, modern};
 use crate::server_access::fake;
 use crate::tests;
 
@@ -28,6 +29,7 @@ pub(crate) fn register(suite: &mut Suite) {
             code_in_a_cloned_folder_starts_nothing,
             nothing_is_sent_to_an_address_that_is_not_approved,
             the_person_at_the_client_approves_at_the_first_use,
+            a_client_without_a_session_approves_by_calling_once_more,
             a_setting_approves_everything,
         ],
     );
@@ -160,6 +162,25 @@ fn the_person_at_the_client_approves_at_the_first_use(env: &TestEnv) {
     let forms =
         bridge.unasked().into_iter().filter(|message| message["method"] == "elicitation/create").count();
     assert_eq!(forms, 2);
+    bridge.close();
+    assert!(started.exists());
+}
+
+fn a_client_without_a_session_approves_by_calling_once_more(env: &TestEnv) {
+    let (folder, started) = cloned(env);
+    let bridge = env.bridge().in_folder(folder).spawn();
+    let call = |more: Value| {
+        let arguments = json!({ "code": "await mcp_theirs.echo(a=1)", "servers": ["theirs"] });
+        let mut params = json!({ "name": "run_python", "arguments": arguments });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        bridge.ask("tools/call", modern(&json!({ "elicitation": {} }), params))
+    };
+    let first = call(json!({}));
+    let (questions, state) = asked(&first);
+    assert!(questions[0].1.contains("'theirs'") && !started.exists(), "{first}");
+    let yes = json!({ &questions[0].0: { "action": "accept", "content": { "approve": true } } });
+    let done = call(json!({ "inputResponses": yes, "requestState": state }));
+    assert_eq!(done["content"][0]["text"], "{'a': 1}", "{done}");
     bridge.close();
     assert!(started.exists());
 }

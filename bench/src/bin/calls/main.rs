@@ -5,8 +5,6 @@
 
 mod cold;
 mod direct;
-#[path = "../../machine.rs"]
-mod machine;
 mod sandbox;
 mod server;
 mod table;
@@ -17,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use codebridge_bench::machine;
 use table::Table;
 
 #[derive(Parser)]

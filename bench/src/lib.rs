@@ -1,0 +1,4 @@
+//! What several benchmarks need.
+
+pub mod client;
+pub mod machine;
