@@ -6,8 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Larger files were not written by a person.
-const LARGEST_FILE: u64 = 32 << 20;
+/// Larger files were not written by a person, and some programs keep their history beside the definitions.
+pub(super) const LARGEST_OF_USER: u64 = 32 << 20;
+/// The same for a file that others may have written: parsing takes many times its size.
+pub(super) const LARGEST_OF_PROJECT: u64 = 256 << 10;
 /// A file that was changed this shortly before it was read may be changed again without a trace: file systems keep
 /// their times in steps, up to two seconds.
 const RACY: Duration = Duration::from_secs(2);
@@ -58,8 +60,8 @@ pub(super) enum ReadError {
     /// Reading it might never end.
     #[error("it is {0}, not a file")]
     NotAFile(&'static str),
-    #[error("it is larger than {} MiB", LARGEST_FILE >> 20)]
-    TooLarge,
+    #[error("it is larger than {} KiB", .0 >> 10)]
+    TooLarge(u64),
     #[error("it is not UTF-8 (line {line})")]
     NotText { line: usize },
 }
@@ -73,8 +75,8 @@ impl ReadError {
     }
 }
 
-/// Returns the text of a file; None if there is no file.
-pub(super) fn read(path: &Path) -> Result<Option<String>, ReadError> {
+/// Returns the text of a file of at most `largest` bytes; None if there is no file.
+pub(super) fn read(path: &Path, largest: u64) -> Result<Option<String>, ReadError> {
     let data = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // A broken link is a mistake; most of these files do not exist.
@@ -91,9 +93,9 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, ReadError> {
         return Err(ReadError::NotAFile("a pipe or a device"));
     }
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Err(ReadError::TooLarge);
+    fs::File::open(path)?.take(largest + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > largest {
+        return Err(ReadError::TooLarge(largest));
     }
     String::from_utf8(bytes).map(Some).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -8,13 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::definition::{Definition, Launch, Proposal, Server, Skip, Source};
 use super::document::{parse_json, parse_toml};
-use super::files::{Stamp, read};
+use super::files::{LARGEST_OF_PROJECT, LARGEST_OF_USER, Stamp, read};
 use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
 use super::sources::{Form, Place, json_files, places};
 use super::surroundings::Surroundings;
 use super::trust::{Trust, TrustError};
 use crate::upstream::alias::aliases;
+
+/// JSON files of a folder in the working directory, and servers of one file there: more were not written by a person.
+const MOST_FILES: usize = 100;
+const MOST_SERVERS: usize = 1_000;
 
 /// Something wrong with a file or one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -182,13 +186,17 @@ impl Discovery {
         let path: Arc<Path> = place.path.as_path().into();
         let mut content = FileContent::default();
         if place.is_folder {
-            let why = std::fs::read_dir(&path).err().map_or_else(String::new, |error| error.to_string());
-            content.warnings.push(Warning { path, line: None, message: format!("could not read it: {why}") });
+            let message = match std::fs::read_dir(&path) {
+                Err(error) => format!("could not read it: {error}"),
+                Ok(_) => format!("it is not read: it has more than {MOST_FILES} files"),
+            };
+            content.warnings.push(Warning { path, line: None, message });
             return content;
         }
         let mut warn =
             |line, message| content.warnings.push(Warning { path: Arc::clone(&path), line, message });
-        let text = match read(&path) {
+        let largest = if place.in_project { LARGEST_OF_PROJECT } else { LARGEST_OF_USER };
+        let text = match read(&path, largest) {
             Ok(Some(text)) => text,
             Ok(None) => {
                 if place.is_explicit {
@@ -217,6 +225,10 @@ impl Discovery {
         }
         if place.is_explicit && is_empty {
             warn(None, "it defines no server".into());
+        }
+        if place.in_project && entries.len() > MOST_SERVERS {
+            warn(None, format!("it is not read: it defines more than {MOST_SERVERS} servers"));
+            return content;
         }
         let about_all = forms::description(&root).filter(|_| place.form == Form::Any);
         for entry in entries {
@@ -330,12 +342,13 @@ impl Snapshot {
     }
 }
 
-/// Returns the files of a place. An unreadable folder is returned itself, so that reading it reports the error.
+/// Returns the files of a place. A folder that cannot be read or has too many is returned itself, so that reading it says so.
 fn files_of(place: Place) -> Vec<Place> {
     if !place.is_folder {
         return vec![place];
     }
     match json_files(&place.path) {
+        Ok(files) if place.in_project && files.len() > MOST_FILES => vec![place],
         Ok(files) => {
             files.into_iter().map(|path| Place { path, is_folder: false, ..place.clone() }).collect()
         }

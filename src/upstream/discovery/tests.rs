@@ -566,3 +566,22 @@ fn a_definition_that_is_not_approved_hides_no_other_one() {
     home.surroundings.cwd = home.path("");
     assert_eq!(names(&home.snapshot()), ["a", "b", "c", "d"]);
 }
+
+#[test]
+fn a_folder_of_somebody_else_cannot_keep_the_bridge_busy() {
+    let home = Home::careful();
+    home.write("project/.mcp.json", &format!("{}{}", servers("a", "x"), " ".repeat(256 << 10)));
+    let many: Vec<String> = (0..=1_000).map(|at| format!(r#""s{at}": {{}}"#)).collect();
+    home.write("project/.cursor/mcp.json", &format!(r#"{{"mcpServers": {{{}}}}}"#, many.join(",")));
+    for at in 0..=100 {
+        home.write(&format!("project/mcp-servers/{at}.json"), "");
+    }
+    home.write(".claude.json", &format!("{}{}", servers("mine", "x"), " ".repeat(1 << 20)));
+    let snapshot = home.snapshot();
+    assert_eq!((names(&snapshot), snapshot.skipped.len()), (vec!["mine"], 0));
+    let expected = ["more than 100 files", "larger than 256 KiB", "more than 1000 servers"];
+    for (warning, expected) in warnings(&snapshot).iter().zip(expected) {
+        assert!(warning.contains(expected), "{warning}");
+    }
+    assert_eq!(snapshot.warnings.len(), 3);
+}
