@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
 use tokio::sync::broadcast;
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
@@ -16,6 +16,7 @@ use super::events::Event;
 use super::options::CallOptions;
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
+use super::raw_arguments::RawArguments;
 use crate::nearest::nearest;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
@@ -102,18 +103,17 @@ impl Upstream {
     /// The server cannot be used, or has no such tool.
     pub async fn tool(
         &self,
-        server: &str,
+        server: &Arc<Server>,
         tool: &str,
         cancel: &CancellationToken,
     ) -> Result<Tool, UpstreamError> {
-        let server = self.server(server)?;
         let mut listing =
-            self.0.pool.tools(PoolRequest::new(&server, Purpose::Docs, cancel)?, Age::Current).await?;
+            self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
-            listing = self.0.pool.tools(PoolRequest::new(&server, Purpose::Docs, cancel)?, Age::New).await?;
+            listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::New).await?;
         }
         self.0.docs.keep(&listing).await;
-        listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &listing.tools))
+        listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(server, tool, &listing.tools))
     }
 
     /// Calls a tool by its name or alias, after checking the names of the arguments.
@@ -124,7 +124,7 @@ impl Upstream {
         &self,
         server: &str,
         tool: &str,
-        arguments: Map<String, Value>,
+        arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         self.call_of(&self.server(server)?, tool, arguments, options).await
@@ -138,7 +138,7 @@ impl Upstream {
         &self,
         server: &Arc<Server>,
         tool: &str,
-        arguments: Map<String, Value>,
+        arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
@@ -147,7 +147,7 @@ impl Upstream {
         let tools = self.tools_with(server, tool, cancel).await?;
         let name = match tools.get(tool) {
             Some(tool) => {
-                check_arguments(tool, &arguments).map_err(|why| UpstreamError::Arguments {
+                check(&tools, tool, &arguments).await.map_err(|why| UpstreamError::Arguments {
                     server: Arc::clone(&server.name),
                     tool: tool.name.clone(),
                     why,
@@ -193,8 +193,20 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<(Arc<Server>, Arc<ServerDocs>), UpstreamError> {
         let server = self.server(server)?;
-        let docs = self.0.docs.of(&server, cancel).await?;
+        let docs = self.docs_of_server(&server, cancel).await?;
         Ok((server, docs))
+    }
+
+    /// As [`Self::docs_of`], of a server that is known already: nothing is looked up.
+    ///
+    /// # Errors
+    /// It was never asked and cannot be.
+    pub async fn docs_of_server(
+        &self,
+        server: &Arc<Server>,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ServerDocs>, UpstreamError> {
+        self.0.docs.of(server, cancel).await
     }
 
     #[cfg(test)]
@@ -241,6 +253,16 @@ impl Upstream {
         self.0.pool.shutdown().await;
         self.0.docs.finish().await;
     }
+}
+
+/// Checks the names of arguments, on a thread that may take its time if they are long.
+async fn check(tools: &Arc<ToolList>, tool: &Tool, arguments: &RawArguments) -> Result<(), String> {
+    if !arguments.are_large() {
+        return check_arguments(tool, arguments);
+    }
+    let (tools, name, arguments) = (Arc::clone(tools), tool.name.clone(), arguments.clone());
+    let check = move || tools.get(&name).map_or(Ok(()), |tool| check_arguments(tool, &arguments));
+    spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 fn unknown_tool(server: &Server, tool: &str, tools: &ToolList) -> UpstreamError {

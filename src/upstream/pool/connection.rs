@@ -11,8 +11,8 @@ use rmcp::model::{
     ListToolsRequest, PaginatedRequestParams,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
+use serde_json::Map;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ use crate::mcp::client::{Answer, Expected, ServerProgress};
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
+use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::tool_doc::About;
 
 /// How long to wait for the exit status of a process that has closed its output.
@@ -95,7 +96,7 @@ pub(super) struct Lease {
 /// A call of a tool.
 pub(super) struct CallRequest<'a> {
     pub(super) tool: &'a str,
-    pub(super) arguments: Map<String, Value>,
+    pub(super) arguments: RawArguments,
     pub(super) options: CallOptions<'a>,
     pub(super) limit: Duration,
 }
@@ -181,8 +182,10 @@ impl Connection {
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
         let CallOptions { progress, answers, cancel } = options;
+        // The transport puts the arguments in.
         let mut request =
-            CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
+            CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
+        request.extensions_mut().insert(arguments);
         let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
         let limit = self.parts.definition.call_timeout.unwrap_or(limit);
