@@ -268,7 +268,8 @@ mod tests {
             to_answer.send(QuestionFromGuest::New { id, json, share }).await.unwrap();
             to_answer.send(QuestionFromGuest::Withdrawn(id + 1_000_000)).await.unwrap();
         }
-        assert!(space.available_permits() <= AT_ONCE, "the others are not being answered");
+        // One answer is done and waits for the guest.
+        assert!(space.available_permits() <= AT_ONCE + 1, "the others are not being answered");
         let mut ids = std::collections::HashSet::new();
         while ids.len() < 10_000 {
             let Some(ToGuest::Answer(id, _)) = answered.recv().await else { panic!("{}", ids.len()) };

@@ -95,7 +95,7 @@ pub(super) struct ServerFilter {
 /// A server by its name or alias.
 #[derive(Debug, Deserialize)]
 pub(super) struct OneServer {
-    pub(super) server: String,
+    pub(super) server: Name,
     /// Which one is meant where the alias of one server is the name of another: code that uses documented aliases means the
     /// alias.
     #[serde(default)]
@@ -105,8 +105,8 @@ pub(super) struct OneServer {
 /// A tool by its name or alias.
 #[derive(Debug, Deserialize)]
 pub(super) struct OneTool {
-    pub(super) server: String,
-    pub(super) tool: String,
+    pub(super) server: Name,
+    pub(super) tool: Name,
     /// As for servers.
     #[serde(default)]
     pub(super) alias_first: bool,
@@ -115,8 +115,8 @@ pub(super) struct OneTool {
 /// One tool of a server, or all.
 #[derive(Debug, Deserialize)]
 pub(super) struct ToolFilter {
-    pub(super) server: String,
-    pub(super) tool: Option<String>,
+    pub(super) server: Name,
+    pub(super) tool: Option<Name>,
     pub(super) detail: Option<String>,
 }
 

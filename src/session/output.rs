@@ -329,13 +329,13 @@ mod tests {
             captures.iter_mut().for_each(|capture| capture.push(&[b'x'; 100]));
         }
         assert_eq!(used(), KEPT_IN_ALL);
-        let [first, second, _] = captures;
+        let [first, second, third] = captures;
         let (shown, kept) = first.finish(|| "ask".into());
         let kept = kept.unwrap();
         assert!(shown.text.starts_with("[output cut: 600 bytes in total, "), "{}", shown.text);
         assert!(shown.text.contains("the first 400 are kept: ask"), "{}", shown.text);
         assert_eq!(kept.read(0, 1000), [b'x'; 400]);
-        drop((kept, second));
+        drop((kept, second, third));
         assert_eq!(used(), KEPT_IN_ALL - 1000);
     }
 }

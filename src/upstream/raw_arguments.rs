@@ -130,7 +130,7 @@ mod tests {
         let written = " {\"z\": 1.10,\r\n \"a\":\"\\n\", \"z\":\n[]} ";
         let arguments = RawArguments::new(written.into()).unwrap();
         assert_eq!(text(&arguments), "{\"z\": 1.10,   \"a\":\"\\n\", \"z\": []}");
-        assert_eq!(format!("{arguments:?}"), "RawArguments(36 bytes)");
+        assert_eq!(format!("{arguments:?}"), "RawArguments(32 bytes)");
     }
 
     #[test]
