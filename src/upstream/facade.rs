@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,8 @@ struct Inner {
     discovery: Discovery,
     pool: Arc<Pool>,
     docs: Docs,
+    /// Comparisons of a wrong name with all others take turns.
+    comparing: Semaphore,
 }
 
 impl Upstream {
@@ -49,7 +51,12 @@ impl Upstream {
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
-        Self(Arc::new(Inner { discovery: Discovery::new(surroundings), pool, docs }))
+        Self(Arc::new(Inner {
+            discovery: Discovery::new(surroundings),
+            pool,
+            docs,
+            comparing: Semaphore::new(1),
+        }))
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -113,7 +120,10 @@ impl Upstream {
             listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::New).await?;
         }
         self.0.docs.keep(&listing).await;
-        listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(server, tool, &listing.tools))
+        match listing.tools.get(tool) {
+            Some(tool) => Ok(tool.clone()),
+            None => Err(self.unknown_tool(server, tool, Arc::clone(&listing.tools)).await),
+        }
     }
 
     /// Calls a tool by its name or alias, after checking the names of the arguments.
@@ -156,7 +166,7 @@ impl Upstream {
             }
             // A server that lists no tools may still have the tool.
             None if tools.tools.is_empty() => tool,
-            None => return Err(unknown_tool(server, tool, &tools)),
+            None => return Err(self.unknown_tool(server, tool, tools).await),
         };
         self.0.pool.call(PoolRequest::new(server, Purpose::Call, cancel)?, name, arguments, options).await
     }
@@ -180,6 +190,17 @@ impl Upstream {
         }
         let listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Call, cancel)?, Age::New).await?;
         Ok(Arc::clone(&listing.tools))
+    }
+
+    /// Returns the error for a tool that a server does not have. A server may have any number of others to compare with.
+    async fn unknown_tool(&self, server: &Server, tool: &str, tools: Arc<ToolList>) -> UpstreamError {
+        let _turn = self.0.comparing.acquire().await;
+        let wanted = tool.to_owned();
+        let meant = spawn_blocking(move || {
+            nearest(&wanted, tools.tools.iter().map(|tool| tool.name.as_str())).map(Arc::from)
+        });
+        let (server, tool) = (Arc::clone(&server.name), tool.to_owned());
+        UpstreamError::UnknownTool { server, tool, nearest: meant.await.ok().flatten() }
     }
 
     /// Returns the documentation of a server's tools, by the server's name or alias: from the catalogue, else from the
@@ -263,13 +284,4 @@ async fn check(tools: &Arc<ToolList>, tool: &Tool, arguments: &RawArguments) -> 
     let (tools, name, arguments) = (Arc::clone(tools), tool.name.clone(), arguments.clone());
     let check = move || tools.get(&name).map_or(Ok(()), |tool| check_arguments(tool, &arguments));
     spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-fn unknown_tool(server: &Server, tool: &str, tools: &ToolList) -> UpstreamError {
-    let names = tools.tools.iter().map(|tool| tool.name.as_str());
-    UpstreamError::UnknownTool {
-        server: Arc::clone(&server.name),
-        tool: tool.to_owned(),
-        nearest: nearest(tool, names).map(Into::into),
-    }
 }

@@ -50,12 +50,21 @@ pub(super) struct Connection {
     peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
     activity: Arc<Activity>,
-    tools: Mutex<Option<(u64, Arc<Listing>)>>,
+    tools: Mutex<Option<KnownTools>>,
     /// Held by the one caller that lists the tools; others wait for its answer.
     asking: tokio::sync::Mutex<()>,
     started: Instant,
     has_answered: AtomicBool,
     was_stopped: AtomicBool,
+}
+
+/// The tools of a server as it listed them last.
+#[derive(Debug)]
+struct KnownTools {
+    /// How often it had said by then that they have changed.
+    generation: u64,
+    asked: Instant,
+    listing: Arc<Listing>,
 }
 
 /// What a connection is made of.
@@ -204,14 +213,18 @@ impl Connection {
         if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
             return Ok(listing);
         }
+        let wanted = Instant::now();
         let _turn = tokio::select! {
             turn = self.asking.lock() => turn,
             () = cancel.cancelled() => return Err(self.cancelled("tools/list")),
         };
-        if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
+        // One list is new for all that waited for it: code may ask for any number of tools that do not exist.
+        let newest = self.known_tools(|known| known.asked >= wanted);
+        if let Some(listing) = newest.or_else(|| self.current_tools().filter(|_| age == Age::Current)) {
             return Ok(listing);
         }
         let limits = &context.limits;
+        let asked = Instant::now();
         // Read before the list: a change that is announced meanwhile may not be in it.
         let generation = *self.parts.tools_changed.borrow();
         let list = match tokio::time::timeout(limits.listing, self.list_tools(limits, cancel)).await {
@@ -228,7 +241,8 @@ impl Connection {
             tools: list,
             docs: OnceCell::new(),
         });
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, Arc::clone(&listing)));
+        let known = KnownTools { generation, asked, listing: Arc::clone(&listing) };
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
         Arc::clone(&context.listener).listed(Arc::clone(&listing));
         Ok(listing)
     }
@@ -260,8 +274,12 @@ impl Connection {
     /// Returns the tools if they were listed since the server last announced a change.
     fn current_tools(&self) -> Option<Arc<Listing>> {
         let generation = *self.parts.tools_changed.borrow();
+        self.known_tools(|known| known.generation == generation)
+    }
+
+    fn known_tools(&self, are_wanted: impl FnOnce(&KnownTools) -> bool) -> Option<Arc<Listing>> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.as_ref().filter(|(known, _)| *known == generation).map(|(_, listing)| Arc::clone(listing))
+        tools.as_ref().filter(|known| are_wanted(known)).map(|known| Arc::clone(&known.listing))
     }
 
     fn about(&self) -> About {

@@ -17,12 +17,13 @@ METHODS = {
     "nope": ["x"],
 }
 USUAL = {"server": "fake", "tool": "tool-1", "name": "f", "source": "def f(): pass", "query": "x", "run_id": 1, "arguments": {}}
-LARGEST = 64 << 20
+# Large enough to count for the whole bridge, and the largest.
+LARGE, LARGEST = 2 << 20, 64 << 20
 
 
-def largest(before, after, unit):
-    """A question of the largest size with so many of these in its middle."""
-    return before + unit * ((LARGEST - len(before) - len(after)) // len(unit)) + after
+def filled(size, before, after, unit):
+    """A question of a size, with so many of these in its middle."""
+    return before + unit * ((size - len(before) - len(after)) // len(unit)) + after
 
 
 def parts(method, key, quote):
@@ -35,15 +36,14 @@ def parts(method, key, quote):
 answered = 0
 for method, keys in METHODS.items():
     for key in keys:
-        answer = ask(largest(*parts(method, key, b'""'), b"x"))
+        answer = ask(filled(LARGE, *parts(method, key, b'""'), b"x"))
         answered += "error" in answer or method == "list_saved_tools"
 # Values take many times the bytes of their text.
-answered += "error" in ask(largest(b'{"params":{},"method":"', b'"}', b"x"))
-answered += "error" in ask(largest(*parts("servers", "aliases", b"[]"), b'"a",')[:-1] + b"}")
-answered += "error" in ask(largest(*parts("call", "arguments", b"{}"), b'"a":[],')[:-1] + b"}")
-nobody = largest(b'{"params":{"server":"other","tool":"t","arguments":{"a":[0', b']}},"method":"call"}', b",0")
+head, tail = parts("servers", "aliases", b"[]")
+answered += "error" in ask(filled(LARGEST, head + b'"a"', tail, b',"a"'))
+nobody = filled(LARGEST, b'{"params":{"server":"other","tool":"t","arguments":{"a":[0', b']}},"method":"call"}', b",0")
 answered += ask(nobody).get("kind") == "server"
-some = largest(b'{"params":{"server":"fake","tool":"tool-1","arguments":{"b":[0', b']}},"method":"call"}', b",0")
+some = filled(LARGEST, b'{"params":{"server":"fake","tool":"tool-1","arguments":{"b":[0', b']}},"method":"call"}', b",0")
 answered += ask(some).get("kind") == "arguments"
 print(answered, "answered")
 
@@ -60,21 +60,20 @@ for method in METHODS:
     for _ in range(10000):
         number += 1
         send(b"Q", number, payload)
+    # The last ones are withdrawn before they are begun.
     for withdrawn in range(first, number + 1):
         send(b"W", withdrawn, b"")
 print("sent")
 
 # %% frames
-for number in range(300000):
-    send(b"W", number, b"")
-for _ in range(20):
+for kind in b"W", b"N", b"T":
+    for _ in range(10000):
+        send(kind, run, b"" if kind == b"W" else b"x")
+for _ in range(4):
     send(b"N", run, b"n" * (64 << 10))
     send(b"T", run, b"t" * (4 << 20))
-for _ in range(10000):
-    send(b"N", run, b"n")
-    send(b"T", run, b"t")
-os.write(1, b"o" * (64 << 20))
-os.write(2, b"e" * (64 << 20))
+os.write(1, b"o" * (16 << 20))
+os.write(2, b"e" * (16 << 20))
 
 # %% withdrawals_past_the_supervisor
 import time
