@@ -26,7 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
 
 fn the_largest_questions(env: &TestEnv) {
     let bridge = bridge(env);
-    assert_eq!(flood(&bridge, python!("floods", "questions")), "17 answered");
+    assert_eq!(flood(&bridge, python!("floods", "questions")), "18 answered");
     bridge.close();
 }
 
@@ -48,6 +48,7 @@ fn bridge(env: &TestEnv) -> Bridge<'_> {
     define(env, &json!({ "fake": fake(env, &["--few", "--tools", "500"]), "other": fake(env, &[]) }));
     let bridge = env.bridge().start();
     assert_eq!(run(&bridge, &["fake"], "len(await runtime.list_tools('fake'))").ok(), "501");
+    assert_eq!(run(&bridge, &["other"], "await mcp_other.echo(a=1)").ok(), "{'a': 1}");
     bridge
 }
 
@@ -58,7 +59,8 @@ fn flood(bridge: &Bridge<'_>, code: &str) -> String {
     let flooding = bridge.start_call(arguments);
     let mut calls = 0;
     while calls < 5 || !flooding.0.is_answered() {
-        let other = run(bridge, &["fake"], "await mcp_fake.echo(a=1)").within(HANG);
+        // Of another server: how fast one answers whom others keep busy is its own affair.
+        let other = run(bridge, &["other"], "await mcp_other.echo(a=1)").within(HANG);
         assert_eq!(other.ok(), "{'a': 1}");
         let (_, ping) = bridge.request("ping", json!({})).answer();
         assert!(ping < HANG, "a ping took {ping:?}");

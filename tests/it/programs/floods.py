@@ -40,8 +40,8 @@ for method, keys in METHODS.items():
         answered += "error" in answer or method == "list_saved_tools"
 # Values take many times the bytes of their text.
 head, tail = parts("servers", "aliases", b"[]")
-answered += "error" in ask(filled(LARGEST, head + b'"a"', tail, b',"a"'))
-nobody = filled(LARGEST, b'{"params":{"server":"other","tool":"t","arguments":{"a":[0', b']}},"method":"call"}', b",0")
+answered += "error" in ask(filled(4 * LARGE, head + b'"a"', tail, b',"a"'))
+nobody = filled(8 * LARGE, b'{"params":{"server":"other","tool":"t","arguments":{"a":[0', b']}},"method":"call"}', b",0")
 answered += ask(nobody).get("kind") == "server"
 some = filled(LARGEST, b'{"params":{"server":"fake","tool":"tool-1","arguments":{"b":[0', b']}},"method":"call"}', b",0")
 answered += ask(some).get("kind") == "arguments"
