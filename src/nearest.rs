@@ -2,14 +2,19 @@
 
 /// The similarity from which a name is suggested.
 const THRESHOLD: f64 = 0.8;
+/// Letters of a name that is compared. The time grows with the product of both lengths, and anybody chooses them.
+const MOST_LETTERS: usize = 64;
+/// Bytes of a name that is looked at: letters may be far apart.
+const MOST_BYTES: usize = 512;
 
-/// Returns the most similar name, if one is similar enough; the first of several.
+/// Returns the most similar name, if one is similar enough; the first of several. Long names are similar to none.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let wanted = letters(name);
+    let wanted = letters(name)?;
     let mut best = None;
     let mut similarity = THRESHOLD;
     for candidate in names {
-        let this = strsim::jaro_winkler(&wanted, &letters(candidate));
+        let Some(letters) = letters(candidate) else { continue };
+        let this = strsim::jaro_winkler(&wanted, &letters);
         if this > similarity {
             (best, similarity) = (Some(candidate), this);
         }
@@ -17,9 +22,14 @@ pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
     best
 }
 
-/// Returns the letters and digits in lower case: mistakes are often in case and separators.
-fn letters(name: &str) -> String {
-    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+/// Returns the letters and digits in lower case: mistakes are often in case and separators. None if there are too many.
+fn letters(name: &str) -> Option<String> {
+    if name.len() > MOST_BYTES {
+        return None;
+    }
+    let mut letters = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase);
+    let first = letters.by_ref().take(MOST_LETTERS).collect();
+    letters.next().is_none().then_some(first)
 }
 
 #[cfg(test)]
@@ -41,5 +51,19 @@ mod tests {
         }
         assert_eq!(nearest("aab", ["aabx", "aaby"]), Some("aabx"));
         assert_eq!(nearest("x", []), None);
+    }
+
+    #[test]
+    fn names_of_any_length_cost_nothing() {
+        // Compared letter by letter these would take hours.
+        let long = "x".repeat(50 << 20);
+        let spread = format!("x{}", "-".repeat(50 << 20));
+        for name in [&long, &spread] {
+            assert_eq!(nearest(name, std::iter::repeat_n("create_issue", 10_000)), None);
+            assert_eq!(nearest("create_issu", [name, "create_issue"]), Some("create_issue"));
+        }
+        let most = "x".repeat(MOST_LETTERS);
+        assert_eq!(nearest(&most, [&most[1..]]), Some(&most[1..]));
+        assert_eq!(nearest(&format!("{most}x"), [most.as_str()]), None);
     }
 }

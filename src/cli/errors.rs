@@ -12,7 +12,7 @@ use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
-use crate::upstream::UpstreamError;
+use crate::upstream::{RawArgumentsError, UpstreamError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub(super) enum CommandError {
     #[error(transparent)]
     Code(#[from] CodeError),
     #[error("invalid arguments: expected a JSON object: {0}")]
-    Arguments(#[source] serde_json::Error),
+    Arguments(#[source] RawArgumentsError),
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]

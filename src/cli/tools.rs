@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
@@ -15,7 +14,7 @@ use super::{CallArgs, Form, SearchArgs, ToolsCommand};
 use crate::error::Exit;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
-use crate::upstream::{CallOptions, Searched, UpstreamError};
+use crate::upstream::{CallOptions, RawArguments, Searched, UpstreamError};
 use crate::workspace::Workspace;
 
 /// How long a search waits for servers that were never asked.
@@ -94,8 +93,7 @@ fn described(item: &ToolItem) -> String {
 
 /// Calls a tool and prints its MCP result as JSON. Ctrl-C cancels the call.
 pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCode, CommandError> {
-    let arguments: Map<String, Value> =
-        serde_json::from_str(&args.arguments).map_err(CommandError::Arguments)?;
+    let arguments = RawArguments::new(args.arguments).map_err(CommandError::Arguments)?;
     let (server, Some(tool)) = split(workspace, &args.tool) else {
         return Err(CommandError::ToolName(args.tool));
     };

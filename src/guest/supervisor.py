@@ -15,9 +15,10 @@ CHUNK = 256 * 1024
 # the start, however fast more is written.
 PIPE_CAPACITY = 1024 * 1024
 LARGEST_TEXT = 4 * 1024 * 1024
+LARGEST_NOTICE = 64 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_TEXT, b"Q": LARGEST_FRAME, b"W": 0}
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S"), LARGEST_FRAME)
 ANSWER = ord("A")
 # Seconds between the end of the control channel and the end of the process that held it.

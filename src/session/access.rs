@@ -1,19 +1,22 @@
 //! The access that the code of a session has to the user's MCP servers. It may read the documentation of all of them; calls
 //! go only to those that the current run may use, whatever the sandbox claims.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::grant::{Grant, ServerName, not_available};
 use super::guest_questions::{
-    Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter,
+    Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
+use super::shares::Shares;
 use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
@@ -25,6 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const START_LINES: usize = 3;
 /// Tools in the result of one search.
 const MOST_FOUND: usize = 20;
+/// Searches of one session at once. They use the processor, and there are few threads for that.
+const SEARCHES: usize = 4;
+/// Things that code waits for, of those that are named.
+const MOST_NAMED: usize = 8;
 /// Progress messages of a call that wait to be forwarded.
 const WAITING_PROGRESS: usize = 16;
 
@@ -32,6 +39,8 @@ const WAITING_PROGRESS: usize = 16;
 #[derive(Debug)]
 pub(super) struct ServerAccess {
     upstream: Upstream,
+    shares: Arc<Shares>,
+    searches: Semaphore,
     current: Mutex<Current>,
 }
 
@@ -53,7 +62,7 @@ struct Current {
 type Granted = (Arc<Server>, Option<mpsc::Sender<Progress>>, Arc<dyn Answers>);
 
 impl ServerAccess {
-    pub(super) fn new(upstream: Upstream) -> Self {
+    pub(super) fn new(upstream: Upstream, shares: Arc<Shares>) -> Self {
         let current = Current {
             grant: Grant::Nothing,
             progress: None,
@@ -63,7 +72,7 @@ impl ServerAccess {
             under_way: Vec::new(),
             patience: Duration::ZERO,
         };
-        Self { upstream, current: Mutex::new(current) }
+        Self { upstream, shares, searches: Semaphore::new(SEARCHES), current: Mutex::new(current) }
     }
 
     /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls until the run
@@ -89,7 +98,10 @@ impl ServerAccess {
     /// Returns what code waits for: calls as `server.tool`, servers that are still starting with the last lines of their
     /// standard error.
     pub(super) fn under_way(&self) -> Vec<String> {
-        let under_way = self.lock().under_way.clone();
+        let mut under_way = self.lock().under_way.clone();
+        under_way.dedup();
+        let more = under_way.len().saturating_sub(MOST_NAMED);
+        under_way.truncate(MOST_NAMED);
         let describe = |(server, tool): Awaited| match (self.upstream.startup_output(&server), tool) {
             (Some(words), _) => {
                 let lines: Vec<&str> = words.lines().rev().take(START_LINES).collect();
@@ -102,6 +114,9 @@ impl ServerAccess {
         };
         let mut described: Vec<String> = under_way.into_iter().map(describe).collect();
         described.dedup();
+        if more > 0 {
+            described.push(format!("{more} more"));
+        }
         described
     }
 
@@ -110,26 +125,28 @@ impl ServerAccess {
     }
 
     /// Returns the names of the defined servers.
-    pub(super) fn servers(&self, filter: &ServerFilter) -> Value {
-        let snapshot = self.upstream.snapshot();
-        let wanted = |server: &&Arc<Server>| match &filter.aliases {
-            Some(aliases) => aliases.iter().any(|alias| **alias == *server.alias),
-            None => true,
-        };
-        let described = |server: &Arc<Server>| {
-            let description = server.description.as_deref().unwrap_or_default();
-            json!(ServerName { description: Some(description), ..ServerName::of(server) })
-        };
-        snapshot.servers.iter().filter(wanted).map(described).collect()
+    pub(super) fn servers(&self, filter: ServerFilter) -> Result<Answer, QuestionError> {
+        let upstream = self.upstream.clone();
+        Answer::work(move || {
+            let aliases: Option<HashSet<&str>> =
+                filter.aliases.as_ref().map(|aliases| aliases.iter().map(|alias| &**alias).collect());
+            let wanted =
+                |server: &&Arc<Server>| aliases.as_ref().is_none_or(|wanted| wanted.contains(&*server.alias));
+            let snapshot = upstream.snapshot();
+            ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| described(server))))
+        })
     }
 
     /// Returns the name of one server.
-    pub(super) fn server(&self, server: &OneServer) -> Result<Value, QuestionError> {
-        let OneServer { server: name, alias_first } = server;
-        let snapshot = self.upstream.snapshot();
-        let meant = snapshot.servers.iter().find(|server| *alias_first && *server.alias == **name);
-        let server = meant.map_or_else(|| self.upstream.server(name), |server| Ok(Arc::clone(server)))?;
-        Ok(json!(ServerName::of(&server)))
+    pub(super) fn server(&self, server: OneServer) -> Result<Answer, QuestionError> {
+        let upstream = self.upstream.clone();
+        Answer::work(move || {
+            let OneServer { server: name, alias_first } = server;
+            let snapshot = upstream.snapshot();
+            let meant = snapshot.servers.iter().find(|server| alias_first && *server.alias == *name);
+            let server = meant.map_or_else(|| upstream.server(&name), |server| Ok(Arc::clone(server)))?;
+            ok(&ServerName::of(&server))
+        })
     }
 
     /// Returns everything that is known of a server.
@@ -137,29 +154,9 @@ impl ServerAccess {
         &self,
         server: &OneServer,
         cancel: &CancellationToken,
-    ) -> Result<Value, QuestionError> {
+    ) -> Result<Answer, QuestionError> {
         let (server, docs) = self.docs_of(&server.server, cancel).await?;
-        let tools: Vec<Value> = items(&server, &docs, Detail::Full)
-            .map(|item| {
-                json!({
-                    "name": item.tool,
-                    "alias": item.tool_alias,
-                    "description": item.description,
-                    "input_schema": item.input_schema,
-                })
-            })
-            .collect();
-        let cwd = server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd());
-        // The user's description comes before the server's.
-        let description =
-            server.description.clone().or_else(|| docs.about().instructions.clone()).unwrap_or_default();
-        Ok(json!({
-            "name": server.name,
-            "alias": server.alias,
-            "description": description,
-            "cwd": cwd,
-            "tools": tools,
-        }))
+        Answer::work(move || ok(&Description::of(&server, &docs)))
     }
 
     /// Returns the documentation of one tool, with its parameters in the order of the signature.
@@ -167,14 +164,16 @@ impl ServerAccess {
         &self,
         tool: &OneTool,
         cancel: &CancellationToken,
-    ) -> Result<Value, QuestionError> {
+    ) -> Result<Answer, QuestionError> {
         let item = self.item(&tool.server, &tool.tool, tool.alias_first, Detail::Full, cancel).await?;
-        let schema = item.input_schema.clone().unwrap_or_default();
-        let parameters: Vec<Value> =
-            parameters(&schema).iter().map(|parameter| parameter_value(parameter, &schema)).collect();
-        let mut value = tool_value(&item, Detail::Full);
-        value["parameters"] = parameters.into();
-        Ok(value)
+        Answer::work(move || {
+            let schema = item.input_schema.clone().unwrap_or_default();
+            let parameters: Vec<Value> =
+                parameters(&schema).iter().map(|parameter| parameter_value(parameter, &schema)).collect();
+            let mut value = tool_value(&item, Detail::Full);
+            value["parameters"] = parameters.into();
+            ok(&value)
+        })
     }
 
     /// Returns the documentation of the tools of a server.
@@ -182,18 +181,28 @@ impl ServerAccess {
         &self,
         filter: &ToolFilter,
         cancel: &CancellationToken,
-    ) -> Result<Value, QuestionError> {
+    ) -> Result<Answer, QuestionError> {
         let detail = detail_of(filter.detail.as_deref())?;
-        let found = match &filter.tool {
-            Some(tool) => {
-                vec![tool_value(&self.item(&filter.server, tool, false, detail, cancel).await?, detail)]
-            }
-            None => {
-                let (server, docs) = self.docs_of(&filter.server, cancel).await?;
-                items(&server, &docs, detail).map(|item| tool_value(&item, detail)).collect()
-            }
+        let Some(tool) = &filter.tool else {
+            let (server, docs) = self.docs_of(&filter.server, cancel).await?;
+            // Item by item: parsed, all of them take many times the bytes of their text.
+            return Answer::work(move || {
+                ok(&Items(|| items(&server, &docs, detail).map(|item| tool_value(&item, detail))))
+            });
         };
-        Ok(found.into())
+        let item = self.item(&filter.server, tool, false, detail, cancel).await?;
+        Answer::work(move || ok(&[tool_value(&item, detail)]))
+    }
+
+    /// Returns the server of a name or an alias: definitions are read from files, and a wrong name is compared with all.
+    async fn look_up(&self, name: &str) -> Result<Arc<Server>, QuestionError> {
+        Ok(self.try_look_up(name).await??)
+    }
+
+    async fn try_look_up(&self, name: &str) -> Result<Result<Arc<Server>, UpstreamError>, QuestionError> {
+        let (upstream, name) = (self.upstream.clone(), name.to_owned());
+        let found = self.shares.work(move || upstream.server(&name)).await;
+        found.ok_or_else(|| QuestionError::plain("the bridge failed to read the definitions of servers"))
     }
 
     /// Returns the documentation of a server, which is started if none is known.
@@ -202,9 +211,10 @@ impl ServerAccess {
         server: &str,
         cancel: &CancellationToken,
     ) -> Result<(Arc<Server>, Arc<ServerDocs>), QuestionError> {
-        let known = self.upstream.server(server)?;
-        let _under_way = UnderWay::new(self, &known, None);
-        Ok(self.upstream.docs_of(server, cancel).await?)
+        let server = self.look_up(server).await?;
+        let _under_way = UnderWay::new(self, &server, None);
+        let docs = self.upstream.docs_of_server(&server, cancel).await?;
+        Ok((server, docs))
     }
 
     async fn item(
@@ -215,81 +225,96 @@ impl ServerAccess {
         detail: Detail,
         cancel: &CancellationToken,
     ) -> Result<ToolItem, QuestionError> {
-        let item = |server: &Server, docs: &ServerDocs| {
-            let aliased = docs.tools().iter().position(|known| alias_first && *known.alias == *tool);
-            ToolItem::new(&server.name, &server.alias, docs, aliased.or_else(|| docs.position(tool))?, detail)
-        };
-        let (known, docs) = self.docs_of(server, cancel).await?;
-        if let Some(item) = item(&known, &docs) {
+        if let Some(item) = self.known_item(server, tool, alias_first, detail, cancel).await? {
             return Ok(item);
         }
         // It may be newer than what is known. If the server does not have it either, the error names one that is like it.
+        let known = self.look_up(server).await?;
         let under_way = UnderWay::new(self, &known, None);
-        self.upstream.tool(server, tool, cancel).await?;
+        self.upstream.tool(&known, tool, cancel).await?;
         drop(under_way);
-        let (known, docs) = self.docs_of(server, cancel).await?;
-        item(&known, &docs)
-            .ok_or_else(|| QuestionError::plain(format!("there is no documentation of {server}.{tool}")))
+        let item = self.known_item(server, tool, alias_first, detail, cancel).await?;
+        item.ok_or_else(|| QuestionError::plain(format!("there is no documentation of {server}.{tool}")))
+    }
+
+    /// Returns a tool as far as its documentation is known.
+    async fn known_item(
+        &self,
+        server: &str,
+        tool: &str,
+        alias_first: bool,
+        detail: Detail,
+        cancel: &CancellationToken,
+    ) -> Result<Option<ToolItem>, QuestionError> {
+        let (server, docs) = self.docs_of(server, cancel).await?;
+        let tool = tool.to_owned();
+        let find = move || {
+            let aliased = docs.tools().iter().position(|known| alias_first && *known.alias == *tool);
+            let position = aliased.or_else(|| docs.position(&tool))?;
+            ToolItem::new(&server.name, &server.alias, &docs, position, detail)
+        };
+        Ok(self.shares.work(find).await.flatten())
     }
 
     /// Returns the tools of all servers that fit a query best.
-    pub(super) async fn search(&self, search: &Search) -> Result<Value, QuestionError> {
+    pub(super) async fn search(&self, search: &Search) -> Result<Answer, QuestionError> {
         let Search { query, limit, detail } = search;
         let detail = detail_of(detail.as_deref())?;
         let limit = limit.unwrap_or(5).clamp(1, MOST_FOUND as i64);
         let patience = self.lock().patience;
+        let turn = self.searches.acquire().await;
         let found = self.upstream.search(query, usize::try_from(limit).unwrap_or(1), detail, patience).await;
-        // The tools of a server that failed will not be known a moment later either.
-        let pending = found.unknown.iter().filter(|server| server.failure.is_none());
-        let pending: Vec<_> = pending.map(|server| &server.name).collect();
-        let items: Vec<Value> = found.tools.iter().map(|item| tool_value(item, detail)).collect();
-        Ok(json!({ "items": items, "pending": pending }))
+        drop(turn);
+        Answer::work(move || {
+            // The tools of a server that failed will not be known a moment later either.
+            let pending = found.unknown.iter().filter(|server| server.failure.is_none());
+            let pending: Vec<_> = pending.map(|server| &server.name).collect();
+            let items: Vec<Value> = found.tools.iter().map(|item| tool_value(item, detail)).collect();
+            ok(&json!({ "items": items, "pending": pending }))
+        })
     }
 
     /// Calls a tool, if the current run may.
     pub(super) async fn call(&self, call: Call, cancel: &CancellationToken) -> Result<Answer, QuestionError> {
         let Call { server, tool, arguments } = call;
-        self.ask_for_approval(&server, cancel).await?;
-        let (server, progress, answers) = self.granted(server)?;
+        let (server, progress, answers) = self.granted(&server, cancel).await?;
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
         let options = CallOptions { progress, answers, cancel };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
         let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
-        Ok(Answer::Raw(outcome.json))
+        Answer::result(outcome.json)
     }
 
-    /// Has the person approve the definition of a server, where that is missing and the run may call any server. The servers that
-    /// a run names were approved before it began.
-    async fn ask_for_approval(&self, name: &str, cancel: &CancellationToken) -> Result<(), QuestionError> {
-        let answers = {
-            let current = self.lock();
-            if current.called.contains_key(name) || !matches!(current.grant, Grant::Any(_)) {
-                return Ok(());
-            }
-            Arc::clone(&current.answers)
+    /// Returns the server of a name that the current run may call, and where progress and questions of the call go. In a run that
+    /// may call any server, the person may have to approve its definition first.
+    async fn granted(&self, name: &str, cancel: &CancellationToken) -> Result<Granted, QuestionError> {
+        let granted = |current: &Current, server: &Arc<Server>| {
+            (Arc::clone(server), current.progress.clone(), Arc::clone(&current.answers))
         };
-        tokio::select! {
-            server = self.upstream.server_for_calls(name, &*answers) => {
-                server?;
-                Ok(())
+        let known = {
+            let current = self.lock();
+            current.called.get(name).map(|server| granted(&current, server))
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let server = match self.try_look_up(name).await? {
+            Err(error) if matches!(self.lock().grant, Grant::Any(_)) => {
+                let answers = Arc::clone(&self.lock().answers);
+                tokio::select! {
+                    approved = self.upstream.ask_for_approval(error, &*answers) => approved?,
+                    () = cancel.cancelled() => return Err(QuestionError::plain("the call was cancelled")),
+                }
+                self.look_up(name).await?
             }
-            () = cancel.cancelled() => Err(QuestionError::plain("the call was cancelled")),
-        }
-    }
-
-    /// Returns the server of a name that the current run may call, and where progress and questions of the call go.
-    fn granted(&self, name: String) -> Result<Granted, QuestionError> {
+            found => found?,
+        };
         let mut current = self.lock();
-        let (progress, answers) = (current.progress.clone(), Arc::clone(&current.answers));
-        if let Some(server) = current.called.get(&name) {
-            return Ok((Arc::clone(server), progress, answers));
-        }
-        let server = self.upstream.server(&name)?;
         if !current.grant.allows(&server) {
             return Err(QuestionError { kind: Some("server"), message: not_available(&server) });
         }
-        current.called.insert(name, Arc::clone(&server));
-        Ok((server, progress, answers))
+        current.called.insert(name.to_owned(), Arc::clone(&server));
+        Ok(granted(&current, &server))
     }
 }
 
@@ -345,6 +370,57 @@ fn forward_server_progress<R: Display + Send + 'static>(
         }
     });
     sender
+}
+
+/// What is known of a server.
+#[derive(Serialize)]
+struct Description<'a, T> {
+    name: &'a str,
+    alias: &'a str,
+    description: &'a str,
+    cwd: Option<&'a Path>,
+    tools: T,
+}
+
+impl<'a> Description<'a, ()> {
+    fn of(server: &'a Server, docs: &'a ServerDocs) -> impl Serialize + 'a {
+        let tool = |item: ToolItem| {
+            json!({
+                "name": item.tool,
+                "alias": item.tool_alias,
+                "description": item.description,
+                "input_schema": item.input_schema,
+            })
+        };
+        // The user's description comes before the server's.
+        let description = server.description.as_deref().or(docs.about().instructions.as_deref());
+        Description {
+            name: &server.name,
+            alias: &server.alias,
+            description: description.unwrap_or_default(),
+            cwd: server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd()),
+            tools: Items(move || items(server, docs, Detail::Full).map(tool)),
+        }
+    }
+}
+
+/// A list whose items are made while it is written.
+struct Items<F>(F);
+
+impl<F, I> Serialize for Items<F>
+where
+    F: Fn() -> I,
+    I: Iterator<Item: Serialize>,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+/// Returns a server with its description.
+fn described(server: &Server) -> ServerName<'_> {
+    let description = server.description.as_deref().unwrap_or_default();
+    ServerName { description: Some(description), ..ServerName::of(server) }
 }
 
 fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<Item = ToolItem> {

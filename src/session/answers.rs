@@ -1,37 +1,42 @@
 //! Answers the questions of one guest, side by side, as long as their answers are needed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::OutputStream;
 use super::access::ServerAccess;
-use super::frames::ToGuest;
-use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, encode};
+use super::frames::{AnswerJson, ToGuest};
+use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, ok};
 use super::output::{Outputs, whole_characters};
+use super::shares::Shares;
 use super::tools::SavedTools;
 
-/// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each, and the guest takes no
-/// frame above 64 MiB.
-const LONGEST_OUTPUT: u64 = 8 << 20;
+/// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each.
+const LONGEST_OUTPUT: u64 = 512 << 10;
+/// Questions of one guest that are being answered; more of them wait. Most of the time is waiting for servers, which take
+/// fewer calls at once.
+const AT_ONCE: usize = 256;
 
 /// What the guest sends apart from the frames of a run.
 #[derive(Debug)]
 pub(super) enum QuestionFromGuest {
     /// A question as JSON, with its share of the bytes that may wait.
     New { id: u32, json: Vec<u8>, share: OwnedSemaphorePermit },
+    /// A question that was not read, because there was no share for it.
+    Skipped(u32),
     /// The answer to that question is no longer needed.
     Withdrawn(u32),
 }
 
-/// Answers questions until the guest is gone, then cancels those that are still being answered.
+/// Answers questions until the guest is gone, then cancels those that are still being answered. Never waits for the guest.
 pub(super) async fn answer_questions(
-    mut questions: mpsc::UnboundedReceiver<QuestionFromGuest>,
+    mut questions: mpsc::Receiver<QuestionFromGuest>,
     answerer: Arc<Answerer>,
     access: Arc<ServerAccess>,
     answers: mpsc::Sender<ToGuest>,
@@ -39,36 +44,40 @@ pub(super) async fn answer_questions(
     let gone = CancellationToken::new();
     let _cancel_at_the_end = gone.clone().drop_guard();
     let mut under_way: HashMap<u32, CancellationToken> = HashMap::new();
+    // Bounded by their shares.
+    let mut waiting: VecDeque<(Pending, CancellationToken)> = VecDeque::new();
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            question = questions.recv() => match question {
-                Some(QuestionFromGuest::New { id, json, share }) => {
-                    let cancel = gone.child_token();
-                    // A number that is used twice is the guest's own mistake.
-                    under_way.insert(id, cancel.clone());
-                    let (answerer, access) = (Arc::clone(&answerer), Arc::clone(&access));
-                    let answers = answers.clone();
-                    tasks.spawn(async move {
-                        let answer = answerer.answer(&access, json, &cancel).await;
-                        if !cancel.is_cancelled() {
-                            let _ = answers.send(ToGuest::Answer(id, answer)).await;
+            question = questions.recv() => {
+                let question = match question {
+                    Some(QuestionFromGuest::New { id, json, share }) => Pending { id, question: Some((json, share)) },
+                    Some(QuestionFromGuest::Skipped(id)) => Pending { id, question: None },
+                    Some(QuestionFromGuest::Withdrawn(id)) => {
+                        if let Some(cancel) = under_way.remove(&id) {
+                            cancel.cancel();
                         }
-                        drop(share);
-                        id
-                    });
-                }
-                Some(QuestionFromGuest::Withdrawn(id)) => {
-                    if let Some(cancel) = under_way.remove(&id) {
-                        cancel.cancel();
+                        continue;
                     }
-                }
-                None => break,
-            },
+                    None => break,
+                };
+                let cancel = gone.child_token();
+                // A number that is used twice is the guest's own mistake.
+                under_way.insert(question.id, cancel.clone());
+                waiting.push_back((question, cancel));
+            }
             Some(done) = tasks.join_next() => {
                 if let Ok(id) = done {
                     under_way.remove(&id);
                 }
+            }
+        }
+        while tasks.len() < AT_ONCE
+            && let Some((question, cancel)) = waiting.pop_front()
+        {
+            if !cancel.is_cancelled() {
+                let (answerer, access) = (Arc::clone(&answerer), Arc::clone(&access));
+                tasks.spawn(question.answer(answerer, access, cancel, answers.clone()));
             }
         }
     }
@@ -77,61 +86,104 @@ pub(super) async fn answer_questions(
     tasks.detach_all();
 }
 
+/// A question without an answer; None if it was not read.
+struct Pending {
+    id: u32,
+    question: Option<(Vec<u8>, OwnedSemaphorePermit)>,
+}
+
+impl Pending {
+    /// Answers it, unless it is cancelled; returns its number.
+    async fn answer(
+        self,
+        answerer: Arc<Answerer>,
+        access: Arc<ServerAccess>,
+        cancel: CancellationToken,
+        answers: mpsc::Sender<ToGuest>,
+    ) -> u32 {
+        let Self { id, question } = self;
+        let answer = match question {
+            Some((json, share)) => answerer.answer(&access, json, Some(share), &cancel).await,
+            None => Err(QuestionError::plain(
+                "the bridge is busy with the large questions of other sessions: try again later",
+            )),
+        };
+        // Long answers are made one by one, once the guest has taken the last one.
+        let slot = tokio::select! {
+            slot = answers.reserve() => slot,
+            () = cancel.cancelled() => return id,
+        };
+        let answer = answerer.finish(answer).await;
+        if let Ok(slot) = slot
+            && !cancel.is_cancelled()
+        {
+            slot.send(ToGuest::Answer(id, answer));
+        }
+        id
+    }
+}
+
 /// Answers questions of all sessions.
 #[derive(Debug)]
 pub(super) struct Answerer {
-    /// Held while a question is answered from files.
-    files: tokio::sync::Mutex<()>,
     outputs: Arc<Mutex<Outputs>>,
     tools: SavedTools,
+    shares: Arc<Shares>,
 }
 
 impl Answerer {
-    pub(super) fn new(outputs: Arc<Mutex<Outputs>>, state_dir: PathBuf) -> Self {
-        Self { files: tokio::sync::Mutex::default(), outputs, tools: SavedTools::at(state_dir) }
+    pub(super) fn new(outputs: Arc<Mutex<Outputs>>, state_dir: PathBuf, shares: Arc<Shares>) -> Self {
+        Self { outputs, tools: SavedTools::at(state_dir), shares }
     }
 
     pub(super) fn tools(&self) -> &SavedTools {
         &self.tools
     }
 
-    pub(super) async fn answer(
+    pub(super) fn shares(&self) -> &Arc<Shares> {
+        &self.shares
+    }
+
+    async fn answer(
         self: &Arc<Self>,
         access: &ServerAccess,
         json: Vec<u8>,
+        share: Option<OwnedSemaphorePermit>,
         cancel: &CancellationToken,
-    ) -> Vec<u8> {
-        let question = GuestQuestion::parse(&json);
-        drop(json);
-        let value = match question {
-            Ok(GuestQuestion::Output(part)) => return self.from_files(move |it| it.output(&part)).await,
-            Ok(GuestQuestion::SaveTool(tool)) => return self.from_files(move |it| it.save_tool(&tool)).await,
-            Ok(GuestQuestion::ListSavedTools) => return self.from_files(Self::saved_tools).await,
-            Ok(GuestQuestion::Call(call)) => return encode(access.call(call, cancel).await),
-            Ok(GuestQuestion::Servers(filter)) => Ok(access.servers(&filter)),
-            Ok(GuestQuestion::Server(server)) => access.server(&server),
-            Ok(GuestQuestion::Describe(server)) => access.describe(&server, cancel).await,
-            Ok(GuestQuestion::Tool(tool)) => access.tool(&tool, cancel).await,
-            Ok(GuestQuestion::Tools(filter)) => access.tools(&filter, cancel).await,
-            Ok(GuestQuestion::Search(search)) => access.search(&search).await,
+    ) -> Result<Answer, QuestionError> {
+        let question = match GuestQuestion::is_short(&json) {
+            true => GuestQuestion::parse(json, share),
+            false => {
+                let parsed = self.shares.work(move || GuestQuestion::parse(json, share)).await;
+                parsed.unwrap_or_else(|| Err(failed()))
+            }
+        };
+        let answerer = Arc::clone(self);
+        match question? {
+            GuestQuestion::Output(part) => Answer::work(move || answerer.output(&part)),
+            GuestQuestion::SaveTool(tool) => Answer::work(move || answerer.save_tool(&tool)),
+            GuestQuestion::ListSavedTools => Answer::work(move || ok(&answerer.tools.usable_names())),
+            GuestQuestion::Call(call) => access.call(call, cancel).await,
+            GuestQuestion::Servers(filter) => access.servers(filter),
+            GuestQuestion::Server(server) => access.server(server),
+            GuestQuestion::Describe(server) => access.describe(&server, cancel).await,
+            GuestQuestion::Tool(tool) => access.tool(&tool, cancel).await,
+            GuestQuestion::Tools(filter) => access.tools(&filter, cancel).await,
+            GuestQuestion::Search(search) => access.search(&search).await,
+        }
+    }
+
+    /// Does what is left to do for an answer.
+    async fn finish(&self, answer: Result<Answer, QuestionError>) -> AnswerJson {
+        let made = match answer {
+            Ok(Answer::Result(json)) => return AnswerJson::Result(json),
+            Ok(Answer::Work(work)) => self.shares.work(work).await.unwrap_or_else(|| Err(failed())),
             Err(error) => Err(error),
         };
-        encode(value.map(Answer::Value))
+        AnswerJson::Made(made.unwrap_or_else(|error| error.to_json()))
     }
 
-    /// Answers from files, on a thread that may wait: the answer may hold megabytes, and the disk may be slow. One at a time,
-    /// for the same reason.
-    async fn from_files(
-        self: &Arc<Self>,
-        answer: impl FnOnce(&Self) -> Result<Value, QuestionError> + Send + 'static,
-    ) -> Vec<u8> {
-        let _turn = self.files.lock().await;
-        let answerer = Arc::clone(self);
-        let answered = spawn_blocking(move || encode(answer(&answerer).map(Answer::Value)));
-        answered.await.unwrap_or_else(|_| br#"{"error":"the bridge failed to answer"}"#.to_vec())
-    }
-
-    fn output(&self, part: &OutputPart) -> Result<Value, QuestionError> {
+    fn output(&self, part: &OutputPart) -> Result<Vec<u8>, QuestionError> {
         let stream = OutputStream::named(part.stream.as_deref().unwrap_or("stdout"))
             .ok_or_else(|| QuestionError::plain("stream must be 'stdout', 'stderr' or 'traceback'"))?;
         let OutputPart { run_id, start, .. } = *part;
@@ -152,34 +204,77 @@ impl Answerer {
         }
         let end = start + bytes.len() as u64;
         let last = wanted <= LONGEST_OUTPUT || bytes.is_empty();
-        Ok(json!({ "text": String::from_utf8_lossy(&bytes), "end": end, "last": last }))
+        ok(&json!({ "text": String::from_utf8_lossy(&bytes), "end": end, "last": last }))
     }
 
     /// Saves a function. The sandbox does not learn where on the host.
-    fn save_tool(&self, tool: &ToolSource) -> Result<Value, QuestionError> {
+    fn save_tool(&self, tool: &ToolSource) -> Result<Vec<u8>, QuestionError> {
         let saved = self.tools.save(&tool.name, &tool.source);
-        saved.map(|()| Value::Null).map_err(|error| QuestionError::quoting(&error.to_string()))
+        saved.map_err(|error| QuestionError::quoting(&error.to_string()))?;
+        ok(&())
     }
+}
 
-    fn saved_tools(&self) -> Result<Value, QuestionError> {
-        Ok(self.tools.load().into_iter().map(|(name, _)| name).collect())
-    }
+fn failed() -> QuestionError {
+    QuestionError::plain("the bridge failed to answer")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
     use crate::upstream::Upstream;
 
+    fn parts(dir: &std::path::Path) -> (Arc<Answerer>, Arc<ServerAccess>) {
+        let shares = Arc::<Shares>::default();
+        let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&shares)));
+        let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
+        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None));
+        (answerer, Arc::new(ServerAccess::new(upstream, shares)))
+    }
+
     async fn answer(json: &str) -> Value {
         let dir = tempfile::tempdir().unwrap();
-        let answerer = Arc::new(Answerer::new(Arc::default(), dir.path().into()));
-        let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let access = ServerAccess::new(Upstream::new(&settings, [].into(), Reaper::of(None)));
-        let answer = answerer.answer(&access, json.into(), &CancellationToken::new()).await;
+        let (answerer, access) = parts(dir.path());
+        let answer = answerer.answer(&access, json.into(), None, &CancellationToken::new()).await;
+        let AnswerJson::Made(answer) = answerer.finish(answer).await else { panic!("{json:.100}") };
         serde_json::from_slice(&answer).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_call_is_refused_before_its_arguments_are_looked_at() {
+        // They are no JSON that a parser of values would take.
+        let arguments = r#"{"a":"\ud800","b":1e99999,"c":[[[]]]}"#;
+        let json =
+            format!(r#"{{"method":"call","params":{{"server":"nope","tool":"t","arguments":{arguments}}}}}"#);
+        assert_eq!(answer(&json).await["kind"], "server");
+    }
+
+    #[tokio::test]
+    async fn questions_without_end_wait_and_are_all_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let (answerer, access) = parts(dir.path());
+        let (to_answer, questions) = mpsc::channel(4);
+        let (answers, mut answered) = mpsc::channel(1);
+        tokio::spawn(answer_questions(questions, answerer, access, answers));
+        let space = Arc::new(tokio::sync::Semaphore::new(10_000));
+        for id in 0..10_000 {
+            let share = Arc::clone(&space).try_acquire_owned().unwrap();
+            let json = br#"{"method":"list_saved_tools","params":{}}"#.to_vec();
+            // Nobody takes an answer yet.
+            to_answer.send(QuestionFromGuest::New { id, json, share }).await.unwrap();
+            to_answer.send(QuestionFromGuest::Withdrawn(id + 1_000_000)).await.unwrap();
+        }
+        // One answer is done and waits for the guest.
+        assert!(space.available_permits() <= AT_ONCE + 1, "the others are not being answered");
+        let mut ids = std::collections::HashSet::new();
+        while ids.len() < 10_000 {
+            let Some(ToGuest::Answer(id, _)) = answered.recv().await else { panic!("{}", ids.len()) };
+            ids.insert(id);
+        }
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 use std::io;
 
 use codebridge_runtimes::exec::printable;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Type, id and length.
@@ -13,45 +14,70 @@ const HEADER: usize = 9;
 /// Characters of a notice, or of the line that says how a run ended; the guest sends shorter ones.
 const LONGEST_MESSAGE: usize = 4_000;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Bytes of output in one piece.
+const PIECE: u32 = 256 << 10;
+
+#[derive(Debug)]
 pub(super) enum ToGuest {
     /// What the coming run may use, as JSON.
     Context(Vec<u8>),
     Run(u32, String),
     Interrupt(u32),
     /// The answer to a question, as JSON.
-    Answer(u32, Vec<u8>),
+    Answer(u32, AnswerJson),
     /// A function to define before the first run: name and source.
     SavedTool(String, String),
 }
 
+/// An answer as it is written.
+#[derive(Debug)]
+pub(super) enum AnswerJson {
+    Made(Vec<u8>),
+    /// The result of a call, which is not copied: it may have megabytes.
+    Result(Box<RawValue>),
+}
+
+impl AnswerJson {
+    fn pieces(&self) -> [&[u8]; 3] {
+        match self {
+            Self::Made(json) => [json, b"", b""],
+            Self::Result(result) => [br#"{"ok":"#, result.get().as_bytes(), b"}"],
+        }
+    }
+}
+
 impl ToGuest {
     /// Returns type, id and payload.
-    fn parts(self) -> (u8, u32, Vec<u8>) {
-        match self {
+    fn parts(self) -> (u8, u32, AnswerJson) {
+        let (kind, id, payload) = match self {
+            Self::Answer(id, answer) => return (b'A', id, answer),
             Self::Context(json) => (b'C', 0, json),
             Self::Run(id, source) => (b'R', id, source.into_bytes()),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
-            Self::Answer(id, json) => (b'A', id, json),
             Self::SavedTool(name, source) => (b'S', 0, format!("{name}\n{source}").into_bytes()),
-        }
+        };
+        (kind, id, AnswerJson::Made(payload))
     }
 
     pub(super) async fn write(self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let (kind, id, payload) = self.parts();
-        let length = u32::try_from(payload.len())
+        let pieces = payload.pieces();
+        let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let length = u32::try_from(bytes)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a frame holds at most 4 GiB"))?;
-        let mut frame = Vec::with_capacity(HEADER + payload.len().min(64 << 10));
+        let is_short = bytes <= 64 << 10;
+        let mut frame = Vec::with_capacity(HEADER + if is_short { bytes } else { 0 });
         frame.push(kind);
         frame.extend(id.to_be_bytes());
         frame.extend(length.to_be_bytes());
-        if payload.len() <= 64 << 10 {
+        if is_short {
             // One write for header and payload: each write wakes the processes of the engine.
-            frame.extend(payload);
+            pieces.iter().for_each(|piece| frame.extend_from_slice(piece));
             writer.write_all(&frame).await?;
         } else {
-            writer.write_all(&frame).await?;
-            writer.write_all(&payload).await?;
+            for piece in [&frame[..], pieces[0], pieces[1], pieces[2]] {
+                writer.write_all(piece).await?;
+            }
         }
         writer.flush().await
     }
@@ -74,13 +100,14 @@ pub(super) enum FromGuest {
     Hello(u32),
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
-    Traceback(String),
+    /// A traceback, or a piece of one.
+    Traceback(Vec<u8>),
     /// Text for the result.
     Notice(String),
     /// A run has ended: run, status, exit code, one line of error.
     Done(u32, DoneStatus, i32, String),
-    /// A question as JSON.
-    Question(u32, Vec<u8>),
+    /// A question of so many bytes of JSON, which come next.
+    Question(u32, u32),
     /// The answer to that question is no longer needed.
     Withdraw(u32),
     End(InterpreterEnd),
@@ -105,13 +132,16 @@ pub(super) enum FrameError {
     Length { kind: char, length: u32, limit: u32 },
     #[error("the sandbox sent a malformed frame of type '{0}'")]
     Malformed(char),
+    #[error("the sandbox stopped in the middle of a large question")]
+    Stalled,
 }
 
 /// The longest payload of a type, as `FRAMES.md` says; None for types that are not in the table.
 fn limit_of(kind: u8) -> Option<u32> {
     match kind {
         b'O' | b'E' => Some(256 << 10),
-        b'N' | b'T' => Some(4 << 20),
+        b'T' => Some(4 << 20),
+        b'N' => Some(64 << 10),
         b'P' => Some(1 << 20),
         b'Q' => Some(64 << 20),
         b'D' => Some(64 << 10),
@@ -121,27 +151,73 @@ fn limit_of(kind: u8) -> Option<u32> {
     }
 }
 
-/// Reads the next frame; None at the end of the stream.
-pub(super) async fn read(reader: &mut (impl AsyncRead + Unpin)) -> Result<Option<FromGuest>, FrameError> {
-    let mut header = [0; HEADER];
-    if reader.read(&mut header[..1]).await? == 0 {
-        return Ok(None);
+/// Reads frames.
+#[derive(Debug)]
+pub(super) struct FrameReader<R> {
+    reader: R,
+    /// Bytes of a traceback that are still to come.
+    traceback: u32,
+    greeted: bool,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, traceback: 0, greeted: false }
     }
-    reader.read_exact(&mut header[1..]).await?;
-    let [kind, rest @ ..] = header;
-    let [i0, i1, i2, i3, l0, l1, l2, l3] = rest;
-    let (id, length) = (u32::from_be_bytes([i0, i1, i2, i3]), u32::from_be_bytes([l0, l1, l2, l3]));
-    let limit = limit_of(kind).ok_or(FrameError::Type(kind))?;
-    if length > limit {
-        return Err(FrameError::Length { kind: kind.into(), length, limit });
+
+    /// Reads the next frame; None at the end of the stream. After a question its payload has to be read or skipped.
+    pub(super) async fn next(&mut self) -> Result<Option<FromGuest>, FrameError> {
+        if self.traceback > 0 {
+            return self.piece().await.map(Some);
+        }
+        let mut header = [0; HEADER];
+        if self.reader.read(&mut header[..1]).await? == 0 {
+            return Ok(None);
+        }
+        self.reader.read_exact(&mut header[1..]).await?;
+        let [kind, rest @ ..] = header;
+        let [i0, i1, i2, i3, l0, l1, l2, l3] = rest;
+        let (id, length) = (u32::from_be_bytes([i0, i1, i2, i3]), u32::from_be_bytes([l0, l1, l2, l3]));
+        let limit = limit_of(kind).ok_or(FrameError::Type(kind))?;
+        if length > limit {
+            return Err(FrameError::Length { kind: kind.into(), length, limit });
+        }
+        match kind {
+            b'Q' => return Ok(Some(FromGuest::Question(id, length))),
+            b'T' => {
+                self.traceback = length;
+                return self.piece().await.map(Some);
+            }
+            // It is megabytes for nobody.
+            b'P' if self.greeted => return Err(FrameError::Type(kind)),
+            b'H' => self.greeted = true,
+            _ => {}
+        }
+        let payload = self.payload(length).await?;
+        parse(kind, id, payload).ok_or(FrameError::Malformed(kind.into())).map(Some)
     }
-    // Memory grows with what really arrives, not with what the header claims.
-    let mut payload = Vec::with_capacity((length as usize).min(256 << 10));
-    let arrived = reader.take(length.into()).read_to_end(&mut payload).await?;
-    if arrived < length as usize {
-        return Err(FrameError::Io(io::ErrorKind::UnexpectedEof.into()));
+
+    /// Reads the next part of a traceback: what waits to be shown waits in pieces of one size.
+    async fn piece(&mut self) -> Result<FromGuest, FrameError> {
+        let length = self.traceback.min(PIECE);
+        self.traceback -= length;
+        self.payload(length).await.map(FromGuest::Traceback)
     }
-    parse(kind, id, payload).ok_or(FrameError::Malformed(kind.into())).map(Some)
+
+    pub(super) async fn payload(&mut self, length: u32) -> Result<Vec<u8>, FrameError> {
+        // Memory grows with what really arrives, not with what the header claims.
+        let mut payload = Vec::with_capacity(length.min(PIECE) as usize);
+        let arrived = (&mut self.reader).take(length.into()).read_to_end(&mut payload).await?;
+        if arrived < length as usize {
+            return Err(FrameError::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(payload)
+    }
+
+    pub(super) async fn skip(&mut self, length: u32) -> Result<(), FrameError> {
+        tokio::io::copy(&mut (&mut self.reader).take(length.into()), &mut tokio::io::sink()).await?;
+        Ok(())
+    }
 }
 
 fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
@@ -149,10 +225,8 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
     Some(match kind {
         b'O' => FromGuest::Stdout(payload),
         b'E' => FromGuest::Stderr(payload),
-        b'T' => FromGuest::Traceback(text(payload)),
         b'P' => FromGuest::Parts(payload),
         b'N' => FromGuest::Notice(message(&text(payload))),
-        b'Q' => FromGuest::Question(id, payload),
         b'W' => FromGuest::Withdraw(id),
         b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
         b'D' => parse_done(id, &message(&text(payload)))?,
@@ -207,7 +281,52 @@ mod tests {
     }
 
     async fn read_bytes(bytes: &[u8]) -> Result<Option<FromGuest>, FrameError> {
-        read(&mut &bytes[..]).await
+        FrameReader::new(bytes).next().await
+    }
+
+    #[tokio::test]
+    async fn a_long_traceback_comes_in_pieces() {
+        let bytes = [frame(b'T', 1, 600 << 10, &vec![b'x'; 600 << 10]), frame(b'W', 2, 0, b"")].concat();
+        let mut reader = FrameReader::new(&bytes[..]);
+        let mut pieces = Vec::new();
+        while let Some(FromGuest::Traceback(piece)) = reader.next().await.unwrap() {
+            pieces.push(piece.len() >> 10);
+        }
+        assert_eq!(pieces, [256, 256, 88]);
+    }
+
+    #[tokio::test]
+    async fn a_question_is_read_or_skipped() {
+        let bytes = [frame(b'Q', 1, 3, b"abc"), frame(b'Q', 2, 3, b"def"), frame(b'W', 1, 0, b"")].concat();
+        let mut reader = FrameReader::new(&bytes[..]);
+        assert_eq!(reader.next().await.unwrap(), Some(FromGuest::Question(1, 3)));
+        reader.skip(3).await.unwrap();
+        assert_eq!(reader.next().await.unwrap(), Some(FromGuest::Question(2, 3)));
+        assert_eq!(reader.payload(3).await.unwrap(), b"def");
+        assert_eq!(reader.next().await.unwrap(), Some(FromGuest::Withdraw(1)));
+    }
+
+    #[tokio::test]
+    async fn parts_are_offered_before_the_hello_only() {
+        let bytes =
+            [frame(b'P', 0, 1, b"x"), frame(b'H', 0, 10, b"protocol=1"), frame(b'P', 0, 1, b"x")].concat();
+        let mut reader = FrameReader::new(&bytes[..]);
+        assert_eq!(reader.next().await.unwrap(), Some(FromGuest::Parts(b"x".into())));
+        assert_eq!(reader.next().await.unwrap(), Some(FromGuest::Hello(1)));
+        assert!(matches!(reader.next().await, Err(FrameError::Type(b'P'))));
+    }
+
+    #[tokio::test]
+    async fn answers_are_written_alike_whatever_their_length() {
+        for length in [10, 1 << 20] {
+            let json = format!("\"{}\"", "x".repeat(length));
+            let expected = format!("{{\"ok\":{json}}}");
+            let mut written = Vec::new();
+            let result = AnswerJson::Result(RawValue::from_string(json).unwrap());
+            ToGuest::Answer(7, result).write(&mut written).await.unwrap();
+            let claimed = expected.len().try_into().unwrap();
+            assert!(written == frame(b'A', 7, claimed, expected.as_bytes()));
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::upstream::discovery::{Server, Skip, Snapshot};
+use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::{Answers, Askers, Upstream, UpstreamError};
 
 /// Stands for every server in the list of a call.
@@ -72,10 +72,10 @@ impl Grant {
             let (names, upstream_of_thread) = (names.to_vec(), upstream.clone());
             // Definitions are read from files.
             let found = spawn_blocking(move || Self::look_up(&names, &upstream_of_thread)).await?;
-            let Err(UpstreamError::Skipped { server, why: Skip::Untrusted(_) }) = &found else {
-                return Ok(found?);
-            };
-            upstream.server_for_calls(server, answers).await?;
+            match found {
+                Ok(grant) => return Ok(grant),
+                Err(error) => upstream.ask_for_approval(error, answers).await?,
+            }
         }
     }
 

@@ -117,9 +117,10 @@ impl Interpreter {
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, incoming) = mpsc::channel(WAITING_FRAMES);
         let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
-        let (question, questions) = mpsc::unbounded_channel();
+        let (question, questions) = mpsc::channel(WAITING_FRAMES);
+        let shares = Arc::clone(answerer.shares());
         tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
-        tokio::spawn(read_frames(stdout, sender, question));
+        tokio::spawn(read_frames(stdout, sender, question, shares));
         for (name, source) in saved_tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
@@ -214,10 +215,10 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(super) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, grant, timeout, budgets } = cell;
+        let Cell { id, code, grant, timeout, budgets, outputs } = cell;
         self.sandbox.set_busy(true);
         let started = Instant::now();
-        let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets);
+        let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
         let access = Arc::clone(&self.access);
         let calls = access.begin(grant, timeout, caller);

@@ -22,6 +22,7 @@ use super::bytecode::Bytecode;
 use super::interpreter::{Interpreter, StartError, Startup};
 use super::library;
 use super::roots::{Image, Provider, to_compile, wanted_roots};
+use super::shares::Shares;
 use super::start_progress::StartProgress;
 use super::template::Template;
 use crate::guest;
@@ -47,6 +48,8 @@ pub struct Launcher {
     image: String,
     images: Arc<ImageResolver>,
     bytecode: Bytecode,
+    /// Those of all sessions, whoever they are for.
+    shares: Arc<Shares>,
     /// Made at the first execution.
     instance: OnceCell<Arc<Instance>>,
     reaper: Reaper,
@@ -68,12 +71,17 @@ impl Launcher {
             state: StateDir::usual(),
             images: Arc::new(image_resolver(false)),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
+            shares: Arc::default(),
             instance: OnceCell::new(),
             reaper,
             has_noticed: AtomicBool::new(false),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
+    }
+
+    pub(super) fn shares(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     /// Returns the state folder of this bridge. The reaper watches it from then on.
@@ -149,7 +157,7 @@ impl Launcher {
             }
             let choice = choice?;
             let refusal = match self.start_with(&choice, instance, answerer, access, progress, cancel).await {
-                Ok(interpreter) => {
+                Ok((interpreter, mut notices)) => {
                     // The reaper has to run before any code does. Naming the folder twice changes nothing.
                     self.reaper.watch_instance(instance.path()).await;
                     let mut swept = self.swept_engines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +165,8 @@ impl Launcher {
                         self.sweep_in_the_background(Some(choice.runtime.clone()));
                     }
                     drop(swept);
-                    return Ok((interpreter, self.notices(&choice)));
+                    notices.splice(0..0, self.notices(&choice));
+                    return Ok((interpreter, notices));
                 }
                 Err(StartError::Refused(refusal)) => refusal,
                 Err(error) => return Err(error),
@@ -176,7 +185,7 @@ impl Launcher {
         access: &Arc<ServerAccess>,
         progress: &StartProgress,
         cancel: &CancellationToken,
-    ) -> Result<Interpreter, StartError> {
+    ) -> Result<(Interpreter, Vec<String>), StartError> {
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
         let mut spec = self.template.spec(instance, guest::argv());
         spec.root = choice.root.clone();
@@ -193,9 +202,11 @@ impl Launcher {
             wants_compiled: self.bytecode.keeps(),
             compiled: self.bytecode.load(&choice.root),
         });
+        let saved = answerer.tools().load();
+        let notices = saved.notices().collect();
         let startup = Startup {
             guest: blob,
-            saved_tools: answerer.tools().load(),
+            saved_tools: saved.tools,
             answerer: Arc::clone(answerer),
             access: Arc::clone(access),
             memory_limit: self.template.limits.memory,
@@ -215,7 +226,7 @@ impl Launcher {
                 if let Some(offered) = interpreter.take_offered() {
                     self.bytecode.keep(&choice.root, &offered);
                 }
-                return Ok(interpreter);
+                return Ok((interpreter, notices));
             }
             Err(failed) => failed,
         };

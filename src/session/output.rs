@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{OutputStream, Stream};
 
@@ -12,7 +12,7 @@ use super::{OutputStream, Stream};
 const KEPT_PER_STREAM: u64 = 128 << 20;
 /// Runs whose output is kept.
 const KEPT_RUNS: usize = 32;
-/// Bytes of all of them: the folder of temporary files may be in memory.
+/// Bytes of all output that is kept or being captured: the folder of temporary files may be in memory.
 const KEPT_IN_ALL: u64 = 512 << 20;
 
 /// Collects one stream, in at most twice its budget of memory.
@@ -22,19 +22,14 @@ pub(super) struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
-    spill: Option<Spill>,
-}
-
-/// The file of a stream that is longer than its budget. It has no name, so it is deleted with its last descriptor.
-#[derive(Debug)]
-struct Spill {
-    file: File,
-    length: u64,
+    outputs: Arc<Mutex<Outputs>>,
+    spill: Option<KeptStream>,
 }
 
 impl Capture {
-    pub(super) fn new(budget: usize) -> Self {
-        Self { budget, head: Vec::new(), tail: VecDeque::new(), total: 0, spill: None }
+    /// Returns a capture that shows at most `budget` bytes, and has its share in `outputs`.
+    pub(super) fn new(budget: usize, outputs: Arc<Mutex<Outputs>>) -> Self {
+        Self { budget, head: Vec::new(), tail: VecDeque::new(), total: 0, outputs, spill: None }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -46,10 +41,13 @@ impl Capture {
             return;
         }
         if self.spill.is_none() {
-            self.spill = Spill::start(&self.head);
+            self.spill = KeptStream::start(&self.outputs);
+            if let Some(spill) = &mut self.spill {
+                spill.append(&self.head, &self.outputs);
+            }
         }
         if let Some(spill) = &mut self.spill {
-            spill.append(rest);
+            spill.append(rest, &self.outputs);
         }
         let last = &rest[rest.len().saturating_sub(self.budget)..];
         self.tail.extend(last);
@@ -76,7 +74,7 @@ impl Capture {
         let first = whole_lines_at_the_end(&self.head[..half]);
         let last = whole_lines_at_the_start(&last);
         let omitted = self.total.saturating_sub((first.len() + last.len()) as u64);
-        let kept = self.spill.map(|spill| KeptStream { file: Arc::new(spill.file), length: spill.length });
+        let kept = self.spill;
         let notice = match &kept {
             None => format!(
                 "[output cut: {} bytes in total, {omitted} not shown and lost: failed to write a temporary file]",
@@ -103,30 +101,6 @@ impl Capture {
     }
 }
 
-impl Spill {
-    fn start(head: &[u8]) -> Option<Self> {
-        let started = tempfile::tempfile().and_then(|mut file| file.write_all(head).map(|()| file));
-        match started {
-            Ok(file) => Some(Self { file, length: head.len() as u64 }),
-            Err(error) => {
-                tracing::warn!(%error, "could not keep the output beyond the budget");
-                None
-            }
-        }
-    }
-
-    fn append(&mut self, bytes: &[u8]) {
-        let space = usize::try_from(KEPT_PER_STREAM.saturating_sub(self.length)).unwrap_or(usize::MAX);
-        let bytes = &bytes[..bytes.len().min(space)];
-        if self.file.write_all(bytes).is_ok() {
-            self.length += bytes.len() as u64;
-        } else {
-            // The disk may be full: what was written so far stays readable.
-            let _ = self.file.seek(SeekFrom::Start(self.length));
-        }
-    }
-}
-
 /// Drops a last line that was cut in two, unless it is the only one.
 fn whole_lines_at_the_end(bytes: &[u8]) -> &[u8] {
     match bytes.iter().rposition(|&b| b == b'\n') {
@@ -150,14 +124,59 @@ pub fn whole_characters(bytes: &[u8]) -> usize {
     if is_cut { bytes.len() - end.len() } else { bytes.len() }
 }
 
-/// One stream of a run that was cut.
+/// One stream of a run that was cut, as far as it is kept.
 #[derive(Debug, Clone)]
 pub(super) struct KeptStream {
-    file: Arc<File>,
+    file: Arc<KeptFile>,
     length: u64,
 }
 
+/// A file without a name, so that it is deleted with its last descriptor.
+#[derive(Debug)]
+struct KeptFile {
+    file: File,
+    /// Its share of all output that is kept.
+    share: AtomicU64,
+    used: Arc<AtomicU64>,
+}
+
+impl Drop for KeptFile {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.share.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 impl KeptStream {
+    fn start(outputs: &Mutex<Outputs>) -> Option<Self> {
+        let used = Arc::clone(&lock(outputs).used);
+        match tempfile::tempfile() {
+            Ok(file) => {
+                Some(Self { file: Arc::new(KeptFile { file, share: AtomicU64::new(0), used }), length: 0 })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not keep the output beyond the budget");
+                None
+            }
+        }
+    }
+
+    /// Appends as much as there is space for.
+    fn append(&mut self, bytes: &[u8], outputs: &Mutex<Outputs>) {
+        // A gap would be read as if there were none.
+        let is_whole = self.file.share.load(Ordering::Relaxed) == self.length;
+        let wanted = (bytes.len() as u64).min(KEPT_PER_STREAM.saturating_sub(self.length));
+        if wanted == 0 || !is_whole {
+            return;
+        }
+        let share = lock(outputs).reserve(wanted);
+        self.file.share.fetch_add(share, Ordering::Relaxed);
+        let bytes = &bytes[..usize::try_from(share).unwrap_or(0)];
+        // The disk may be full: what was written so far stays readable.
+        if self.file.file.write_all_at(bytes, self.length).is_ok() {
+            self.length += share;
+        }
+    }
+
     pub(super) fn length(&self) -> u64 {
         self.length
     }
@@ -166,7 +185,7 @@ impl KeptStream {
     pub(super) fn read(&self, start: u64, length: u64) -> Vec<u8> {
         let length = length.min(self.length.saturating_sub(start)).min(64 << 20);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-        match self.file.read_exact_at(&mut bytes, start) {
+        match self.file.file.read_exact_at(&mut bytes, start) {
             Ok(()) => bytes,
             Err(error) => {
                 tracing::warn!(%error, "could not read kept output");
@@ -180,10 +199,16 @@ impl KeptStream {
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
     runs: VecDeque<(u32, Kept)>,
+    /// Bytes of them, and of what is being captured.
+    used: Arc<AtomicU64>,
 }
 
 /// In the order of [`OutputStream`].
 pub(super) type Kept = [Option<KeptStream>; 3];
+
+fn lock(outputs: &Mutex<Outputs>) -> std::sync::MutexGuard<'_, Outputs> {
+    outputs.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Outputs {
     pub(super) fn keep(&mut self, run: u32, streams: Kept) {
@@ -191,12 +216,18 @@ impl Outputs {
             return;
         }
         self.runs.push_back((run, streams));
-        let bytes = |runs: &VecDeque<(u32, Kept)>| -> u64 {
-            runs.iter().flat_map(|(_, streams)| streams.iter().flatten()).map(KeptStream::length).sum()
-        };
-        while self.runs.len() > KEPT_RUNS || bytes(&self.runs) > KEPT_IN_ALL {
+        while self.runs.len() > KEPT_RUNS {
             self.runs.pop_front();
         }
+    }
+
+    /// Takes bytes for output that is being captured, from that of the oldest runs if necessary; returns how many.
+    fn reserve(&mut self, wanted: u64) -> u64 {
+        let used = |this: &Self| this.used.load(Ordering::Relaxed);
+        while used(self) + wanted > KEPT_IN_ALL && self.runs.pop_front().is_some() {}
+        let share = wanted.min(KEPT_IN_ALL.saturating_sub(used(self)));
+        self.used.fetch_add(share, Ordering::Relaxed);
+        share
     }
 
     pub(super) fn runs(&self) -> Vec<u32> {
@@ -214,7 +245,7 @@ mod tests {
     use super::*;
 
     fn captured(budget: usize, chunks: &[&[u8]]) -> (Stream, Option<KeptStream>) {
-        let mut capture = Capture::new(budget);
+        let mut capture = Capture::new(budget, Arc::default());
         chunks.iter().for_each(|chunk| capture.push(chunk));
         capture.finish(|| "ask".into())
     }
@@ -268,17 +299,43 @@ mod tests {
 
     #[test]
     fn the_oldest_outputs_are_dropped_when_there_are_too_many() {
-        let stream = |length| {
-            let file = tempfile::tempfile().unwrap();
-            file.set_len(length).unwrap();
-            Some(KeptStream { file: Arc::new(file), length })
+        let outputs = Arc::<Mutex<Outputs>>::default();
+        let stream = |length: u64| {
+            let mut kept = KeptStream::start(&outputs).unwrap();
+            kept.length = lock(&outputs).reserve(length);
+            kept.file.share.store(kept.length, Ordering::Relaxed);
+            Some(kept)
         };
-        let mut outputs = Outputs::default();
-        (1..=3).for_each(|run| outputs.keep(run, [stream(KEPT_IN_ALL / 4), stream(KEPT_IN_ALL / 4), None]));
-        assert_eq!(outputs.runs(), [2, 3]);
-        (4..=100).for_each(|run| outputs.keep(run, [stream(1), None, None]));
-        assert_eq!(outputs.runs().len(), KEPT_RUNS);
+        let keep = |run, streams| lock(&outputs).keep(run, streams);
+        (1..=3).for_each(|run| keep(run, [stream(KEPT_IN_ALL / 4), stream(KEPT_IN_ALL / 4), None]));
+        assert_eq!(lock(&outputs).runs(), [2, 3]);
+        (4..=100).for_each(|run| keep(run, [stream(1), None, None]));
+        let outputs = lock(&outputs);
+        assert_eq!(
+            (outputs.runs().len(), outputs.used.load(Ordering::Relaxed)),
+            (KEPT_RUNS, KEPT_RUNS as u64)
+        );
         assert!(outputs.get(100, OutputStream::Stdout).is_some());
         assert!(outputs.get(100, OutputStream::Stderr).is_none());
+    }
+
+    #[test]
+    fn output_that_is_being_captured_counts_like_that_which_is_kept() {
+        let outputs = Arc::<Mutex<Outputs>>::default();
+        let used = || lock(&outputs).used.load(Ordering::Relaxed);
+        lock(&outputs).used.store(KEPT_IN_ALL - 1000, Ordering::Relaxed);
+        let mut captures = [(); 3].map(|()| Capture::new(100, Arc::clone(&outputs)));
+        for _ in 0..6 {
+            captures.iter_mut().for_each(|capture| capture.push(&[b'x'; 100]));
+        }
+        assert_eq!(used(), KEPT_IN_ALL);
+        let [first, second, third] = captures;
+        let (shown, kept) = first.finish(|| "ask".into());
+        let kept = kept.unwrap();
+        assert!(shown.text.starts_with("[output cut: 600 bytes in total, "), "{}", shown.text);
+        assert!(shown.text.contains("the first 400 are kept: ask"), "{}", shown.text);
+        assert_eq!(kept.read(0, 1000), [b'x'; 400]);
+        drop((kept, second, third));
+        assert_eq!(used(), KEPT_IN_ALL - 1000);
     }
 }

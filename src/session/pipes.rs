@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::io::BufReader;
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::io::{AsyncRead, BufReader};
+use tokio::process::ChildStdin;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::answers::QuestionFromGuest;
-use super::frames::{self, FrameError, FromGuest, ToGuest};
+use super::frames::{FrameError, FrameReader, FromGuest, ToGuest};
+use super::shares::{LARGE_QUESTION, Shares};
 
-/// Bytes of questions that wait for an answer: as many as the longest one has, and some.
-const WAITING_QUESTIONS: usize = 128 << 20;
-/// The cost of a question beside its bytes: a call under way needs memory in many places.
-const COST_OF_QUESTION: usize = 64 << 10;
+/// Bytes of the questions of one session that wait to be read; a large one counts for the whole bridge instead.
+const WAITING_QUESTIONS: usize = 8 << 20;
+/// The cost of a question beside its bytes.
+const COST_OF_QUESTION: u32 = 512;
 
 /// Enlarges the pipe into the sandbox, so that the guest fits into it at once and no process has to be woken for the rest.
 /// This is an optimisation of Linux only.
@@ -50,24 +51,27 @@ pub(super) async fn write_frames(
 
 /// Reads frames until the stream ends or breaks; the channel of frames ends with it.
 pub(super) async fn read_frames(
-    stdout: ChildStdout,
+    stdout: impl AsyncRead + Unpin,
     frames: mpsc::Sender<Result<FromGuest, FrameError>>,
-    questions: mpsc::UnboundedSender<QuestionFromGuest>,
+    questions: mpsc::Sender<QuestionFromGuest>,
+    shares: Arc<Shares>,
 ) {
     let capacity = Arc::new(Semaphore::new(WAITING_QUESTIONS));
-    let mut reader = BufReader::with_capacity(64 << 10, stdout);
+    let mut reader = FrameReader::new(BufReader::with_capacity(64 << 10, stdout));
     loop {
-        let frame = match frames::read(&mut reader).await {
-            Ok(Some(FromGuest::Question(id, json))) => {
-                // A guest that asks and does not read its answers is not read either, once this much waits. Below that it
-                // is read: it reads no answer while it waits to write its next question.
-                let cost = u32::try_from(json.len() + COST_OF_QUESTION).unwrap_or(u32::MAX);
-                let Ok(share) = Arc::clone(&capacity).acquire_many_owned(cost).await else { return };
-                let _ = questions.send(QuestionFromGuest::New { id, json, share });
-                continue;
+        let frame = match reader.next().await {
+            Ok(Some(FromGuest::Question(id, length))) => {
+                match read_question(&mut reader, id, length, &capacity, &shares).await {
+                    Ok(question) => {
+                        // Whoever takes them never waits for the guest.
+                        let _ = questions.send(question).await;
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                }
             }
             Ok(Some(FromGuest::Withdraw(id))) => {
-                let _ = questions.send(QuestionFromGuest::Withdrawn(id));
+                let _ = questions.send(QuestionFromGuest::Withdrawn(id)).await;
                 continue;
             }
             Ok(Some(frame)) => Ok(frame),
@@ -78,5 +82,111 @@ pub(super) async fn read_frames(
         if frames.send(frame).await.is_err() || last {
             return;
         }
+    }
+}
+
+/// Reads a question once there is space for it.
+async fn read_question(
+    reader: &mut FrameReader<impl AsyncRead + Unpin>,
+    id: u32,
+    length: u32,
+    capacity: &Arc<Semaphore>,
+    shares: &Shares,
+) -> Result<QuestionFromGuest, FrameError> {
+    if length as usize > LARGE_QUESTION {
+        let Some(share) = shares.of_large(length).await else {
+            reader.skip(length).await?;
+            return Ok(QuestionFromGuest::Skipped(id));
+        };
+        let json = tokio::time::timeout(shares.arrival, reader.payload(length)).await;
+        return Ok(QuestionFromGuest::New { id, json: json.map_err(|_| FrameError::Stalled)??, share });
+    }
+    // A guest that asks faster than it is answered is not read either, once this much waits. Below that it is read: it
+    // reads no answer while it waits to write its next question.
+    let cost = length + COST_OF_QUESTION;
+    let share = Arc::clone(capacity).acquire_many_owned(cost).await;
+    let share = share.map_err(|_| FrameError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
+    Ok(QuestionFromGuest::New { id, json: reader.payload(length).await?, share })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    fn frame(kind: u8, id: u32, length: u32) -> Vec<u8> {
+        [&[kind][..], &id.to_be_bytes(), &length.to_be_bytes()].concat()
+    }
+
+    fn readers(shares: &Arc<Shares>) -> (tokio::io::DuplexStream, mpsc::Receiver<QuestionFromGuest>) {
+        let (guest, stdout) = tokio::io::duplex(64 << 10);
+        let (frames, _) = mpsc::channel(1);
+        let (sender, questions) = mpsc::channel(4);
+        tokio::spawn(read_frames(stdout, frames, sender, Arc::clone(shares)));
+        (guest, questions)
+    }
+
+    /// Writes as long as somebody reads.
+    async fn write_until_it_waits(guest: &mut tokio::io::DuplexStream, bytes: &[u8]) -> usize {
+        let mut written = 0;
+        loop {
+            // One thread runs the readers and this.
+            let readers_wait = async {
+                for _ in 0..1000 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                more = guest.write(&bytes[written % bytes.len()..]) => written += more.unwrap(),
+                () = readers_wait => return written,
+            }
+            assert!(written < 64 << 20, "it is read without end");
+        }
+    }
+
+    #[tokio::test]
+    async fn neither_questions_nor_withdrawals_pile_up() {
+        let (mut guest, _questions) = readers(&Arc::default());
+        let withdrawals = frame(b'W', 7, 0).repeat(1000);
+        assert!(write_until_it_waits(&mut guest, &withdrawals).await < 1 << 20);
+        let (mut guest, mut questions) = readers(&Arc::default());
+        tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Some(question) = questions.recv().await {
+                kept.push(question);
+            }
+        });
+        let question = [frame(b'Q', 7, 2), b"{}".to_vec()].concat().repeat(1000);
+        let written = write_until_it_waits(&mut guest, &question).await;
+        assert!(written / 11 < WAITING_QUESTIONS / 512 + 20_000, "{written}");
+    }
+
+    #[tokio::test]
+    async fn a_large_question_that_never_ends_costs_its_own_session_alone() {
+        let shares = Arc::new(Shares::with(Duration::from_millis(10), Duration::from_secs(1)));
+        let large = 64 << 20;
+        let (mut stalled, _asked) = readers(&shares);
+        stalled.write_all(&frame(b'Q', 1, large)).await.unwrap();
+        stalled.write_all(b"{").await.unwrap();
+        let (mut other, mut asked) = readers(&shares);
+        let writing = async {
+            other.write_all(&frame(b'Q', 2, large)).await.unwrap();
+            other.write_all(&vec![b' '; large as usize]).await.unwrap();
+            other.write_all(&[frame(b'Q', 3, 2), b"{}".to_vec()].concat()).await.unwrap();
+        };
+        let reading = async {
+            let first = asked.recv().await;
+            assert!(matches!(first, Some(QuestionFromGuest::Skipped(2))), "{first:?}");
+            assert!(matches!(asked.recv().await, Some(QuestionFromGuest::New { id: 3, .. })));
+        };
+        tokio::join!(writing, reading);
+        while stalled.write_all(b" ").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(shares.of_large(large).await.is_some(), "it kept its share beyond its session");
     }
 }

@@ -1,11 +1,12 @@
 //! One run of code: what it is given, its output so far, and how it ended.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::frames::{DoneStatus, FrameError, FromGuest};
 use super::grant::Grant;
 use super::loss::Loss;
-use super::output::{Capture, Kept};
+use super::output::{Capture, Kept, Outputs};
 use super::{Failure, OutputStream, Progress, RunOutcome, Status};
 
 /// Bytes of a traceback, which has a budget of its own so that other output on standard error cannot push it out.
@@ -29,6 +30,7 @@ pub(super) struct Cell {
     pub(super) grant: Grant,
     pub(super) timeout: Duration,
     pub(super) budgets: Budgets,
+    pub(super) outputs: Arc<Mutex<Outputs>>,
 }
 
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl Early {
         match frame {
             FromGuest::Stdout(bytes) => append(&mut self.stdout, &bytes),
             FromGuest::Stderr(bytes) => append(&mut self.stderr, &bytes),
-            FromGuest::Traceback(text) => append(&mut self.stderr, text.as_bytes()),
+            FromGuest::Traceback(bytes) => append(&mut self.stderr, &bytes),
             FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
             _ => {}
         }
@@ -90,11 +92,12 @@ pub(super) struct RunInProgress {
 }
 
 impl RunInProgress {
-    pub(super) fn new(early: Early, budgets: Budgets) -> Self {
+    pub(super) fn new(early: Early, budgets: Budgets, outputs: &Arc<Mutex<Outputs>>) -> Self {
+        let capture = |budget| Capture::new(budget, Arc::clone(outputs));
         let mut run = Self {
-            stdout: Capture::new(budgets.stdout),
-            stderr: Capture::new(budgets.stderr),
-            traceback: Capture::new(TRACEBACK_BUDGET),
+            stdout: capture(budgets.stdout),
+            stderr: capture(budgets.stderr),
+            traceback: capture(TRACEBACK_BUDGET),
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -120,9 +123,9 @@ impl RunInProgress {
                     self.stderr.push(&bytes);
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
-                FromGuest::Traceback(text) => {
-                    self.traceback.push(text.as_bytes());
-                    *output = Some(Progress::Output(OutputStream::Stderr, text.into_bytes()));
+                FromGuest::Traceback(bytes) => {
+                    self.traceback.push(&bytes);
+                    *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
                 FromGuest::Done(id, status, exit_code, error) if id == run => {

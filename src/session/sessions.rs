@@ -72,10 +72,11 @@ impl Sessions {
     /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
+        let shares = Arc::clone(launcher.shares());
         Self(Arc::new(Inner {
             launcher,
             upstream,
-            answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone())),
+            answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone(), shares)),
             outputs,
             slots: StdMutex::default(),
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
@@ -185,7 +186,8 @@ impl Inner {
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
         let RunRequest { code, timeout, session, .. } = request;
-        let cell = Cell { id, code, grant, timeout, budgets: self.budgets };
+        let outputs = Arc::clone(&self.outputs);
+        let cell = Cell { id, code, grant, timeout, budgets: self.budgets, outputs };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
@@ -228,7 +230,8 @@ impl Inner {
         let stop_guard = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let access = Arc::new(ServerAccess::new(inner.upstream.clone()));
+            let access =
+                Arc::new(ServerAccess::new(inner.upstream.clone(), Arc::clone(inner.launcher.shares())));
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));

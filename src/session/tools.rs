@@ -5,16 +5,22 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use super::reserved::owner_of;
+
 /// Bytes of one source.
-const LONGEST_SOURCE: usize = 256 << 10;
+pub(super) const LONGEST_SOURCE: usize = 256 << 10;
 const MOST_TOOLS: usize = 500;
 /// Bytes of all sources: every session holds them, and every start reads them.
 const MOST_BYTES: u64 = 4 << 20;
+/// Names in a notice.
+const MOST_NAMED: usize = 20;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ToolError {
     #[error("'{0}' is not the name of a function")]
     Name(String),
+    #[error("a saved function cannot be called '{name}', which is {owner}: give it another name")]
+    Reserved { name: String, owner: &'static str },
     #[error("the source of the function is longer than {} KiB", LONGEST_SOURCE >> 10)]
     TooLong,
     #[error(
@@ -31,6 +37,39 @@ pub(super) struct SavedTools {
     dir: PathBuf,
 }
 
+/// What a session starts with.
+#[derive(Debug, Default)]
+pub(super) struct LoadedTools {
+    /// Names and sources, in the order of names.
+    pub(super) tools: Vec<(String, String)>,
+    /// Names of files that are not loaded, because every session has something else of that name.
+    reserved: Vec<String>,
+}
+
+impl LoadedTools {
+    /// Returns what the first result of the session says.
+    pub(super) fn notices(&self) -> impl Iterator<Item = String> {
+        let loaded = named(self.tools.iter().map(|(name, _)| name));
+        let reserved = named(self.reserved.iter());
+        let loaded = loaded.map(|names| format!("saved functions: {names}"));
+        let reserved = reserved.map(|names| {
+            format!("saved functions that were skipped, because every session has something else of that name: {names}")
+        });
+        loaded.into_iter().chain(reserved)
+    }
+}
+
+/// Returns the first names; None if there are none.
+fn named<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> Option<String> {
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let first: Vec<&str> = names.take(MOST_NAMED).map(String::as_str).collect();
+    match (first.is_empty(), more) {
+        (true, _) => None,
+        (false, 0) => Some(first.join(", ")),
+        (false, more) => Some(format!("{} and {more} more", first.join(", "))),
+    }
+}
+
 impl SavedTools {
     pub(super) fn at(state_dir: PathBuf) -> Self {
         Self { dir: state_dir.join("tools") }
@@ -40,6 +79,9 @@ impl SavedTools {
     pub(super) fn save(&self, name: &str, source: &str) -> Result<(), ToolError> {
         if !is_identifier(name) {
             return Err(ToolError::Name(name.to_string()));
+        }
+        if let Some(owner) = owner_of(name) {
+            return Err(ToolError::Reserved { name: name.to_string(), owner });
         }
         if source.len() > LONGEST_SOURCE {
             return Err(ToolError::TooLong);
@@ -59,8 +101,13 @@ impl SavedTools {
         Ok(())
     }
 
-    /// Returns name and source of every saved tool, in the order of names; files that cannot be read are skipped.
-    pub(super) fn load(&self) -> Vec<(String, String)> {
+    /// Returns the names of the tools that a session can have.
+    pub(super) fn usable_names(&self) -> Vec<String> {
+        self.names().into_iter().filter(|name| owner_of(name).is_none()).take(MOST_TOOLS).collect()
+    }
+
+    /// Returns every saved tool; files that cannot be read are skipped.
+    pub(super) fn load(&self) -> LoadedTools {
         let read = |name: String| {
             let path = self.dir.join(format!("{name}.py"));
             match fs::read_to_string(&path) {
@@ -82,7 +129,10 @@ impl SavedTools {
             }
             fits
         };
-        self.names().into_iter().filter(|name| fits(name)).take(MOST_TOOLS).filter_map(read).collect()
+        let (reserved, usable): (Vec<_>, Vec<_>) =
+            self.names().into_iter().partition(|name| owner_of(name).is_some());
+        let fitting = usable.into_iter().filter(|name| fits(name)).take(MOST_TOOLS);
+        LoadedTools { tools: fitting.filter_map(read).collect(), reserved }
     }
 
     fn size(&self, name: &str) -> u64 {
@@ -116,10 +166,10 @@ mod tests {
     fn a_saved_tool_comes_back_and_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let tools = SavedTools::at(dir.path().join("not there yet"));
-        assert!(tools.load().is_empty());
+        assert!(tools.load().tools.is_empty());
         tools.save("double", "def double(x): return x").unwrap();
         tools.save("double", "def double(x): return 2 * x").unwrap();
-        assert_eq!(tools.load(), [("double".to_string(), "def double(x): return 2 * x".to_string())]);
+        assert_eq!(tools.load().tools, [("double".to_string(), "def double(x): return 2 * x".to_string())]);
     }
 
     #[test]
@@ -144,6 +194,35 @@ mod tests {
         assert!(matches!(tools.save("one_more", "x"), Err(ToolError::TooMany { .. })));
         tools.save("t0", &longest).unwrap();
         fs::write(dir.path().join("tools/by_hand.py"), &longest).unwrap();
-        assert_eq!(tools.load().len(), most);
+        assert_eq!(tools.load().tools.len(), most);
+    }
+
+    #[test]
+    fn no_tool_takes_the_name_of_something_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = SavedTools::at(dir.path().into());
+        tools.save("double", "def double(x): return 2 * x").unwrap();
+        assert_eq!(tools.load().notices().collect::<Vec<_>>(), ["saved functions: double"]);
+        for name in ["__builtins__", "print", "mcp_github", "runtime"] {
+            let error = tools.save(name, "x").unwrap_err();
+            assert!(matches!(error, ToolError::Reserved { .. }), "{error}");
+            // An earlier version wrote such files.
+            fs::write(dir.path().join(format!("tools/{name}.py")), format!("def {name}(): pass")).unwrap();
+        }
+        let loaded = tools.load();
+        assert_eq!((loaded.tools.len(), tools.usable_names()), (1, vec!["double".to_string()]));
+        let notices: Vec<_> = loaded.notices().collect();
+        assert!(notices[1].ends_with(": __builtins__, mcp_github, print, runtime"), "{notices:?}");
+    }
+
+    #[test]
+    fn a_notice_names_some_of_many_tools() {
+        let tools = (0..100).map(|n| (format!("t{n}"), String::new())).collect();
+        let notices: Vec<_> = LoadedTools { tools, reserved: Vec::new() }.notices().collect();
+        assert!(
+            notices[0].starts_with("saved functions: t0, t1, ") && notices[0].ends_with("t19 and 80 more"),
+            "{notices:?}"
+        );
+        assert_eq!(LoadedTools::default().notices().count(), 0);
     }
 }

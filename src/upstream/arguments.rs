@@ -2,10 +2,16 @@
 //!
 //! Only names are checked: servers check values better, and some schemas are incomplete.
 
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::catalog::signature;
 use super::pool::Tool;
+use super::raw_arguments::RawArguments;
 use crate::nearest::nearest;
 
 /// Keywords that allow other arguments than the listed properties.
@@ -14,28 +20,43 @@ const OPEN_ENDED: &[&str] = &[
     "patternProperties",
 ];
 
-/// Checks the names of arguments.
+/// Unknown names that are reported.
+const MOST_UNKNOWN: usize = 3;
+/// Characters of an unknown name that are shown.
+const SHOWN: usize = 64;
+
+/// Checks the names of arguments. The values are passed over.
 ///
 /// # Errors
 /// A name is missing or unknown. The text suggests similar names and shows the signature.
-pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), String> {
+pub fn check_arguments(tool: &Tool, arguments: &RawArguments) -> Result<(), String> {
     let Some(schema) = tool.input_schema.as_object() else { return Ok(()) };
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    let names = Names {
+        required: required(schema).collect(),
+        properties,
+        names_all: names_all(schema, properties),
+        given: HashSet::new(),
+        unknown: Vec::new(),
+    };
+    if names.required.is_empty() && !names.names_all {
+        return Ok(());
+    }
+    let mut reader = serde_json::Deserializer::from_slice(arguments.as_bytes());
+    let Names { given, unknown, .. } = reader.deserialize_map(names).map_err(|error| error.to_string())?;
     let mut problems = Vec::new();
     let missing: Vec<&str> = required(schema)
-        .filter(|name| !arguments.contains_key(*name))
+        .filter(|name| !given.contains(*name))
         // Some servers list arguments with a default as required.
         .filter(|name| properties.get(*name).is_none_or(|property| property.get("default").is_none()))
         .collect();
-    if names_all(schema, properties) {
-        for name in arguments.keys().filter(|name| !properties.contains_key(*name)) {
-            let open = properties.keys().map(String::as_str).filter(|known| !arguments.contains_key(*known));
-            problems.push(match nearest(name, open) {
-                Some(meant) => format!("unknown argument '{name}'; did you mean '{meant}'?"),
-                None => format!("unknown argument '{name}'"),
-            });
-        }
+    for name in unknown {
+        let open = properties.keys().map(String::as_str).filter(|known| !given.contains(known));
+        problems.push(match nearest(&name, open) {
+            Some(meant) => format!("unknown argument '{name}'; did you mean '{meant}'?"),
+            None => format!("unknown argument '{name}'"),
+        });
     }
     if !missing.is_empty() {
         let s = if missing.len() > 1 { "s" } else { "" };
@@ -45,6 +66,78 @@ pub fn check_arguments(tool: &Tool, arguments: &Map<String, Value>) -> Result<()
         return Ok(());
     }
     Err(format!("{}; signature: {}", problems.join("; "), signature(&tool.alias, &tool.doc())))
+}
+
+/// Reads the names of arguments. It keeps those that the schema has, and a few others: there may be millions.
+struct Names<'a> {
+    required: HashSet<&'a str>,
+    properties: &'a Map<String, Value>,
+    names_all: bool,
+    given: HashSet<&'a str>,
+    unknown: Vec<String>,
+}
+
+impl<'a> Names<'a> {
+    fn take(&mut self, name: &str) {
+        match self.properties.get_key_value(name) {
+            Some((known, _)) => {
+                self.given.insert(known);
+            }
+            None => {
+                if let Some(known) = self.required.get(name) {
+                    self.given.insert(known);
+                }
+                if self.names_all && self.unknown.len() < MOST_UNKNOWN {
+                    let shown = match name.char_indices().nth(SHOWN) {
+                        Some((end, _)) => format!("{}…", &name[..end]),
+                        None => name.to_owned(),
+                    };
+                    if !self.unknown.contains(&shown) {
+                        self.unknown.push(shown);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Names<'_> {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("arguments by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while map.next_key_seed(Name(&mut self))?.is_some() {
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(self)
+    }
+}
+
+/// Reads one name where it is: it may have megabytes.
+struct Name<'n, 'a>(&'n mut Names<'a>);
+
+impl<'de> DeserializeSeed<'de> for Name<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<(), E> {
+        self.0.take(name);
+        Ok(())
+    }
 }
 
 fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
@@ -67,16 +160,20 @@ mod tests {
 
     use super::*;
 
-    fn check(schema: &Value, arguments: Value) -> Result<(), String> {
-        let tool = Tool {
+    fn tool() -> Tool {
+        Tool {
             name: "create-issue".into(),
             alias: "create_issue".into(),
             description: String::new(),
-            input_schema: schema.clone(),
+            input_schema: Value::Null,
             output_schema: None,
             raw: Map::new(),
-        };
-        check_arguments(&tool, arguments.as_object().unwrap())
+        }
+    }
+
+    fn check(schema: &Value, arguments: Value) -> Result<(), String> {
+        let tool = Tool { input_schema: schema.clone(), ..tool() };
+        check_arguments(&tool, &RawArguments::new(arguments.to_string()).unwrap())
     }
 
     fn issue() -> Value {
@@ -108,6 +205,28 @@ mod tests {
         // An argument that is already given is not suggested.
         let error = check(&issue(), json!({ "title": "t", "titel": "t" })).unwrap_err();
         assert!(error.starts_with("unknown argument 'titel'; signature:"), "{error}");
+    }
+
+    #[test]
+    fn millions_of_arguments_are_counted_and_not_kept() {
+        let many: String = (0..300_000).map(|n| format!("\"n{n}\":[],")).collect();
+        let arguments = RawArguments::new(format!("{{{many}\"{}\":1}}", "x".repeat(1 << 20))).unwrap();
+        let tool = |schema| Tool { input_schema: schema, ..tool() };
+        let error = check_arguments(&tool(issue()), &arguments).unwrap_err();
+        assert!(
+            error.starts_with("unknown argument 'n0'; unknown argument 'n1'; unknown argument 'n2'; missing"),
+            "{error}"
+        );
+        assert_eq!(check_arguments(&tool(json!({})), &arguments), Ok(()));
+        let long = RawArguments::new(json!({ "x".repeat(1 << 20): 1 }).to_string()).unwrap();
+        let error = check_arguments(&tool(issue()), &long).unwrap_err();
+        assert!(error.len() < 300, "{error:.400}");
+    }
+
+    #[test]
+    fn a_name_is_read_whichever_way_it_is_written() {
+        let written = RawArguments::new(r#"{"\u0074itle": 1, "title": 2}"#.into()).unwrap();
+        assert_eq!(check_arguments(&Tool { input_schema: issue(), ..tool() }, &written), Ok(()));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
@@ -17,6 +17,7 @@ use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
+use super::raw_arguments::RawArguments;
 use crate::nearest::nearest;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
@@ -32,6 +33,8 @@ struct Inner {
     docs: Docs,
     /// The definitions that the person has refused. Held while the person is asked: one form at a time.
     refused: tokio::sync::Mutex<Vec<Arc<Proposal>>>,
+    /// Comparisons of a wrong name with all others take turns.
+    comparing: Semaphore,
 }
 
 impl Upstream {
@@ -51,8 +54,13 @@ impl Upstream {
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
-        let discovery = Discovery::new(surroundings);
-        Self(Arc::new(Inner { discovery, pool, docs, refused: Default::default() }))
+        Self(Arc::new(Inner {
+            discovery: Discovery::new(surroundings),
+            pool,
+            docs,
+            refused: Default::default(),
+            comparing: Semaphore::new(1),
+        }))
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -88,42 +96,35 @@ impl Upstream {
         Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
     }
 
-    /// As [`Self::server`], for a server that is about to be called: a definition that needs the person's approval is shown to
-    /// the person at the client.
+    /// Has the person approve a definition, if that is what `error` says is missing. Then the server can be looked up again.
     ///
     /// # Errors
-    /// There is none, or its definition is not used.
-    pub async fn server_for_calls(
+    /// The same error, if it says something else or nobody answered; or the person has refused.
+    pub async fn ask_for_approval(
         &self,
-        name: &str,
+        error: UpstreamError,
         answers: &dyn Answers,
-    ) -> Result<Arc<Server>, UpstreamError> {
-        let untrusted = |error: &UpstreamError| match error {
-            UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } => {
-                Some((Arc::clone(server), Arc::clone(proposal)))
-            }
-            _ => None,
+    ) -> Result<(), UpstreamError> {
+        let UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } = &error else {
+            return Err(error);
         };
-        let found = self.server(name);
-        if found.as_ref().err().and_then(untrusted).is_none() {
-            return found;
-        }
         let mut refused = self.0.refused.lock().await;
         // Another call may have asked meanwhile.
-        let found = self.server(name);
-        let Some((server, proposal)) = found.as_ref().err().and_then(untrusted) else { return found };
-        if refused.contains(&proposal) {
-            return Err(UpstreamError::Distrusted { server });
+        if self.0.discovery.is_trusted(proposal) {
+            return Ok(());
         }
-        match ask_person(answers, &proposal.request(&server)).await {
-            Decision::Approved => self.trust(&server, &proposal)?,
+        let distrusted = || UpstreamError::Distrusted { server: Arc::clone(server) };
+        if refused.contains(proposal) {
+            return Err(distrusted());
+        }
+        match ask_person(answers, &proposal.request(server)).await {
+            Decision::Approved => self.trust(server, proposal),
             Decision::Refused => {
-                refused.push(proposal);
-                return Err(UpstreamError::Distrusted { server });
+                refused.push(Arc::clone(proposal));
+                Err(distrusted())
             }
-            Decision::Unanswered => {}
+            Decision::Unanswered => Err(error),
         }
-        self.server(name)
     }
 
     /// Records the person's approval of a definition in the working directory.
@@ -152,18 +153,20 @@ impl Upstream {
     /// The server cannot be used, or has no such tool.
     pub async fn tool(
         &self,
-        server: &str,
+        server: &Arc<Server>,
         tool: &str,
         cancel: &CancellationToken,
     ) -> Result<Tool, UpstreamError> {
-        let server = self.server(server)?;
         let mut listing =
-            self.0.pool.tools(PoolRequest::new(&server, Purpose::Docs, cancel)?, Age::Current).await?;
+            self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
-            listing = self.0.pool.tools(PoolRequest::new(&server, Purpose::Docs, cancel)?, Age::New).await?;
+            listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::New).await?;
         }
         self.0.docs.keep(&listing).await;
-        listing.tools.get(tool).cloned().ok_or_else(|| unknown_tool(&server, tool, &listing.tools))
+        match listing.tools.get(tool) {
+            Some(tool) => Ok(tool.clone()),
+            None => Err(self.unknown_tool(server, tool, Arc::clone(&listing.tools)).await),
+        }
     }
 
     /// Calls a tool by its name or alias, after checking the names of the arguments.
@@ -174,7 +177,7 @@ impl Upstream {
         &self,
         server: &str,
         tool: &str,
-        arguments: Map<String, Value>,
+        arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         self.call_of(&self.server(server)?, tool, arguments, options).await
@@ -188,7 +191,7 @@ impl Upstream {
         &self,
         server: &Arc<Server>,
         tool: &str,
-        arguments: Map<String, Value>,
+        arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
@@ -197,7 +200,7 @@ impl Upstream {
         let tools = self.tools_with(server, tool, cancel).await?;
         let name = match tools.get(tool) {
             Some(tool) => {
-                check_arguments(tool, &arguments).map_err(|why| UpstreamError::Arguments {
+                check(&tools, tool, &arguments).await.map_err(|why| UpstreamError::Arguments {
                     server: Arc::clone(&server.name),
                     tool: tool.name.clone(),
                     why,
@@ -206,7 +209,7 @@ impl Upstream {
             }
             // A server that lists no tools may still have the tool.
             None if tools.tools.is_empty() => tool,
-            None => return Err(unknown_tool(server, tool, &tools)),
+            None => return Err(self.unknown_tool(server, tool, tools).await),
         };
         self.0.pool.call(PoolRequest::new(server, Purpose::Call, cancel)?, name, arguments, options).await
     }
@@ -232,6 +235,17 @@ impl Upstream {
         Ok(Arc::clone(&listing.tools))
     }
 
+    /// Returns the error for a tool that a server does not have. A server may have any number of others to compare with.
+    async fn unknown_tool(&self, server: &Server, tool: &str, tools: Arc<ToolList>) -> UpstreamError {
+        let _turn = self.0.comparing.acquire().await;
+        let wanted = tool.to_owned();
+        let meant = spawn_blocking(move || {
+            nearest(&wanted, tools.tools.iter().map(|tool| tool.name.as_str())).map(Arc::from)
+        });
+        let (server, tool) = (Arc::clone(&server.name), tool.to_owned());
+        UpstreamError::UnknownTool { server, tool, nearest: meant.await.ok().flatten() }
+    }
+
     /// Returns the documentation of a server's tools, by the server's name or alias: from the catalogue, else from the
     /// server itself, which is started for it.
     ///
@@ -243,8 +257,20 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<(Arc<Server>, Arc<ServerDocs>), UpstreamError> {
         let server = self.server(server)?;
-        let docs = self.0.docs.of(&server, cancel).await?;
+        let docs = self.docs_of_server(&server, cancel).await?;
         Ok((server, docs))
+    }
+
+    /// As [`Self::docs_of`], of a server that is known already: nothing is looked up.
+    ///
+    /// # Errors
+    /// It was never asked and cannot be.
+    pub async fn docs_of_server(
+        &self,
+        server: &Arc<Server>,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ServerDocs>, UpstreamError> {
+        self.0.docs.of(server, cancel).await
     }
 
     #[cfg(test)]
@@ -293,11 +319,12 @@ impl Upstream {
     }
 }
 
-fn unknown_tool(server: &Server, tool: &str, tools: &ToolList) -> UpstreamError {
-    let names = tools.tools.iter().map(|tool| tool.name.as_str());
-    UpstreamError::UnknownTool {
-        server: Arc::clone(&server.name),
-        tool: tool.to_owned(),
-        nearest: nearest(tool, names).map(Into::into),
+/// Checks the names of arguments, on a thread that may take its time if they are long.
+async fn check(tools: &Arc<ToolList>, tool: &Tool, arguments: &RawArguments) -> Result<(), String> {
+    if !arguments.are_large() {
+        return check_arguments(tool, arguments);
     }
+    let (tools, name, arguments) = (Arc::clone(tools), tool.name.clone(), arguments.clone());
+    let check = move || tools.get(&name).map_or(Ok(()), |tool| check_arguments(tool, &arguments));
+    spawn_blocking(check).await.unwrap_or_else(|error| Err(error.to_string()))
 }

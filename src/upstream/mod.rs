@@ -10,7 +10,7 @@
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
 //! discovery                                       files ─▶ definitions
-//! alias, events, questions, tool_doc
+//! alias, events, questions, raw_arguments, tool_doc
 //! ```
 
 mod alias;
@@ -25,6 +25,7 @@ mod options;
 mod person;
 mod pool;
 mod questions;
+mod raw_arguments;
 pub mod search;
 mod tool_doc;
 
@@ -39,6 +40,7 @@ pub use pool::{CallOutcome, Limits, Tool};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };
+pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use tool_doc::{About, ToolDoc};
 
 pub use crate::mcp::client::ServerProgress;

@@ -19,6 +19,7 @@ mod doctor;
 mod documentation;
 mod execution;
 mod fakes;
+mod floods;
 mod help;
 mod image_store;
 mod images;
@@ -79,6 +80,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     documentation::register,
     execution::register,
     fakes::register,
+    floods::register,
     help::register,
     images::register,
     in_container::register,

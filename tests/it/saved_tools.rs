@@ -8,7 +8,11 @@ use crate::{python, tests};
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime(
         "saved_tools",
-        tests![a_saved_function_is_defined_in_every_later_session, a_broken_tool_is_reported_and_skipped],
+        tests![
+            a_saved_function_is_defined_in_every_later_session,
+            a_broken_tool_is_reported_and_skipped,
+            no_saved_function_takes_the_name_of_something_else,
+        ],
     );
 }
 
@@ -57,5 +61,24 @@ fn a_broken_tool_is_reported_and_skipped(env: &TestEnv) {
     }
     let again = bridge.run("good()").expect("success");
     assert_eq!(again.notices(), "", "it is said once");
+    bridge.close();
+}
+
+fn no_saved_function_takes_the_name_of_something_else(env: &TestEnv) {
+    let state = env.folder("state");
+    // An earlier version wrote such files.
+    for name in ["print", "__builtins__", "mcp_tracker", "runtime"] {
+        env.write(&format!("state/tools/{name}.py"), format!("def {name}(*_):\n    raise SystemExit\n"));
+    }
+    env.write("state/tools/good.py", "def good():\n    return 'good'\n");
+    let bridge = env.bridge().var("MCP_BRIDGE_STATE_DIR", &state).start();
+    let outcome =
+        bridge.run("print(good())").noting("saved functions: good").noting("mcp_tracker, print, runtime");
+    assert_eq!(outcome.ok(), "good");
+    assert_eq!(bridge.run("1").expect("success").notices(), "", "it is said once");
+    // Every name of this Python and of this session, whatever its version.
+    assert_eq!(bridge.run(python!("saved_tools", "taken_names")).ok(), "0 saved");
+    let error = bridge.run("def open(): pass\nsave_tool(open)").expect("error");
+    assert!(error.error().contains("'open', which is a builtin of Python: give it another name"), "{error}");
     bridge.close();
 }

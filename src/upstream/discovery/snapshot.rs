@@ -156,6 +156,11 @@ impl Discovery {
         Arc::clone(&cache.snapshot)
     }
 
+    /// Returns whether the user has approved a definition.
+    pub fn is_trusted(&self, proposal: &Proposal) -> bool {
+        self.trust.holds(proposal)
+    }
+
     /// Records the user's approval of a definition. The next snapshot has the server.
     ///
     /// # Errors

@@ -60,11 +60,13 @@ impl Trust {
         let project = self.project.as_os_str().as_encoded_bytes();
         let subject = json!([project, entry.name, entry.opencode, definition]);
         let digest = hex::encode(Sha256::digest(subject.to_string()));
-        if self.folder.join(&digest).is_file() {
-            return None;
-        }
         let text = serde_json::to_string_pretty(&readable(entry.node)).unwrap_or_default();
-        Some(Proposal { digest, text })
+        Some(Proposal { digest, text }).filter(|proposal| !self.holds(proposal))
+    }
+
+    /// Returns whether the user has approved a definition.
+    pub(super) fn holds(&self, proposal: &Proposal) -> bool {
+        self.folder.join(&proposal.digest).is_file()
     }
 
     /// Records the user's approval.

@@ -13,7 +13,7 @@ use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::pool::ServerState;
-use crate::upstream::{CallOptions, CallOutcome, Limits, Upstream, UpstreamError};
+use crate::upstream::{CallOptions, CallOutcome, Limits, RawArguments, Upstream, UpstreamError};
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
 const LONG: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ impl Home {
         arguments: Value,
     ) -> Result<CallOutcome, UpstreamError> {
         let arguments = arguments.as_object().cloned().unwrap();
-        bridge.call("fake", tool, arguments, CallOptions::new(&self.cancel)).await
+        bridge.call("fake", tool, raw(&arguments), CallOptions::new(&self.cancel)).await
     }
 }
 
@@ -218,7 +218,7 @@ async fn a_server_that_was_started_for_its_docs_is_soon_stopped() {
     let limits = Limits { docs_idle: Duration::from_millis(50), ..Limits::default() };
     let bridge = home.bridge_with(limits);
     let arguments = Map::new();
-    bridge.call("called", "echo", arguments, CallOptions::new(&home.cancel)).await.unwrap();
+    bridge.call("called", "echo", raw(&arguments), CallOptions::new(&home.cancel)).await.unwrap();
     for server in ["asked", "called"] {
         home.docs(&bridge, server).await;
     }
@@ -247,7 +247,7 @@ async fn a_refresh_asks_servers_that_are_known() {
     assert!(refreshed[0].docs.is_ok() && refreshed[0].name == "fake");
     let error = refreshed[1].docs.as_ref().unwrap_err().to_string();
     assert!(error.contains("did you mean 'fake'?"), "{error}");
-    let listings = bridge.call("fake", "listings", Map::new(), CallOptions::new(&home.cancel)).await;
+    let listings = bridge.call("fake", "listings", raw(&Map::new()), CallOptions::new(&home.cancel)).await;
     assert!(listings.is_err(), "a tool that is not listed was called");
     let all = bridge.refresh(&[], &home.cancel).await;
     let outcomes: Vec<_> = all.iter().map(|one| (one.name.as_str(), one.docs.is_ok())).collect();
@@ -290,8 +290,11 @@ async fn calls_are_checked_before_the_server_sees_them() {
     );
     let unknown = home.call(&bridge, "tool_9", json!({})).await.unwrap_err().to_string();
     assert_eq!(unknown, "server 'fake' has no tool 'tool_9'; did you mean 'tool-0'?");
-    assert_eq!(bridge.tool("fake", "tool_0", &home.cancel).await.unwrap().name, "tool-0");
-    let error = bridge.tool("fake", "wombat", &home.cancel).await.unwrap_err();
+    assert_eq!(
+        bridge.tool(&bridge.server("fake").unwrap(), "tool_0", &home.cancel).await.unwrap().name,
+        "tool-0"
+    );
+    let error = bridge.tool(&bridge.server("fake").unwrap(), "wombat", &home.cancel).await.unwrap_err();
     assert!(matches!(error, UpstreamError::UnknownTool { nearest: None, .. }), "{error}");
     bridge.shutdown().await;
 }
@@ -305,7 +308,7 @@ async fn a_tool_that_was_not_there_before_is_looked_for_once_more() {
     assert!(matches!(refused, UpstreamError::Refused { .. }), "{refused}");
     home.call(&bridge, "change", json!({ "tools": 2 })).await.unwrap();
     assert_eq!(home.docs(&bridge, "fake").await.position("tool-1"), None);
-    bridge.tool("fake", "tool-1", &home.cancel).await.unwrap();
+    bridge.tool(&bridge.server("fake").unwrap(), "tool-1", &home.cancel).await.unwrap();
     assert!(home.docs(&bridge, "fake").await.position("tool-1").is_some());
     bridge.shutdown().await;
 }
@@ -317,4 +320,8 @@ async fn a_server_that_lists_nothing_is_asked_all_the_same() {
     assert!(home.call(&bridge, "echo", json!({ "x": 1 })).await.is_ok());
     assert_eq!(home.docs(&bridge, "fake").await.tools().len(), 0);
     bridge.shutdown().await;
+}
+
+fn raw(arguments: &Map<String, Value>) -> RawArguments {
+    RawArguments::new(serde_json::to_string(arguments).unwrap()).unwrap()
 }

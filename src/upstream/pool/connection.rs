@@ -11,8 +11,8 @@ use rmcp::model::{
     ListToolsRequest, PaginatedRequestParams,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
+use serde_json::Map;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ use crate::mcp::client::{Answer, Expected, ServerProgress};
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
+use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::tool_doc::About;
 
 /// How long to wait for the exit status of a process that has closed its output.
@@ -49,12 +50,21 @@ pub(super) struct Connection {
     peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
     activity: Arc<Activity>,
-    tools: Mutex<Option<(u64, Arc<Listing>)>>,
+    tools: Mutex<Option<KnownTools>>,
     /// Held by the one caller that lists the tools; others wait for its answer.
     asking: tokio::sync::Mutex<()>,
     started: Instant,
     has_answered: AtomicBool,
     was_stopped: AtomicBool,
+}
+
+/// The tools of a server as it listed them last.
+#[derive(Debug)]
+struct KnownTools {
+    /// How often it had said by then that they have changed.
+    generation: u64,
+    asked: Instant,
+    listing: Arc<Listing>,
 }
 
 /// What a connection is made of.
@@ -95,7 +105,7 @@ pub(super) struct Lease {
 /// A call of a tool.
 pub(super) struct CallRequest<'a> {
     pub(super) tool: &'a str,
-    pub(super) arguments: Map<String, Value>,
+    pub(super) arguments: RawArguments,
     pub(super) options: CallOptions<'a>,
     pub(super) limit: Duration,
 }
@@ -181,8 +191,10 @@ impl Connection {
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
         let CallOptions { progress, answers, cancel } = options;
+        // The transport puts the arguments in.
         let mut request =
-            CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments));
+            CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
+        request.extensions_mut().insert(arguments);
         let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
         let limit = self.parts.definition.call_timeout.unwrap_or(limit);
@@ -201,14 +213,18 @@ impl Connection {
         if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
             return Ok(listing);
         }
+        let wanted = Instant::now();
         let _turn = tokio::select! {
             turn = self.asking.lock() => turn,
             () = cancel.cancelled() => return Err(self.cancelled("tools/list")),
         };
-        if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
+        // One list is new for all that waited for it: code may ask for any number of tools that do not exist.
+        let newest = self.known_tools(|known| known.asked >= wanted);
+        if let Some(listing) = newest.or_else(|| self.current_tools().filter(|_| age == Age::Current)) {
             return Ok(listing);
         }
         let limits = &context.limits;
+        let asked = Instant::now();
         // Read before the list: a change that is announced meanwhile may not be in it.
         let generation = *self.parts.tools_changed.borrow();
         let list = match tokio::time::timeout(limits.listing, self.list_tools(limits, cancel)).await {
@@ -225,7 +241,8 @@ impl Connection {
             tools: list,
             docs: OnceCell::new(),
         });
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, Arc::clone(&listing)));
+        let known = KnownTools { generation, asked, listing: Arc::clone(&listing) };
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
         Arc::clone(&context.listener).listed(Arc::clone(&listing));
         Ok(listing)
     }
@@ -257,8 +274,12 @@ impl Connection {
     /// Returns the tools if they were listed since the server last announced a change.
     fn current_tools(&self) -> Option<Arc<Listing>> {
         let generation = *self.parts.tools_changed.borrow();
+        self.known_tools(|known| known.generation == generation)
+    }
+
+    fn known_tools(&self, are_wanted: impl FnOnce(&KnownTools) -> bool) -> Option<Arc<Listing>> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.as_ref().filter(|(known, _)| *known == generation).map(|(_, listing)| Arc::clone(listing))
+        tools.as_ref().filter(|known| are_wanted(known)).map(|known| Arc::clone(&known.listing))
     }
 
     fn about(&self) -> About {

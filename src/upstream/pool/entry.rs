@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,6 +18,7 @@ use super::start::connect;
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
+use crate::upstream::raw_arguments::RawArguments;
 
 /// A call waits for a backoff up to this long.
 const SHORT_BACKOFF: Duration = Duration::from_secs(1);
@@ -113,7 +113,7 @@ impl Pool {
         &self,
         wanted: PoolRequest<'_>,
         tool: &str,
-        arguments: Map<String, Value>,
+        arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let entry = self.entry(&wanted.server.name);

@@ -25,6 +25,7 @@ mod stderr;
 mod stdio;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub(super) use activity::Purpose;
 pub(super) use context::Context;

@@ -6,13 +6,13 @@ use std::io;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::process::ServerProcess;
+use super::wire::WireMessage;
 use crate::mcp::client::Inbox;
 use crate::mcp::line::{Line, LineReader};
 
@@ -20,7 +20,7 @@ use crate::mcp::line::{Line, LineReader};
 pub(super) const LONGEST_LINE: usize = 256 << 20;
 
 /// A message to write, and the channel for the result.
-type Outgoing = (Vec<u8>, oneshot::Sender<io::Result<()>>);
+type Outgoing = (WireMessage, oneshot::Sender<io::Result<()>>);
 
 /// Our side of the pipes. Dropping it ends the process.
 pub(super) struct StdioTransport {
@@ -64,12 +64,8 @@ impl StdioTransport {
 
 /// Writes messages in the order in which they were sent: a cancellation must follow its request.
 async fn write(mut stdin: ChildStdin, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
-    while let Some((line, done)) = outgoing.recv().await {
-        let written = async {
-            stdin.write_all(&line).await?;
-            stdin.flush().await
-        };
-        let _ = done.send(written.await);
+    while let Some((message, done)) = outgoing.recv().await {
+        let _ = done.send(message.write_line(&mut stdin).await);
     }
 }
 
@@ -81,11 +77,10 @@ impl Transport<RoleClient> for StdioTransport {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         self.inbox.note(&message);
-        let queued = serde_json::to_vec(&message).map_err(io::Error::other).and_then(|mut line| {
-            line.push(b'\n');
+        let queued = WireMessage::new(&message).map_err(io::Error::other).and_then(|message| {
             let (done, written) = oneshot::channel();
             let writer = self.to_writer.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-            writer.send((line, done)).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            writer.send((message, done)).map_err(|_| io::ErrorKind::BrokenPipe)?;
             Ok(written)
         });
         async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe)? }

@@ -13,3 +13,19 @@ def triple(n):
 def double(n):
     return n + n + 0.5
 save_tool(double)
+
+# %% taken_names
+import builtins
+import keyword
+
+names = {*dir(builtins), *keyword.kwlist, *getattr(keyword, "softkwlist", ()), *runtime._guest.initial_names, "mcp_x", "mcp_tracker"}
+saved = 0
+for name in names:
+    try:
+        runtime._ask("save_tool", {"name": name, "source": "def %s(): pass" % name})
+        print(name)
+        saved += 1
+    except runtime.MCPError as error:
+        if name not in str(error):
+            raise
+print(saved, "saved")

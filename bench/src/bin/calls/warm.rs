@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use codebridge::reaper::Reaper;
 use codebridge::settings::Environment;
 use codebridge::upstream::discovery::Surroundings;
-use codebridge::upstream::{CallOptions, Limits, Upstream};
-use serde_json::{Map, Value};
+use codebridge::upstream::{CallOptions, Limits, RawArguments, Upstream};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::direct::Direct;
@@ -44,7 +44,7 @@ pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {
     let bridge = upstream(home.path());
     let tool = first_tool();
     let text = TEXT;
-    let arguments: Map<String, Value> = [("text".to_owned(), text.into())].into_iter().collect();
+    let arguments = RawArguments::new(json!({ "text": text }).to_string()).map_err(io::Error::other)?;
     let cancel = CancellationToken::new();
     let call = || bridge.call(SERVER, &tool, arguments.clone(), CallOptions::new(&cancel));
     // Both are warm before the clock runs.

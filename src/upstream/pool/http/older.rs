@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::{HttpError, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Data, EventReader};
 use crate::mcp::client::Inbox;
+use crate::upstream::pool::wire::WireMessage;
 
 /// Our side of the transport.
 pub(in crate::upstream::pool) struct OlderTransport {
@@ -87,8 +88,8 @@ impl Transport<RoleClient> for OlderTransport {
         let inbox = Arc::clone(&self.inbox);
         async move {
             let body =
-                serde_json::to_vec(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
-            let sent = request.body(body).send().await;
+                WireMessage::new(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
+            let sent = request.body(body.into_bytes().await).send().await;
             let failed = match sent {
                 Ok(response) if response.status().is_success() => return Ok(()),
                 Ok(response) => error_response(response).await.0,

@@ -20,6 +20,7 @@ use super::events::{Event, EventReader};
 use crate::mcp::client::{Inbox, is_message};
 use crate::upstream::pool::handler::{CallOrigin, Calls};
 use crate::upstream::pool::stdio::LONGEST_LINE;
+use crate::upstream::pool::wire::WireMessage;
 
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
@@ -211,7 +212,7 @@ impl StreamableHttpClient for Posts {
             }
             _ => (None, None),
         };
-        let bytes = serde_json::to_vec(&message)?;
+        let bytes = WireMessage::new(&message)?.into_bytes().await;
         let mut headers = HeaderMap::from_iter(protocol_headers);
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let sent = self.send(Method::POST, &uri, session_id.as_deref(), headers, Some(bytes)).await;

@@ -15,7 +15,7 @@ use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::options::CallOptions;
 use crate::upstream::questions::{Answering, Answers, ClientId, NoAnswers, Offers, Question};
-use crate::upstream::{CallOutcome, Event, Upstream, UpstreamError};
+use crate::upstream::{CallOutcome, Event, RawArguments, Upstream, UpstreamError};
 
 mod answers;
 mod asking;
@@ -129,6 +129,7 @@ impl Bench {
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let server = self.upstream.server("fake")?;
+        let arguments = RawArguments::new(Value::Object(arguments).to_string()).unwrap();
         let wanted = PoolRequest::new(&server, Purpose::Call, options.cancel)?;
         self.upstream.pool().call(wanted, tool, arguments, options).await
     }

@@ -1,0 +1,75 @@
+//! Floods of everything that a sandbox may send: the bridge stays small, and other sessions do not notice.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::bridge::Bridge;
+use crate::harness::matrix::Kind;
+use crate::harness::{Runtime, Suite, TestEnv};
+use crate::server_access::{define, fake, run};
+use crate::{python, tests};
+
+const PRELUDE: &str = include_str!("attacks/frames_prelude.py");
+/// The most memory that the bridge ever has: its own, and twice the largest message.
+const MEMORY: u64 = (64 + 2 * 64) << 20;
+/// Calls of other sessions hang if they take longer.
+const HANG: Duration = Duration::from_secs(2);
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.on(
+        &[Runtime::of_root(Kind::Podman), Runtime::of_user(Kind::Crun)],
+        "floods",
+        tests![the_largest_questions, ten_thousand_questions_of_each_kind, frames_without_end],
+    );
+}
+
+fn the_largest_questions(env: &TestEnv) {
+    let bridge = bridge(env);
+    assert_eq!(flood(&bridge, python!("floods", "questions")), "18 answered");
+    bridge.close();
+}
+
+fn ten_thousand_questions_of_each_kind(env: &TestEnv) {
+    let bridge = bridge(env);
+    assert_eq!(flood(&bridge, python!("floods", "many_questions")), "sent");
+    bridge.close();
+}
+
+fn frames_without_end(env: &TestEnv) {
+    let bridge = bridge(env);
+    flood(&bridge, python!("floods", "frames"));
+    flood(&bridge, python!("floods", "withdrawals_past_the_supervisor"));
+    bridge.close();
+}
+
+/// A bridge with a server of hundreds of tools, whose documentation is known.
+fn bridge(env: &TestEnv) -> Bridge<'_> {
+    define(env, &json!({ "fake": fake(env, &["--few", "--tools", "500"]), "other": fake(env, &[]) }));
+    let bridge = env.bridge().start();
+    assert_eq!(run(&bridge, &["fake"], "len(await runtime.list_tools('fake'))").ok(), "501");
+    assert_eq!(run(&bridge, &["other"], "await mcp_other.echo(a=1)").ok(), "{'a': 1}");
+    bridge
+}
+
+/// Calls another session as long as one sends a flood; returns what that one printed.
+fn flood(bridge: &Bridge<'_>, code: &str) -> String {
+    let code = format!("{PRELUDE}\n{code}");
+    let arguments = json!({ "code": code, "session": "flood", "servers": ["fake"], "timeout": 100 });
+    let flooding = bridge.start_call(arguments);
+    let mut calls = 0;
+    while calls < 5 || !flooding.0.is_answered() {
+        // Of another server: how fast one answers whom others keep busy is its own affair.
+        let other = run(bridge, &["other"], "await mcp_other.echo(a=1)").within(HANG);
+        assert_eq!(other.ok(), "{'a': 1}");
+        let (_, ping) = bridge.request("ping", json!({})).answer();
+        assert!(ping < HANG, "a ping took {ping:?}");
+        calls += 1;
+        // The flood needs the processor too.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let outcome = flooding.outcome();
+    let memory = bridge.peak_memory();
+    assert!(memory < MEMORY, "the bridge had {} MiB\n{outcome:.1000}", memory >> 20);
+    outcome.stdout()
+}
