@@ -6,21 +6,17 @@ use std::io;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::outbox::Outbox;
 use super::process::ServerProcess;
-use crate::mcp::client::Inbox;
+use crate::mcp::client::{Inbox, Unaccepted};
 use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
 pub(super) const LONGEST_LINE: usize = 256 << 20;
-
-/// A message to write, and the channel for the result.
-type Outgoing = (Vec<u8>, oneshot::Sender<io::Result<()>>);
 
 /// Our side of the pipes. Dropping it ends the process.
 pub(super) struct StdioTransport {
@@ -28,7 +24,7 @@ pub(super) struct StdioTransport {
     /// Messages that arrived together with an earlier one.
     ready: VecDeque<ServerJsonRpcMessage>,
     inbox: Inbox,
-    to_writer: Option<mpsc::UnboundedSender<Outgoing>>,
+    outbox: Option<Outbox>,
     writer: AbortHandle,
     process: ServerProcess,
     gone: CancellationToken,
@@ -42,13 +38,13 @@ impl StdioTransport {
         inbox: Inbox,
         gone: CancellationToken,
     ) -> Self {
-        let (to_writer, outgoing) = mpsc::unbounded_channel();
+        let outbox = Outbox::default();
         Self {
             lines: LineReader::new(stdout, LONGEST_LINE),
             ready: VecDeque::new(),
             inbox,
-            to_writer: Some(to_writer),
-            writer: tokio::spawn(write(stdin, outgoing)).abort_handle(),
+            writer: tokio::spawn(outbox.writer(stdin)).abort_handle(),
+            outbox: Some(outbox),
             process,
             gone,
         }
@@ -56,20 +52,9 @@ impl StdioTransport {
 
     /// Closes the standard input, even if the server has stopped reading, and stops the process.
     fn end(&mut self) {
-        self.to_writer = None;
+        self.outbox = None;
         self.writer.abort();
         self.process.stop();
-    }
-}
-
-/// Writes messages in the order in which they were sent: a cancellation must follow its request.
-async fn write(mut stdin: ChildStdin, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
-    while let Some((line, done)) = outgoing.recv().await {
-        let written = async {
-            stdin.write_all(&line).await?;
-            stdin.flush().await
-        };
-        let _ = done.send(written.await);
     }
 }
 
@@ -81,12 +66,11 @@ impl Transport<RoleClient> for StdioTransport {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         self.inbox.note(&message);
+        self.inbox.replied(&message);
         let queued = serde_json::to_vec(&message).map_err(io::Error::other).and_then(|mut line| {
             line.push(b'\n');
-            let (done, written) = oneshot::channel();
-            let writer = self.to_writer.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-            writer.send((line, done)).map_err(|_| io::ErrorKind::BrokenPipe)?;
-            Ok(written)
+            let outbox = self.outbox.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+            Ok(outbox.push(line, &message))
         });
         async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe)? }
     }
@@ -96,10 +80,15 @@ impl Transport<RoleClient> for StdioTransport {
             if let Some(message) = self.ready.pop_front() {
                 return Some(message);
             }
+            self.inbox.has_room().await;
+            if let Some(outbox) = &self.outbox {
+                outbox.has_room().await;
+            }
             match self.lines.next_line().await {
                 Ok(Some(Line::Complete(line))) => self.ready.extend(self.inbox.read_line(line)),
                 Ok(Some(Line::TooLong(skipped))) => {
-                    self.ready.extend(self.inbox.read_skipped(&skipped, LONGEST_LINE));
+                    let read = Unaccepted::read_skipped(&skipped, LONGEST_LINE);
+                    self.ready.extend(self.inbox.accept_all(read));
                 }
                 Ok(None) | Err(_) => {
                     self.gone.cancel();
