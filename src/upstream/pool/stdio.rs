@@ -85,7 +85,10 @@ impl Transport<RoleClient> for StdioTransport {
                 outbox.has_room().await;
             }
             match self.lines.next_line().await {
-                Ok(Some(Line::Complete(line))) => self.ready.extend(self.inbox.read_line(line)),
+                Ok(Some(Line::Complete(line))) => {
+                    self.ready.extend(self.inbox.read_line(line));
+                    self.lines.free_long_line();
+                }
                 Ok(Some(Line::TooLong(skipped))) => {
                     let read = Unaccepted::read_skipped(&skipped, LONGEST_LINE);
                     self.ready.extend(self.inbox.accept_all(read));

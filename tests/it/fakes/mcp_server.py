@@ -4,6 +4,7 @@ Options say how it starts, lists and ends; tools say how it answers. Standard li
 """
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -41,10 +42,11 @@ options = options.parse_args()
 
 ODD_TOOLS = [
     "environment", "pids", "crash", "close_output", "never", "sleep", "raw", "line", "big", "progress", "log", "change",
-    "listings", "ask", "cancelled", "fail",
+    "listings", "ask", "cancelled", "fail", "flood", "values",
 ]
 
 write_lock = threading.Lock()
+deaf = threading.Event()
 cancelled = []
 answers = {}
 arrived = threading.Condition()
@@ -128,6 +130,14 @@ def call(id, name, arguments, token):
         with arrived:
             arrived.wait_for(lambda: len(cancelled) >= arguments.get("least", 0), timeout=20)
         return text(cancelled)
+    if name == "flood":
+        deaf.set()
+        messages = "".join(arguments["message"].replace("ID", f"flood-{at}") + "\n" for at in range(1_000))
+        for round in itertools.count():
+            put(messages.replace("flood-", f"flood-{round}-"))
+    if name == "values":
+        put('{"%s":[%s0]}\n' % (arguments["member"], "0," * (arguments["bytes"] // 2)))
+        return text("sent")
     if name == "fail":
         return {"content": [{"type": "text", "text": "no luck"}], "isError": True}
     if name in options.named:
@@ -235,6 +245,8 @@ if options.pids:
         pids.write(f"{os.getpid()} {grandchild.pid if grandchild else ''}")
     os.rename(options.pids + ".new", options.pids)
 for line in sys.stdin:
+    while deaf.is_set():
+        time.sleep(60)
     handle(json.loads(line))
 while options.ignore_eof:
     time.sleep(60)
