@@ -279,7 +279,7 @@ fn a_client_that_floods_requests_and_reads_nothing_takes_no_memory(env: &TestEnv
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
-    const PINGS: usize = 300_000;
+    const PINGS: usize = 60_000;
     let mut command = env.command(env.binary());
     command.env.insert("MCP_BRIDGE_LOG_LEVEL".into(), "error".into());
     let mut bridge = command.spawn(env.guard(), Stdio::piped(), Stdio::piped(), Stdio::null());
@@ -320,7 +320,7 @@ fn a_client_that_floods_requests_and_reads_nothing_takes_no_memory(env: &TestEnv
 }
 
 fn messages_of_any_content_take_little_more_than_their_text(env: &TestEnv) {
-    const BYTES: usize = 48 << 20;
+    const BYTES: usize = 24 << 20;
     let bridge = bare(env).start();
     let values = "0,".repeat(BYTES / 2);
     let refused = |line: String| {

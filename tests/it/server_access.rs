@@ -410,7 +410,7 @@ fn a_server_that_asks_without_end_and_reads_nothing_takes_no_memory(env: &TestEn
 }
 
 fn a_server_that_sends_millions_of_values_takes_no_more_than_their_text(env: &TestEnv) {
-    const BYTES: u64 = 24 << 20;
+    const BYTES: u64 = 12 << 20;
     let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
     let methods = [
         "x",

@@ -149,8 +149,9 @@ mod tests {
         let outbox = Outbox::default();
         let large = outbox.push(vec![b'r'; 4 * MOST_WAITING], &request(1));
         outbox.has_room().now_or_never().expect("a request does not count");
-        let replies = (0..MOST_WAITING / OVERHEAD).map(|id| outbox.push(vec![b'x'], &reply(id as i64)));
-        let last = replies.last().unwrap();
+        let mut replies: Vec<_> =
+            (0..MOST_WAITING / OVERHEAD).map(|id| outbox.push(vec![b'x'], &reply(id as i64))).collect();
+        let last = replies.pop().unwrap();
         assert!(outbox.has_room().now_or_never().is_none());
         let (output, mut input) = duplex(1 << 10);
         let writer = tokio::spawn(outbox.writer(output));
