@@ -255,7 +255,8 @@ fn text_of_servers_hides_nothing_on_a_terminal(env: &TestEnv) {
     let bad = "\u{202e}\u{200b}\u{2066}\u{1b}";
     let tool = format!("named{bad}x");
     let run = |args: &[&str], words: &[&str]| {
-        let args = [&["--few", "--quiet", "--named", &tool], args].concat();
+        let described = format!("Says{}it.", &bad[..9]);
+        let args = [&["--few", "--quiet", "--named", &tool, "--described", &described], args].concat();
         let mut all = bridge(env, &args, words);
         let file = env.folder("home").join("MCPs/all.json");
         let described =
@@ -265,8 +266,8 @@ fn text_of_servers_hides_nothing_on_a_terminal(env: &TestEnv) {
         all.run(env.guard())
     };
     let shown = [
-        run(&[], &["tools", "show", "my-fake"]),
-        run(&[], &["tools", "search", "named"]),
+        run(&[], &["tools", "show", "my-fake.echo"]),
+        run(&[], &["tools", "search", "echo", "--detail", "full"]),
         run(&[], &["servers"]),
         run(&["--stderr", bad, "--exit-at-start", "3"], &["call", "my-fake.echo", "{}"]),
         run(&["--stderr", bad, "--exit-at-start", "3"], &["servers", "refresh"]),

@@ -246,7 +246,8 @@ fn is_key_block(value: &str) -> bool {
     value.contains("-----BEGIN ")
 }
 
-/// Whether a value is one long word of letters of both cases and digits, or of hexadecimal digits, unlike a name or a path.
+/// Whether a value is one long word of letters of both cases and digits, or of hexadecimal digits, or has a long part of letters
+/// and digits, unlike a name or a path.
 fn looks_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let is_mixed = value.len() >= 20
@@ -254,7 +255,12 @@ fn looks_random(value: &str) -> bool {
         && count(u8::is_ascii_uppercase) >= 3
         && count(u8::is_ascii_lowercase) >= 3;
     let is_hex = count(u8::is_ascii_hexdigit) >= 32;
-    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) && (is_mixed || is_hex)
+    let is_part = |part: &str| {
+        let digits = part.bytes().filter(u8::is_ascii_digit).count();
+        part.len() >= 16 && digits >= 3 && part.len() - digits >= 3
+    };
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        && (is_mixed || is_hex || words_of(value).any(is_part))
 }
 
 #[cfg(test)]
@@ -401,6 +407,7 @@ mod tests {
             "ghp_0123456789abcdefXYZ",
             "0123456789abcdef0123456789abcdef",
             "2f1c9a52-0c5f-4a51-9b1c-3a8f0f6f2b10",
+            "sk-abcdef0123456789",
         ] {
             assert!(looks_random(value), "{value}");
         }

@@ -26,6 +26,7 @@ options.add_argument("--initialize", metavar="JSON", help="the result of initial
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
 options.add_argument("--named", action="append", default=[], help="a tool of that name, which answers with it")
+options.add_argument("--described", default="Says it again.", help="the description of the tool echo")
 options.add_argument("--schema-bytes", type=int, default=0, help="how long these tools go on about an argument")
 options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
 options.add_argument("--restless", action="store_true", help="says after every list that it has changed")
@@ -166,7 +167,7 @@ def list_tools(params):
     global listings
     listings += 1
     schema = {"type": "object", "properties": {"zeta": {"type": "string"}, "alpha": {"type": "integer"}}}
-    tools = [{"name": "echo", "description": "Says it again.", "inputSchema": {**schema, "additionalProperties": True}}]
+    tools = [{"name": "echo", "description": options.described, "inputSchema": {**schema, "additionalProperties": True}}]
     if not options.few:
         tools += [{"name": name, "inputSchema": {"type": "object"}} for name in ODD_TOOLS]
     long = {"type": "string", "description": "z" * options.schema_bytes}

@@ -86,13 +86,12 @@ fn innermost(error: &reqwest::Error) -> &dyn Error {
 fn certificate_error(error: &reqwest::Error) -> Option<HttpError> {
     let mut at: Option<&dyn Error> = Some(error);
     while let Some(error) = at {
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let refused = inner.map_or(error.downcast_ref(), |inner| inner.downcast_ref());
-        if let Some(rustls::Error::InvalidCertificate(refused)) = refused {
+        if let Some(rustls::Error::InvalidCertificate(refused)) = error.downcast_ref() {
             let is_unknown = matches!(refused, CertificateError::UnknownIssuer);
             return Some(HttpError::Certificate { why: why_refused(refused), is_unknown });
         }
-        at = error.source();
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        at = inner.map_or_else(|| error.source(), |inner| Some(inner));
     }
     None
 }
@@ -108,6 +107,10 @@ fn why_refused(refused: &CertificateError) -> String {
         }
         CertificateError::UnknownIssuer => "its issuer is unknown".into(),
         CertificateError::Revoked => "it is revoked".into(),
+        // The error of `webpki` is in it: `Other(OtherError(CaUsedAsEndEntity))`.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is that of an authority, as many self-signed ones are; make one with CA:FALSE".into()
+        }
         other => other.to_string(),
     }
 }
