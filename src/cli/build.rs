@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use codebridge_images::{ImageName, Recipe};
+use codebridge_runtimes::exec::visible_line;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
 use super::BuildArgs;
 use super::errors::CommandError;
-use super::output::print;
+use super::output::{print, say};
 use super::signals::Signals;
 use super::spinner::{self, BYTES, ITEMS, TEXT};
 use crate::error::Exit;
@@ -46,7 +47,7 @@ struct Reporter(ProgressBar);
 
 impl Listener for Reporter {
     fn say(&self, line: &str) {
-        self.0.suspend(|| eprintln!("{line}"));
+        self.0.suspend(|| say(line));
     }
 
     fn step(&self, what: &str, amount: Option<(u64, u64)>) {
@@ -62,6 +63,6 @@ impl Listener for Reporter {
             bar.set_length(total);
             bar.set_position(done);
         }
-        bar.set_message(what.to_owned());
+        bar.set_message(visible_line(what));
     }
 }

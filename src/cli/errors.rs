@@ -7,6 +7,7 @@ use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
 use codebridge_runtimes::{ReclaimError, StateError};
 
 use super::code::CodeError;
+use super::output::say;
 use crate::error::Exit;
 use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
@@ -68,9 +69,9 @@ impl CommandError {
     /// Prints the error and its hint, and returns the exit code.
     pub(super) fn report(&self) -> ExitCode {
         if !matches!(self, Self::Stopped(_)) {
-            eprintln!("codebridge: {self}");
+            say(format_args!("codebridge: {self}"));
             if let Some(hint) = self.hint() {
-                eprintln!("hint: {hint}");
+                say(format_args!("hint: {hint}"));
             }
         }
         self.exit().into()

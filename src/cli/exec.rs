@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use codebridge_runtimes::exec::visible;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -128,10 +129,10 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            self.stderr.write_all(format!("codebridge: {notice}\n").as_bytes()).await?;
+            self.stderr.write_all(visible(&format!("codebridge: {notice}\n")).as_bytes()).await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
-            self.stderr.write_all(format!("codebridge: {error}\n").as_bytes()).await?;
+            self.stderr.write_all(visible(&format!("codebridge: {error}\n")).as_bytes()).await?;
         }
         self.stderr.flush().await
     }

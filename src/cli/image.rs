@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use codebridge_images::{
     Digest, Event, ImageName, ImageResolver, Listed, NameError, Progress, Prune, Root, Store,
 };
+use codebridge_runtimes::exec::visible;
 use indicatif::ProgressBar;
 
 use super::errors::CommandError;
@@ -36,7 +37,7 @@ pub(super) async fn image(command: ImageCommand) -> Result<ExitCode, CommandErro
             return write(&Form { json: true }, &image, String::new(), Exit::Success).await;
         }
     };
-    print(&text).await?;
+    print(&visible(&text)).await?;
     Ok(Exit::Success.into())
 }
 
@@ -75,7 +76,7 @@ async fn remove(store: &Store, names: &[String]) -> Result<ExitCode, CommandErro
         removed.push_str(&pruned_text(&store.remove(&full_name(store, name))?));
         Ok(())
     });
-    print(&removed).await?;
+    print(&visible(&removed)).await?;
     all.map(|()| Exit::Success.into())
 }
 
@@ -135,7 +136,7 @@ impl Progress for PullBar {
                 layers.insert(layer, received);
                 bar.set_position(layers.values().sum());
             }
-            Event::Retrying { why } => bar.println(format!("{}: retrying: {why}", self.name)),
+            Event::Retrying { why } => bar.println(visible(&format!("{}: retrying: {why}", self.name))),
             Event::Unpacking { layer, of } => {
                 bar.set_message(format!("{}: unpacking layer {layer} of {of}", self.name));
             }

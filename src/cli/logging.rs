@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
+use codebridge_runtimes::exec::visible_between_controls;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::filter_fn;
@@ -71,7 +72,8 @@ struct Lossy;
 impl Write for Lossy {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut stderr = io::stderr().lock();
-        for part in line.chunks(ATOMIC) {
+        let text = String::from_utf8_lossy(line);
+        for part in visible_between_controls(&text).as_bytes().chunks(ATOMIC) {
             if !is_writable(stderr.as_fd()) {
                 break;
             }

@@ -1,8 +1,10 @@
 //! What commands print.
 
+use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use codebridge_runtimes::exec::visible;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
@@ -21,15 +23,15 @@ pub(super) async fn write(
     let text = if form.json {
         serde_json::to_string_pretty(value).map_err(io::Error::from)? + "\n"
     } else {
-        without_controls(&text)
+        visible(&text)
     };
     print(&text).await?;
     Ok(exit.into())
 }
 
-/// Replaces what servers and files could steer a terminal with.
-pub(super) fn without_controls(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+/// Prints a line on standard error. Servers, files and engines may have written parts of it.
+pub(super) fn say(text: impl Display) {
+    eprintln!("{}", visible(&text.to_string()));
 }
 
 pub(super) async fn print(text: &str) -> io::Result<()> {

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use codebridge_runtimes::exec::visible;
+
 use super::Form;
 use super::errors::CommandError;
 use super::output::{columns, print, write};
@@ -36,7 +38,7 @@ pub(super) async fn reap(settings: &Settings) -> Result<ExitCode, CommandError> 
     if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
         text = "nothing to remove\n".into();
     }
-    let printed = print(&text).await;
+    let printed = print(&visible(&text)).await;
     let failed = swept.failed.into_iter().map(|error| CommandError::Reclaim(Box::new(error)));
     let absent = swept.absent.into_iter().map(|error| CommandError::OutOfReach(Box::new(error)));
     let failures = failed.chain(absent);

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use codebridge_runtimes::exec::visible_line;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::output::{columns, write};
+use super::output::{columns, say, write};
 use super::signals::until_stopped;
 use super::{Form, ServersArgs, ServersCommand, trust};
 use crate::error::Exit;
@@ -93,7 +94,7 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, None, None));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
     for warning in &snapshot.warnings {
-        eprintln!("codebridge: {warning}");
+        say(format_args!("codebridge: {warning}"));
     }
     write(form, &entries, table(&entries), Exit::Success).await
 }
@@ -112,7 +113,7 @@ async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> Result
         .collect();
     let mut exit = Exit::Success;
     for error in refreshed.iter().filter_map(|one| one.docs.as_ref().err()) {
-        eprintln!("codebridge: {error}");
+        say(format_args!("codebridge: {error}"));
         exit = Exit::Server;
     }
     write(form, &entries, table(&entries), exit).await
@@ -125,11 +126,11 @@ fn table(entries: &[ServerEntry]) -> String {
     let rows = entries.iter().map(|entry| {
         vec![
             // The name of a skipped definition can be anything.
-            entry.name.replace(char::is_control, "\u{fffd}"),
+            visible_line(&entry.name),
             entry.transport.unwrap_or("-").to_string(),
             entry.state.to_string(),
             entry.tools.map_or_else(|| "-".into(), |tools| tools.to_string()),
-            entry.source.clone(),
+            visible_line(&entry.source),
             entry.remark(),
         ]
     });

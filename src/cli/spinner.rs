@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use codebridge_runtimes::exec::visible_line;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar of bytes beside the text of a spinner.
@@ -18,7 +19,7 @@ pub(super) struct Spinner(Option<ProgressBar>);
 
 impl Spinner {
     pub(super) fn show(&mut self, text: String) {
-        self.0.get_or_insert_with(start).set_message(text);
+        self.0.get_or_insert_with(start).set_message(visible_line(&text));
     }
 
     /// Leaves the terminal as it was.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::output::{print, write};
+use super::output::{print, say, write};
 use super::servers::in_a_line;
 use super::signals::until_stopped;
 use super::{CallArgs, Form, SearchArgs, ToolsCommand};
@@ -39,8 +39,8 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, Com
     let Searched { tools, unknown } = until_stopped(workspace, &stop, search).await?;
     for server in unknown {
         let why = server.failure.as_deref().map_or_else(|| "it has not answered yet".into(), in_a_line);
-        eprintln!("codebridge: the tools of '{}' are not known: {why}", server.name);
-        eprintln!("hint: run `codebridge servers refresh {}`", server.name);
+        say(format_args!("codebridge: the tools of '{}' are not known: {why}", server.name));
+        say(format_args!("hint: run `codebridge servers refresh {}`", server.name));
     }
     let mut text: String = tools.iter().map(described).collect();
     if text.is_empty() {

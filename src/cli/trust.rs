@@ -4,8 +4,10 @@ use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use codebridge_runtimes::exec::visible;
+
 use super::errors::CommandError;
-use super::output::{print, without_controls};
+use super::output::print;
 use crate::error::Exit;
 use crate::upstream::discovery::{Proposal, Server, Skip};
 use crate::workspace::Workspace;
@@ -24,11 +26,8 @@ async fn trust_one(workspace: &Workspace, name: &str) -> Result<(), CommandError
     let waiting = untrusted(workspace);
     let Some((server, proposal)) = waiting.iter().find(|(server, _)| *server.name == *name) else {
         let server = workspace.upstream.server(name)?;
-        return Ok(print(&format!(
-            "'{}' needs no approval: it is in use ({})\n",
-            server.name, server.source
-        ))
-        .await?);
+        let text = format!("'{}' needs no approval: it is in use ({})\n", server.name, server.source);
+        return Ok(print(&visible(&text)).await?);
     };
     show(server, proposal).await?;
     approve(workspace, server, proposal).await
@@ -70,7 +69,7 @@ fn untrusted(workspace: &Workspace) -> Vec<(Arc<Server>, Arc<Proposal>)> {
 
 async fn show(server: &Server, proposal: &Proposal) -> io::Result<()> {
     let text = format!("{} ({})\n{}\n", server.name, server.source, proposal.text);
-    print(&without_controls(&text)).await
+    print(&visible(&text)).await
 }
 
 async fn approve(workspace: &Workspace, server: &Server, proposal: &Proposal) -> Result<(), CommandError> {

@@ -71,6 +71,15 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }))
     }
 
+    /// Frees the memory of a long line before the next one is read.
+    pub(crate) fn free_long_line(&mut self) {
+        if self.buffer.capacity() > KEPT_CAPACITY && self.buffer.len() - self.start <= KEPT_CAPACITY {
+            self.buffer = self.buffer[self.start..].to_vec();
+            self.searched -= self.start;
+            self.start = 0;
+        }
+    }
+
     async fn find(&mut self) -> std::io::Result<Option<Found>> {
         loop {
             if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -194,6 +203,17 @@ mod tests {
         assert_eq!(reader.next_line().await.unwrap(), Some(Line::Complete(b"short")));
         assert_eq!(reader.next_line().await.unwrap(), None);
         assert!(reader.buffer.capacity() <= KEPT_CAPACITY);
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_a_long_line_is_freed_at_once_where_that_is_wanted() {
+        let mut input = vec![b'x'; 8 << 20];
+        input.extend_from_slice(b"\nshort\nrest");
+        let mut reader = LineReader::new(&input[..], 16 << 20);
+        assert!(matches!(reader.next_line().await.unwrap(), Some(Line::Complete(_))));
+        reader.free_long_line();
+        assert!(reader.buffer.capacity() <= KEPT_CAPACITY);
+        assert_eq!(read_all(reader).await, [line("short"), line("rest")]);
     }
 
     #[tokio::test]

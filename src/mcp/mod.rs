@@ -16,6 +16,7 @@
 //!
 //! Nothing here knows a session or a server definition.
 
+pub(crate) mod bounds;
 pub(crate) mod client;
 pub(crate) mod line;
 pub(crate) mod repair;

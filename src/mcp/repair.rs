@@ -1,7 +1,6 @@
 //! Repairs almost valid JSON, as servers in the wild write it.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -11,13 +10,19 @@ pub(crate) fn parse(raw: &RawValue) -> Result<Value, serde_json::Error> {
     serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(&repair(raw.get().as_bytes())))
 }
 
-/// Replaces the few mistakes that are common in otherwise valid JSON; returns the text itself if there are none.
+/// Bytes that a repair may always add. It adds at most a quarter of the text beside them: a short escape such as `\u0001` in
+/// place of each byte would make a long line six times as long.
+const ROOM: usize = 1 << 20;
+
+/// Replaces the few mistakes that are common in otherwise valid JSON; returns the text itself if there are none, and an empty
+/// one if there are too many.
 ///
 /// `NaN` becomes `null`, `Infinity` a number beyond every float, half of a surrogate pair and bytes that are not UTF-8
 /// become U+FFFD, and raw control characters in strings are escaped.
 pub(crate) fn repair(bytes: &[u8]) -> Cow<'_, str> {
-    let text = String::from_utf8_lossy(bytes);
-    let mut walk = Walk { bytes: text.as_bytes(), at: 0, patches: Vec::new() };
+    let longest = bytes.len() + bytes.len() / 4 + ROOM;
+    let Some(text) = as_text(bytes, longest) else { return Cow::Borrowed("") };
+    let mut walk = Walk { bytes: text.as_bytes(), at: 0, copied: 0, repaired: Vec::new(), longest };
     while let Some(&byte) = walk.bytes.get(walk.at) {
         match byte {
             b'"' => walk.string(),
@@ -26,26 +31,44 @@ pub(crate) fn repair(bytes: &[u8]) -> Cow<'_, str> {
             _ => walk.at += 1,
         }
     }
-    let patches = walk.patches;
-    if patches.is_empty() {
+    if walk.copied == 0 {
         return text;
     }
-    let mut repaired = String::with_capacity(text.len() + 8 * patches.len());
-    let mut from = 0;
-    for (range, replacement) in patches {
-        repaired.push_str(&text[from..range.start]);
-        repaired.push_str(&replacement);
-        from = range.end;
+    let (mut repaired, copied) = (walk.repaired, walk.copied);
+    repaired.extend_from_slice(&text.as_bytes()[copied.min(text.len())..]);
+    // Only whole characters were replaced.
+    Cow::Owned(if repaired.len() > longest {
+        String::new()
+    } else {
+        String::from_utf8(repaired).unwrap_or_default()
+    })
+}
+
+/// Returns bytes as text, U+FFFD in place of what is not UTF-8; None if it becomes too long.
+fn as_text(bytes: &[u8], longest: usize) -> Option<Cow<'_, str>> {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return Some(Cow::Borrowed(text));
     }
-    repaired.push_str(&text[from..]);
-    Cow::Owned(repaired)
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+        if text.len() > longest {
+            return None;
+        }
+    }
+    Some(Cow::Owned(text))
 }
 
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Replacements of byte ranges, in order.
-    patches: Vec<(Range<usize>, Cow<'static, str>)>,
+    /// The end of what is in `repaired`.
+    copied: usize,
+    repaired: Vec<u8>,
+    longest: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -53,9 +76,15 @@ impl<'a> Walk<'a> {
         &self.bytes[self.at..]
     }
 
-    fn replace(&mut self, length: usize, by: impl Into<Cow<'static, str>>) {
-        self.patches.push((self.at..self.at + length, by.into()));
+    fn replace(&mut self, length: usize, by: &str) {
+        self.repaired.extend_from_slice(&self.bytes[self.copied..self.at]);
+        self.repaired.extend_from_slice(by.as_bytes());
         self.at += length;
+        self.copied = self.at;
+        if self.repaired.len() > self.longest {
+            // The rest is not looked at.
+            self.at = self.bytes.len();
+        }
     }
 
     /// Steps over a string, or to the end of the text.
@@ -72,7 +101,7 @@ impl<'a> Walk<'a> {
                     Some(Half::High) if surrogate(&self.rest()[6..]) == Some(Half::Low) => self.at += 12,
                     Some(_) => self.replace(6, "\\ufffd"),
                 },
-                0..0x20 => self.replace(1, format!("\\u{byte:04x}")),
+                0..0x20 => self.replace(1, &format!("\\u{byte:04x}")),
                 _ => self.at += 1,
             }
         }
@@ -127,6 +156,17 @@ mod tests {
         for (text, repaired) in cases {
             assert_eq!(repair(text), repaired);
         }
+    }
+
+    #[test]
+    fn a_repair_makes_no_text_much_longer() {
+        for mistake in [&b"\x01"[..], b"\xff"] {
+            let text = [b"[\"", mistake.repeat(8 << 20).as_slice(), b"\"]"].concat();
+            assert_eq!(repair(&text), "", "{mistake:?}");
+        }
+        let numbers = format!("[NaN{}]", ",NaN".repeat(2 << 20));
+        let repaired = repair(numbers.as_bytes());
+        assert!(repaired.starts_with("[null,null,") && repaired.ends_with(",null]"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use rmcp::model::RequestId;
 use serde_json::{Map, Value};
 
+use super::bounds::LONGEST_ID;
 use super::line::KEPT_BYTES;
 
 /// What a scan found in the outermost object of a message.
@@ -41,7 +42,7 @@ fn scan_outermost(bytes: &[u8]) -> Seen {
         walk.next_token();
         let value = walk.value();
         match key {
-            br#""id""# => seen.id = value.and_then(|value| serde_json::from_slice(value).ok()),
+            br#""id""# => seen.id = value.and_then(read_id),
             br#""result""# | br#""error""# => seen.is_reply = true,
             _ => {}
         }
@@ -49,6 +50,13 @@ fn scan_outermost(bytes: &[u8]) -> Seen {
             return seen;
         }
     }
+}
+
+fn read_id(value: &[u8]) -> Option<RequestId> {
+    if value.len() > LONGEST_ID {
+        return None;
+    }
+    serde_json::from_slice(value).ok()
 }
 
 /// Returns the id if it is near the end, after long members: `…, "id": 7}`.

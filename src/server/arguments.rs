@@ -9,6 +9,9 @@ use crate::session::RunRequest;
 /// Names become labels; longer ones are a mistake.
 const LONGEST_SESSION_NAME: usize = 64;
 
+/// Names of servers in one call.
+const MOST_SERVERS: usize = 1_000;
+
 /// How long a call may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timeouts {
@@ -46,6 +49,9 @@ fn servers(value: Option<Value>) -> Result<Vec<String>, String> {
         Some(Value::Array(items)) => items,
         Some(_) => return Err("'servers' must be a list".into()),
     };
+    if items.len() > MOST_SERVERS {
+        return Err(format!("'servers' must have at most {MOST_SERVERS} names"));
+    }
     let mut names: Vec<String> = Vec::with_capacity(items.len());
     for item in items {
         match item {

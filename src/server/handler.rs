@@ -34,6 +34,12 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
     (has_rounds && offers != Offers::default()).then_some(offers)
 }
 
+/// Returns what a result says of its call. Code can be long.
+fn without_code(request: &RunRequest) -> RunRequest {
+    let RunRequest { servers, timeout, session, .. } = request;
+    RunRequest { code: String::new(), servers: servers.clone(), timeout: *timeout, session: session.clone() }
+}
+
 /// Runs a call in the order in which calls were read.
 async fn in_turn<T>(turn: Option<Turn>, run: impl Future<Output = T>) -> T {
     match turn {
@@ -68,18 +74,18 @@ impl<P: RunPython> McpHandler<P> {
         };
         let caller = Caller { progress, answers, cancel: context.ct.clone() };
         // Boxed, because the type of this future would be nested too deep for the compiler.
-        let run = Box::pin(self.sessions.run(request.clone(), caller));
+        let about = without_code(&request);
+        let run = Box::pin(self.sessions.run(request, caller));
         let run = in_turn(context.extensions.get::<Turn>().cloned(), run);
         let outcome = progress::forward_progress(run, &mut events, &context).await;
-        self.result(&Payload::new(&request, outcome))
+        self.result(&Payload::new(&about, outcome))
     }
 
     /// Begins a call whose client can be asked by its result.
     fn begin(&self, request: RunRequest, offers: Offers, context: &RequestContext<RoleServer>) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
-        let copy = request.clone();
-        Round::begin(request, self.id, offers, |caller| {
-            tokio::spawn(async move { in_turn(turn, Box::pin(sessions.run(copy, caller))).await })
+        Round::begin(without_code(&request), self.id, offers, |caller| {
+            tokio::spawn(async move { in_turn(turn, Box::pin(sessions.run(request, caller))).await })
         })
     }
 

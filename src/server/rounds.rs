@@ -3,7 +3,7 @@
 //! and runs on, within its own timeout.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use codebridge_runtimes::random_hex;
 use rmcp::model::{InputRequest, InputRequests, InputResponses};
@@ -18,6 +18,8 @@ use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
 
 /// Calls that wait for the next round of their client; one more cancels the oldest.
 const MOST_PAUSED: usize = 16;
+/// Questions that wait for the next round; further ones wait for their turn.
+const MOST_ASKED: usize = 64;
 /// The JSON-RPC code for a malformed question.
 const INVALID_PARAMS: i32 = -32602;
 
@@ -28,7 +30,7 @@ type Reply = oneshot::Sender<Result<Value, Refusal>>;
 struct RoundAnswers {
     client: ClientId,
     offers: Offers,
-    questions: mpsc::UnboundedSender<PendingQuestion>,
+    questions: mpsc::Sender<PendingQuestion>,
 }
 
 impl Answers for RoundAnswers {
@@ -45,9 +47,11 @@ impl Answers for RoundAnswers {
             supports(&self.offers, &question)?;
             tracing::debug!(server = %question.server, method = question.method, "a server asks the client through the result of a call");
             let (reply, answer) = oneshot::channel();
-            let Question { method, params, .. } = question;
             let ended = || Refusal::unanswered("the call ended before the answer");
-            self.questions.send(PendingQuestion { method, params, reply }).map_err(|_| ended())?;
+            // Kept here, so that nothing of a question is left when its server takes it back.
+            let question = Arc::new(question);
+            let pending = PendingQuestion { question: Arc::downgrade(&question), reply };
+            self.questions.send(pending).await.map_err(|_| ended())?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
@@ -56,8 +60,7 @@ impl Answers for RoundAnswers {
 /// A question, and where its answer goes.
 #[derive(Debug)]
 struct PendingQuestion {
-    method: String,
-    params: Option<Value>,
+    question: Weak<Question>,
     reply: Reply,
 }
 
@@ -115,7 +118,7 @@ impl Round {
         offers: Offers,
         run: impl FnOnce(Caller) -> JoinHandle<RunOutcome>,
     ) -> Self {
-        let (questions, asked) = mpsc::unbounded_channel();
+        let (questions, asked) = mpsc::channel(MOST_ASKED);
         let (progress, events) = mpsc::channel(super::progress::QUEUE);
         let cancel = CancellationToken::new();
         let answers = Arc::new(RoundAnswers { client, offers, questions });
@@ -129,7 +132,7 @@ impl Round {
 #[derive(Debug)]
 pub(super) struct Running {
     run: JoinHandle<RunOutcome>,
-    asked: mpsc::UnboundedReceiver<PendingQuestion>,
+    asked: mpsc::Receiver<PendingQuestion>,
     replies: HashMap<String, Reply>,
     cancel: CancellationToken,
 }
@@ -162,9 +165,11 @@ impl Running {
     fn requests(&mut self, first: PendingQuestion) -> InputRequests {
         let mut requests = InputRequests::new();
         let mut next = Some(first);
-        while let Some(PendingQuestion { method, params, reply }) = next {
+        while let Some(PendingQuestion { question, reply }) = next {
+            next = self.asked.try_recv().ok();
+            let Some(question) = question.upgrade() else { continue };
+            let Question { method, params, .. } = &*question;
             match serde_json::from_value::<InputRequest>(json!({ "method": method, "params": params })) {
-                _ if reply.is_closed() => {}
                 Ok(request) => {
                     let key = format!("question-{}", requests.len() + 1);
                     requests.insert(key.clone(), request);
@@ -175,7 +180,6 @@ impl Running {
                     let _ = reply.send(Err(Refusal { code: INVALID_PARAMS, message, data: None }));
                 }
             }
-            next = self.asked.try_recv().ok();
         }
         requests
     }

@@ -42,6 +42,8 @@ pub enum UpstreamError {
         why: String,
         /// The command, if there is no such program.
         missing_program: Option<String>,
+        /// Whether the issuer of its TLS certificate is unknown.
+        unknown_issuer: bool,
         /// The end of its standard error.
         stderr: String,
     },
@@ -117,6 +119,11 @@ impl UpstreamError {
             Self::Start { missing_program: Some(program), .. } => {
                 Some(format!("install {}, or set 'command' to its full path", package_of(program)))
             }
+            Self::Start { unknown_issuer: true, .. } => Some(
+                "if you trust the server, set SSL_CERT_FILE where the bridge is started to a PEM file with the certificate of \
+                 its issuer and those of the system"
+                    .into(),
+            ),
             Self::TimedOut { by_definition: true, .. } => {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }

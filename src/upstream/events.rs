@@ -21,5 +21,5 @@ pub enum Event {
     },
 }
 
-/// Events kept for a slow receiver.
-pub(super) const BACKLOG: usize = 1_000;
+/// Events kept for a slow receiver. Each may have as much text as is parsed of a log message.
+pub(super) const BACKLOG: usize = 200;

@@ -10,6 +10,7 @@
 mod harness;
 
 mod attacks;
+mod certificates;
 mod clients;
 mod command_line;
 mod dependencies;
@@ -71,6 +72,7 @@ const LONG_TOPICS: &[fn(&mut Suite)] = &[
 /// The other topics. The last one uses what the first long one builds.
 const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
+    certificates::register,
     clients::register,
     command_line::register,
     dependencies::register,

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::bridge::LATEST_WITH_INITIALIZE;
-use crate::harness::{BridgeBuilder, Suite, TestEnv};
+use crate::harness::{BridgeBuilder, Suite, TestEnv, eventually};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -25,6 +25,8 @@ pub(crate) fn register(suite: &mut Suite) {
             the_server_ends_when_its_input_ends_or_a_signal_comes,
             a_client_that_stopped_reading_is_not_waited_for,
             settings_that_cannot_be_read_are_named,
+            a_client_that_floods_requests_and_reads_nothing_takes_no_memory,
+            messages_of_any_content_take_little_more_than_their_text,
         ],
     );
 }
@@ -268,4 +270,84 @@ fn settings_that_cannot_be_read_are_named(env: &TestEnv) {
         assert_eq!(output.code(), Some(2), "{output}");
         assert!(output.stderr.contains(message) && output.stdout.is_empty(), "{output}");
     }
+}
+
+/// What a bridge may take beside the largest messages.
+const OWN_MEMORY: u64 = 64 << 20;
+
+fn a_client_that_floods_requests_and_reads_nothing_takes_no_memory(env: &TestEnv) {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    const PINGS: usize = 60_000;
+    let mut command = env.command(env.binary());
+    command.env.insert("MCP_BRIDGE_LOG_LEVEL".into(), "error".into());
+    let mut bridge = command.spawn(env.guard(), Stdio::piped(), Stdio::piped(), Stdio::null());
+    let (mut input, output) = (bridge.child.stdin.take().unwrap(), bridge.child.stdout.take().unwrap());
+    let client = json!({ "protocolVersion": LATEST_WITH_INITIALIZE, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let open = json!({ "jsonrpc": "2.0", "id": "open", "method": "initialize", "params": client });
+    let writing = std::thread::spawn(move || {
+        input.write_all(format!("{open}\n").as_bytes()).unwrap();
+        for at in 0..PINGS {
+            let ping = json!({ "jsonrpc": "2.0", "id": at, "method": "ping" });
+            input.write_all(format!("{ping}\n").as_bytes()).unwrap();
+        }
+        // Returned, so that the bridge does not end.
+        input
+    });
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", bridge.pid())).unwrap();
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", bridge.pid())).unwrap();
+    // It reads no more when it has nothing to do although there are more.
+    let mut before = String::new();
+    eventually("the bridge waits for its client", Duration::from_secs(60), || {
+        let fields = stat();
+        let ticks = fields.rsplit(')').next()?.split(' ').skip(12).take(2).collect::<Vec<_>>().join(" ");
+        let rests = before == ticks && fields.contains(") S ");
+        before = ticks;
+        std::thread::sleep(Duration::from_millis(300));
+        rests.then_some(())
+    });
+    let peak = status().lines().find_map(|line| line.strip_prefix("VmHWM:").map(str::to_owned)).unwrap();
+    let peak = peak.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10;
+    assert!(peak < OWN_MEMORY, "{} MiB", peak >> 20);
+    let mut answers = BufReader::new(output).lines();
+    for _ in 0..=PINGS {
+        let answer: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+        assert!(answer.get("result").is_some() || answer["error"]["code"] == -32000, "{answer}");
+    }
+    drop(writing.join().unwrap());
+    bridge.wait();
+}
+
+fn messages_of_any_content_take_little_more_than_their_text(env: &TestEnv) {
+    const BYTES: usize = 24 << 20;
+    let bridge = bare(env).start();
+    let values = "0,".repeat(BYTES / 2);
+    let refused = |line: String| {
+        let (answer, _) = {
+            let pending = bridge.expect_answer(&json!("big"), "a large message");
+            bridge.send_raw(line.as_bytes());
+            pending.answer()
+        };
+        assert_eq!(answer["error"]["code"], -32700, "{answer}");
+    };
+    let call = |arguments: &str| {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":\"big\",\"method\":\"tools/call\",\"params\":{arguments}}}\n")
+    };
+    refused(call(&format!("{{\"name\":\"run_python\",\"arguments\":{{\"code\":[{values}0]}}}}")));
+    refused(call(&format!("{{\"name\":\"run_python\",\"_meta\":{{\"x\":[{values}0]}}}}")));
+    refused(format!("{{\"id\":\"big\",\"method\":\"ping\",\"x\":[{values}0]}}\n"));
+    bridge.send_raw(format!("{{\"jsonrpc\":\"2.0\",\"id\":\"big\",\"result\":[{values}0]}}\n").as_bytes());
+    drop(values);
+    let code = "#\\n".repeat(BYTES / 3);
+    let pending = bridge.expect_answer(&json!("big"), "a call");
+    bridge.send_raw(
+        call(&format!("{{\"name\":\"run_python\",\"arguments\":{{\"code\":\"{code}\"}}}}")).as_bytes(),
+    );
+    let result = pending.result();
+    assert_eq!(result["isError"], true, "{result}");
+    assert_eq!(bridge.ask("ping", json!({})), json!({}));
+    let peak = bridge.peak_memory();
+    assert!(peak < OWN_MEMORY + 2 * BYTES as u64, "{} MiB", peak >> 20);
+    bridge.close();
 }

@@ -46,6 +46,8 @@ pub(crate) fn register(suite: &mut Suite) {
             any_server_is_started_at_its_first_use,
             the_list_of_tools_is_the_same_whatever_is_configured,
             definitions_that_change_are_seen,
+            a_server_that_asks_without_end_and_reads_nothing_takes_no_memory,
+            a_server_that_sends_millions_of_values_takes_no_more_than_their_text,
         ],
     );
 }
@@ -367,5 +369,61 @@ fn definitions_that_change_are_seen(env: &TestEnv) {
     define(env, &json!({ "two": fake(env, &[]) }));
     let gone = run(&bridge, &["one"], "1").expect("validation_error");
     assert!(gone.error().contains("no server named 'one'"), "{gone}");
+    bridge.close();
+}
+
+/// What a bridge may take beside the largest message.
+const OWN_MEMORY: u64 = 64 << 20;
+
+fn a_server_that_asks_without_end_and_reads_nothing_takes_no_memory(env: &TestEnv) {
+    let messages = [
+        json!({ "jsonrpc": "2.0", "id": "ID", "method": "ping" }),
+        json!({ "jsonrpc": "2.0", "id": "ID", "method": "roots/list", "params": {} }),
+        json!({ "jsonrpc": "2.0", "id": "ID", "method": "elicitation/create", "params": { "message": "m".repeat(200) } }),
+        json!({ "jsonrpc": "2.0", "id": "same", "method": "sampling/createMessage", "params": { "messages": [] } }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "ID" } }),
+    ];
+    let servers = (0..messages.len()).map(|at| format!("flood{at}")).chain(["calm".into()]);
+    let servers: serde_json::Map<String, Value> =
+        servers.map(|name| (name.clone(), fake(env, &["--named", &name]))).collect();
+    let bridge = bridge(env, &Value::Object(servers));
+    assert_eq!(run(&bridge, &["calm"], "await mcp_calm.echo(a=1)").ok(), "{'a': 1}");
+    let flooding: Vec<_> = messages
+        .iter()
+        .enumerate()
+        .map(|(at, message)| {
+            let code = format!("await mcp_flood{at}.flood(message={:?})", message.to_string());
+            let session = format!("flooded-{at}");
+            bridge.start_call(
+                json!({ "code": code, "servers": [format!("flood{at}")], "timeout": 5, "session": session }),
+            )
+        })
+        .collect();
+    assert_eq!(run(&bridge, &["calm"], "await mcp_calm.echo(a=2)").ok(), "{'a': 2}");
+    for call in flooding {
+        let _ = call.outcome().expect("timeout");
+        assert_eq!(run(&bridge, &["calm"], "await mcp_calm.echo(a=3)").ok(), "{'a': 3}");
+    }
+    let peak = bridge.peak_memory();
+    assert!(peak < OWN_MEMORY, "{} MiB", peak >> 20);
+    bridge.close();
+}
+
+fn a_server_that_sends_millions_of_values_takes_no_more_than_their_text(env: &TestEnv) {
+    const BYTES: u64 = 12 << 20;
+    let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
+    let methods = [
+        "x",
+        r#"method":"roots/list","id":"a","params"#,
+        r#"method":"notifications/message","params"#,
+        r#"jsonrpc":"2.0","id":77,"error"#,
+        r#"id"#,
+    ];
+    for member in methods.map(|member| member.replace('"', "\\\"")) {
+        let code = format!("await mcp_fake.values(member=\"{member}\", bytes={BYTES})");
+        assert_eq!(run(&bridge, &["fake"], &code).ok(), "'sent'");
+    }
+    let peak = bridge.peak_memory();
+    assert!(peak < OWN_MEMORY + 2 * BYTES, "{} MiB", peak >> 20);
     bridge.close();
 }

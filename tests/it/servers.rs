@@ -32,6 +32,8 @@ pub(crate) fn register(suite: &mut Suite) {
             messages_of_the_protocol_are_in_no_log,
             a_host_without_root_certificates_calls_servers_without_tls,
             servers_end_with_a_bridge_that_is_killed,
+            text_of_servers_hides_nothing_on_a_terminal,
+            a_credential_in_a_command_is_not_shown_and_not_stored,
         ],
     );
 }
@@ -247,4 +249,69 @@ fn servers_end_with_a_bridge_that_is_killed(env: &TestEnv) {
     eventually("the server and its child are gone", REMOVAL, || {
         pids.iter().all(|pid| start_time(*pid).is_none()).then_some(())
     });
+}
+
+fn text_of_servers_hides_nothing_on_a_terminal(env: &TestEnv) {
+    let bad = "\u{202e}\u{200b}\u{2066}\u{1b}";
+    let tool = format!("named{bad}x");
+    let run = |args: &[&str], words: &[&str]| {
+        let described = format!("Says{}it.", &bad[..9]);
+        let args = [&["--few", "--quiet", "--named", &tool, "--described", &described], args].concat();
+        let mut all = bridge(env, &args, words);
+        let file = env.folder("home").join("MCPs/all.json");
+        let described =
+            fs::read_to_string(&file).unwrap().replace("says it again", &format!("says{}", &bad[..9]));
+        fs::write(file, described).unwrap();
+        all.env.remove(std::ffi::OsStr::new("MCP_BRIDGE_LOG_LEVEL"));
+        all.run(env.guard())
+    };
+    let shown = [
+        run(&[], &["tools", "show", "my-fake.echo"]),
+        run(&[], &["tools", "search", "echo", "--detail", "full"]),
+        run(&[], &["servers"]),
+        run(&["--stderr", bad, "--exit-at-start", "3"], &["call", "my-fake.echo", "{}"]),
+        run(&["--stderr", bad, "--exit-at-start", "3"], &["servers", "refresh"]),
+        run(&[], &["call", &format!("my-fake.ech{bad}"), "{}"]),
+    ];
+    for output in shown {
+        let text = format!("{}{}", output.stdout, output.stderr);
+        assert!(!text.contains(|c| bad.contains(c)), "{text:?}");
+        assert!(text.contains('\u{fffd}'), "{text:?}");
+    }
+    // Programs get what the server wrote.
+    let exact = run(&[], &["tools", "show", "my-fake", "--json"]).ok();
+    let exact: Value = serde_json::from_str(&exact).unwrap();
+    assert!(exact.as_array().unwrap().iter().any(|item| item["tool"] == *tool), "{exact}");
+}
+
+fn a_credential_in_a_command_is_not_shown_and_not_stored(env: &TestEnv) {
+    const SECRET: &str = "abcdef0123456789abcdef";
+    for definition in [
+        json!({ "command": format!("API_KEY={SECRET} npx") }),
+        json!({ "command": format!("no-such-program --token-{SECRET}") }),
+        json!({ "command": format!("https://ann:{SECRET}@127.0.0.1/mcp") }),
+        json!({ "command": format!("sk-{SECRET}") }),
+        json!({ "command": "sh", "args": ["-c", "echo $1 >&2; exit 3", "sh", format!("--token-{SECRET}")] }),
+    ] {
+        let run = |words: &[&str]| {
+            let command = bridge(env, &[], words);
+            env.write("home/MCPs/all.json", json!({ "mcpServers": { "odd": definition } }).to_string());
+            command.run(env.guard())
+        };
+        for words in [&["call", "odd.echo", "{}"][..], &["tools", "search", "echo"], &["servers"]] {
+            let output = run(words);
+            assert!(!format!("{}{}", output.stdout, output.stderr).contains(SECRET), "{output}");
+        }
+        let mut folders = vec![env.folder("home")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else if !entry.ends_with("MCPs/all.json") {
+                    let kept = fs::read(&entry).unwrap_or_default();
+                    assert!(!String::from_utf8_lossy(&kept).contains(SECRET), "{}", entry.display());
+                }
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod command_line;
 mod stream_tail;
 #[cfg(test)]
 mod tests;
+mod visible;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::secrets;
 
 pub use command_line::CommandLine;
 pub use stream_tail::StreamTail;
+pub use visible::{visible, visible_between_controls, visible_line};
 
 /// Bytes kept of each stream of a helper command; the rest is read and dropped.
 const CAPTURE_LIMIT: usize = 1 << 20;
@@ -249,7 +251,7 @@ async fn capture(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) -> 
 
 /// Returns the text of another program for our messages and logs, without control characters and credentials.
 pub fn printable(text: &str) -> String {
-    secrets::hide(text).replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+    visible(&secrets::hide(text))
 }
 
 /// Returns the last lines of some output, for an error message.

@@ -7,21 +7,20 @@ use std::sync::{Arc, OnceLock};
 use rmcp::model::{
     CancelledNotification, ClientJsonRpcMessage, ClientNotification, ClientRequest, EmptyResult, ErrorData,
     GetExtensions, GetMeta, NumberOrString, RequestId, ServerJsonRpcMessage, ServerNotification,
-    ServerRequest, ServerResult,
+    ServerResult,
 };
-use serde_json::Value;
 
-use super::answer::{Answer, Expected, ServerProgress};
+use super::answer::{Answer, Expected};
 use super::initialize::read_initialize;
-use super::message::{FromServer, MessageReader, read_skipped, read_whole};
-use super::questions::Questions;
+use super::message::{FromServer, LogData, MessageReader, read_skipped, read_whole};
+use super::questions::{Asked, Questions, Request};
+use crate::mcp::bounds::{Bounds, work_on};
 use crate::mcp::line::Skipped;
-use crate::mcp::repair::parse;
 
 /// Receives what a server says to nobody in particular.
 pub(crate) trait Notices: fmt::Debug + Send + Sync {
-    /// A log message of so many bytes.
-    fn logged(&self, level: Option<&str>, logger: Option<&str>, data: Value, bytes: usize);
+    /// A log message.
+    fn logged(&self, level: Option<&str>, logger: Option<&str>, data: LogData);
     /// The list of tools has changed.
     fn tools_changed(&self);
     /// Something that is no message for us.
@@ -45,12 +44,28 @@ enum Kind {
     Typed,
 }
 
+/// Messages that were read and not yet accepted: others need not wait while they are read.
+#[derive(Debug)]
+pub(crate) struct Unaccepted(Vec<FromServer>);
+
+impl Unaccepted {
+    /// Reads a text that is one message or a batch.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        Self(work_on(bytes.len(), || read_whole(bytes)))
+    }
+
+    /// Reads what is left of a line that was too long to keep.
+    pub(crate) fn read_skipped(skipped: &Skipped, limit: usize) -> Self {
+        Self(vec![read_skipped(skipped, limit)])
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Inbox {
     reader: MessageReader,
     notices: Box<dyn Notices>,
     pending: HashMap<i64, Pending>,
-    questions: Questions,
+    asked: Asked,
     unreadable: Arc<OnceLock<String>>,
 }
 
@@ -60,14 +75,14 @@ impl Inbox {
             reader: MessageReader::default(),
             notices,
             pending: HashMap::new(),
-            questions: Questions::default(),
+            asked: Asked::default(),
             unreadable: Arc::default(),
         }
     }
 
     /// Returns where the questions of the server wait for their handler.
     pub(crate) fn questions(&self) -> Questions {
-        self.questions.clone()
+        self.asked.questions.clone()
     }
 
     /// Returns why the answer to the handshake could not be read, if it could not.
@@ -82,7 +97,11 @@ impl Inbox {
                 let RequestId::Number(id) = request.id else { return };
                 let kind = match (request.request.extensions().get::<Expected>(), &request.request) {
                     (Some(expected), _) => Kind::Raw(expected.clone()),
-                    (None, ClientRequest::InitializeRequest(_)) => Kind::Initialize,
+                    (None, ClientRequest::InitializeRequest(_)) => {
+                        // A new session: the server waits for no reply any more.
+                        self.asked.clear();
+                        Kind::Initialize
+                    }
                     (None, _) => Kind::Typed,
                 };
                 let token = match request.request.get_meta().get_progress_token().map(|token| token.0) {
@@ -111,43 +130,64 @@ impl Inbox {
 
     /// Reads a line, and returns what `rmcp` has to know of it.
     pub(crate) fn read_line(&mut self, line: &[u8]) -> Vec<ServerJsonRpcMessage> {
-        let messages = self.reader.read_line(line);
-        self.accept_all(messages)
-    }
-
-    /// Reads a text that is one message or a batch.
-    pub(crate) fn read_whole(&mut self, bytes: &[u8]) -> Vec<ServerJsonRpcMessage> {
-        self.accept_all(read_whole(bytes))
-    }
-
-    /// Reads what is left of a line that was too long to keep.
-    pub(crate) fn read_skipped(&mut self, skipped: &Skipped, limit: usize) -> Vec<ServerJsonRpcMessage> {
-        self.accept_all(vec![read_skipped(skipped, limit)])
+        let read = work_on(line.len(), || self.reader.read_line(line));
+        self.accept_all(Unaccepted(read))
     }
 
     /// Gives a request up that the server did not answer in its response.
     pub(crate) fn unanswered(&mut self, id: RequestId) -> Vec<ServerJsonRpcMessage> {
         let answer = Answer::Unreadable("there is no answer in it".into());
-        self.accept_all(vec![FromServer::Answer(Some(id), answer)])
+        self.accept_all(Unaccepted(vec![FromServer::Answer(Some(id), answer)]))
     }
 
-    fn accept_all(&mut self, messages: Vec<FromServer>) -> Vec<ServerJsonRpcMessage> {
-        messages.into_iter().filter_map(|message| self.accept(message)).collect()
+    /// Takes messages in, and returns what `rmcp` has to know of them.
+    pub(crate) fn accept_all(&mut self, messages: Unaccepted) -> Vec<ServerJsonRpcMessage> {
+        messages.0.into_iter().filter_map(|message| self.accept(message)).collect()
+    }
+
+    /// Notes that a reply to the server was sent, or never will be.
+    pub(crate) fn replied(&mut self, message: &ClientJsonRpcMessage) {
+        if let Some(id) = replied_id(message) {
+            self.asked.replied(id);
+        }
+    }
+
+    /// Waits until the server may ask more: until then it is not read.
+    pub(crate) fn has_room(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.asked.has_room()
     }
 
     fn accept(&mut self, message: FromServer) -> Option<ServerJsonRpcMessage> {
         match message {
-            FromServer::Answer(id, answer) => self.answer(id, answer),
-            FromServer::Request { id, method, .. } if method == "ping" => {
-                Some(ServerJsonRpcMessage::request(ServerRequest::PingRequest(Default::default()), id))
+            FromServer::Answer(id, answer) => return self.answer(id, answer),
+            FromServer::Request { id, method, params, bytes } => {
+                let asked = match method.as_str() {
+                    "ping" => self.asked.ping(id),
+                    _ => self.asked.question(Request { id, method, params, bytes }),
+                };
+                if asked.is_none() {
+                    self.notices.ignored("a request with the id of another one");
+                }
+                return asked;
             }
-            FromServer::Request { id, method, params } => Some(self.questions.add(id, method, params)),
-            FromServer::Notification { method, params, bytes } => self.notification(&method, params, bytes),
-            FromServer::Nothing(what) => {
-                self.notices.ignored(what);
-                None
+            FromServer::Progress { token, progress } => {
+                let pending = self.pending.values().find(|pending| pending.token == Some(token));
+                if let Some(Pending { kind: Kind::Raw(expected), .. }) = pending {
+                    expected.report(progress);
+                }
             }
+            FromServer::Log { level, logger, data } => {
+                self.notices.logged(level.as_deref(), logger.as_deref(), data);
+            }
+            FromServer::ToolsChanged => self.notices.tools_changed(),
+            FromServer::Cancelled(params) => {
+                let was_asked = params.request_id.as_ref().is_some_and(|id| self.asked.replied(id));
+                let cancelled = ServerNotification::CancelledNotification(CancelledNotification::new(params));
+                return was_asked.then(|| ServerJsonRpcMessage::notification(cancelled));
+            }
+            FromServer::Nothing(what) => self.notices.ignored(what),
         }
+        None
     }
 
     fn answer(&mut self, id: Option<RequestId>, answer: Answer) -> Option<ServerJsonRpcMessage> {
@@ -163,9 +203,11 @@ impl Inbox {
             (Kind::Initialize, Answer::Result(result)) => {
                 read_initialize(&result).map(ServerResult::InitializeResult).map_err(Answer::Unreadable)
             }
-            (Kind::Typed, Answer::Result(result)) => parse(&result)
-                .and_then(serde_json::from_value)
-                .map_err(|error| Answer::Unreadable(error.to_string())),
+            (Kind::Typed, Answer::Result(result)) => match Bounds::SMALL.parse(&result) {
+                Some(read) => read.and_then(serde_json::from_value).map_err(|error| error.to_string()),
+                None => Err("it is too large".into()),
+            }
+            .map_err(Answer::Unreadable),
             (Kind::Initialize | Kind::Typed, failure) => Err(failure),
         };
         Some(match result {
@@ -182,39 +224,6 @@ impl Inbox {
         })
     }
 
-    fn notification(&mut self, method: &str, params: Value, bytes: usize) -> Option<ServerJsonRpcMessage> {
-        let text = |key: &str| params.get(key).and_then(Value::as_str);
-        match method {
-            "notifications/progress" => {
-                let token = token_of(&params)?;
-                let pending = self.pending.values().find(|pending| pending.token == Some(token));
-                if let Some(Pending { kind: Kind::Raw(expected), .. }) = pending
-                    && let Some(progress) = params.get("progress").and_then(Value::as_f64)
-                {
-                    let total = params.get("total").and_then(Value::as_f64);
-                    let message = text("message").map(str::to_owned);
-                    expected.report(ServerProgress { progress, total, message });
-                }
-                None
-            }
-            "notifications/message" => {
-                let data = params.get("data").cloned().unwrap_or_default();
-                self.notices.logged(text("level"), text("logger"), data, bytes);
-                None
-            }
-            "notifications/tools/list_changed" => {
-                self.notices.tools_changed();
-                None
-            }
-            // The server takes a question back, whose handler only rmcp knows.
-            "notifications/cancelled" => {
-                let cancelled = CancelledNotification::new(serde_json::from_value(params).ok()?);
-                Some(ServerJsonRpcMessage::notification(ServerNotification::CancelledNotification(cancelled)))
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the request that an answer is for. One without an id can only be for the only request there is.
     fn take_pending(&mut self, id: Option<RequestId>) -> Option<(RequestId, Kind)> {
         let id = match id {
@@ -229,7 +238,16 @@ impl Inbox {
     }
 }
 
-fn token_of(params: &Value) -> Option<i64> {
-    let token = params.get("progressToken")?;
-    token.as_i64().or_else(|| token.as_str()?.parse().ok())
+/// Returns the request of the server that a message answers.
+fn replied_id(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        ClientJsonRpcMessage::Response(response) => Some(&response.id),
+        ClientJsonRpcMessage::Error(error) => error.id.as_ref(),
+        ClientJsonRpcMessage::Request(_) | ClientJsonRpcMessage::Notification(_) => None,
+    }
+}
+
+/// Returns whether a message is the answer to a request of the server.
+pub(crate) fn is_reply(message: &ClientJsonRpcMessage) -> bool {
+    replied_id(message).is_some()
 }

@@ -4,11 +4,11 @@ use rmcp::model::{InitializeResult, ProtocolVersion};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::mcp::repair::parse;
+use crate::mcp::bounds::Bounds;
 
 /// Reads the answer to `initialize`. What is missing or odd is filled in, because calls need none of it.
 pub(super) fn read_initialize(raw: &RawValue) -> Result<InitializeResult, String> {
-    let value = parse(raw).map_err(|error| error.to_string())?;
+    let value = Bounds::SMALL.parse(raw).ok_or("it is too large")?.map_err(|error| error.to_string())?;
     let Value::Object(mut said) = value else { return Err("it is not an object".into()) };
     if !said.get("protocolVersion").is_some_and(Value::is_string) {
         let version = json!(ProtocolVersion::LATEST_WITH_INITIALIZE.as_str());

@@ -1,20 +1,31 @@
 //! What a server sent: read as far as it can be read, and no further than it has to be.
 
-use std::collections::HashMap;
-
-use rmcp::model::{ErrorCode, ErrorData, RequestId};
+use rmcp::model::{CancelledNotificationParam, ErrorCode, ErrorData, RequestId};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::Answer;
+use super::answer::{Answer, ServerProgress};
+use super::envelope::{Batch, Envelope};
+use crate::mcp::bounds::{Bounds, LONGEST_ID, count_values, work_on};
 use crate::mcp::line::{BYTE_ORDER_MARK, Skipped};
 use crate::mcp::repair::{parse, repair};
 use crate::mcp::scan::scan;
 
 /// Bytes of a message on several lines.
 const LONGEST_INDENTED: usize = 64 << 20;
+/// Bytes of the name of a method; it is written again in refusals.
+const LONGEST_METHOD: usize = 200;
+/// Characters of the message of a progress notification, and of the names in a log message.
+const LONGEST_REMARK: usize = 1_000;
+/// What is parsed of the parameters of a request. Sampling may have images in it.
+const QUESTION: Bounds = Bounds { bytes: 16 << 20, values: 200_000 };
+/// What is parsed of a notification.
+const NOTICE: Bounds = Bounds { bytes: 64 << 10, values: 500 };
+/// Bytes of a larger log message that are kept. Fewer are shown, so that no credential is cut in two.
+const START_OF_LOG: usize = 32 << 10;
+/// Bytes that a parsed value takes beside its text, about.
+const VALUE: usize = 150;
 
 /// One message of a server.
 #[derive(Debug)]
@@ -24,65 +35,64 @@ pub(super) enum FromServer {
     Request {
         id: RequestId,
         method: String,
-        params: Option<Value>,
-    },
-    Notification {
-        method: String,
-        params: Value,
-        /// The length of the parameters.
+        /// Or why they are not read.
+        params: Result<Option<Value>, &'static str>,
+        /// The memory that they take, about.
         bytes: usize,
     },
+    Progress {
+        token: i64,
+        progress: ServerProgress,
+    },
+    Log {
+        level: Option<String>,
+        logger: Option<String>,
+        data: LogData,
+    },
+    ToolsChanged,
+    Cancelled(CancelledNotificationParam),
     /// No message, or none that says whom it is for.
     Nothing(&'static str),
 }
 
-/// The members of a message, unread.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(default)]
-    method: Option<String>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-    #[serde(flatten)]
-    others: HashMap<String, IgnoredAny>,
+/// What a log message says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LogData {
+    Whole(Value),
+    /// The beginning of the text of a larger one, which has so many bytes.
+    Start(String, usize),
 }
 
 impl Envelope<'_> {
     /// Some servers log JSON to their standard output, with members of any name.
     fn may_be_an_answer(&self, has_id: bool) -> bool {
         let has_answer = self.result.is_some() || self.error.is_some();
-        let is_message = self.jsonrpc.is_some() || self.others.is_empty();
+        let is_message = self.jsonrpc.is_some() || !self.has_others;
         if has_id { has_answer || is_message } else { has_answer && is_message }
     }
 
     fn read(self) -> FromServer {
         let id = self.id.and_then(read_id);
-        let params = |params: Option<&RawValue>| params.and_then(|params| parse(params).ok());
         let may_be_an_answer = self.may_be_an_answer(id.is_some());
-        match (self.method, id) {
-            (Some(method), Some(id)) => FromServer::Request { id, method, params: params(self.params) },
-            (Some(method), None) => FromServer::Notification {
-                method,
-                params: params(self.params).unwrap_or_default(),
-                bytes: self.params.map_or(0, |params| params.get().len()),
-            },
-            (None, id) if may_be_an_answer => FromServer::Answer(
-                id,
-                match (self.error, self.result) {
-                    (Some(error), _) => Answer::Error(read_error(error)),
-                    (None, Some(result)) => Answer::Result(result.to_owned()),
-                    (None, None) => Answer::Unreadable("it has neither a result nor an error".into()),
-                },
-            ),
-            (None, _) => FromServer::Nothing("an object that is not a message"),
+        let Some(method) = self.method else {
+            if !may_be_an_answer {
+                return FromServer::Nothing("an object that is not a message");
+            }
+            let answer = match (self.error, self.result) {
+                (Some(error), _) => Answer::Error(read_error(error)),
+                (None, Some(result)) => Answer::Result(result.to_owned()),
+                (None, None) => Answer::Unreadable("it has neither a result nor an error".into()),
+            };
+            return FromServer::Answer(id, answer);
+        };
+        match (read_text(method, LONGEST_METHOD), id) {
+            (Some(method), Some(id)) => read_request(id, method, self.params),
+            (Some(method), None) => read_notification(&method, self.params),
+            (None, Some(id)) if method.get().len() > LONGEST_METHOD => {
+                let params = Err("the name of its method is too long");
+                FromServer::Request { id, method: String::new(), params, bytes: 0 }
+            }
+            (None, id) => unreadable(id, "its method is not a name".into()),
         }
     }
 }
@@ -116,8 +126,8 @@ impl MessageReader {
     /// Joins indented JSON, from `{` to `}` on lines of their own.
     fn read_indented(&mut self, line: &[u8]) -> Vec<FromServer> {
         // One that never ends must not swallow what comes after it.
-        if line.starts_with(b"{\"") || self.indented.len() > LONGEST_INDENTED {
-            self.indented.clear();
+        if line.starts_with(b"{\"") || self.indented.len() + line.len() > LONGEST_INDENTED {
+            self.indented = Vec::new();
             return self.read_line(line);
         }
         self.indented.extend_from_slice(line);
@@ -126,7 +136,7 @@ impl MessageReader {
             return Vec::new();
         }
         let message = std::mem::take(&mut self.indented);
-        vec![read_object(&message)]
+        work_on(message.len(), || vec![read_object(&message)])
     }
 }
 
@@ -135,11 +145,13 @@ const NO_JSON: FromServer = FromServer::Nothing("a line that is not JSON");
 /// Reads a text that is one message or a batch, however many lines it has.
 pub(super) fn read_whole(bytes: &[u8]) -> Vec<FromServer> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
+    let read_all =
+        |Batch(parts): Batch<'_>| parts.iter().map(|part| read_object(part.get().as_bytes())).collect();
     match bytes.first() {
         Some(b'{') => vec![read_object(bytes)],
-        Some(b'[') => match serde_json::from_str::<Vec<&RawValue>>(&repair(bytes)) {
-            Ok(parts) => parts.iter().map(|part| read_object(part.get().as_bytes())).collect(),
-            Err(_) => vec![NO_JSON],
+        Some(b'[') => match serde_json::from_slice(bytes) {
+            Ok(batch) => read_all(batch),
+            Err(_) => serde_json::from_str(&repair(bytes)).map_or_else(|_| vec![NO_JSON], read_all),
         },
         _ => Vec::new(),
     }
@@ -175,6 +187,9 @@ fn unreadable(id: Option<RequestId>, reason: String) -> FromServer {
 
 /// Reads a string, or a number that is whole whichever way it is written.
 fn read_id(raw: &RawValue) -> Option<RequestId> {
+    if raw.get().len() > LONGEST_ID {
+        return None;
+    }
     match serde_json::from_str(raw.get()).ok()? {
         Value::String(text) => Some(RequestId::String(text.into())),
         Value::Number(number) => {
@@ -185,9 +200,91 @@ fn read_id(raw: &RawValue) -> Option<RequestId> {
     }
 }
 
+/// Reads a string of at most so many bytes, as it is written.
+fn read_text(raw: &RawValue, longest: usize) -> Option<String> {
+    if raw.get().len() > longest {
+        return None;
+    }
+    serde_json::from_str(raw.get()).ok()
+}
+
+fn read_request(id: RequestId, method: String, params: Option<&RawValue>) -> FromServer {
+    let Some(raw) = params else {
+        return FromServer::Request { id, method, params: Ok(None), bytes: 0 };
+    };
+    let (text, values) = (raw.get().len(), count_values(raw.get().as_bytes()));
+    let params = match text <= QUESTION.bytes && values <= QUESTION.values {
+        true => Ok(parse(raw).ok()),
+        false => Err("its parameters are too large"),
+    };
+    FromServer::Request { id, method, params, bytes: text + VALUE * values }
+}
+
+fn read_notification(method: &str, params: Option<&RawValue>) -> FromServer {
+    match method {
+        "notifications/message" => return read_log(params),
+        "notifications/tools/list_changed" => return FromServer::ToolsChanged,
+        "notifications/progress" | "notifications/cancelled" => {}
+        _ => return FromServer::Nothing("an unknown notification"),
+    }
+    let params = params.and_then(|params| NOTICE.parse(params)).and_then(Result::ok);
+    let read = params.and_then(|params| match method {
+        "notifications/progress" => read_progress(&params),
+        // The server takes a question back, whose handler only rmcp knows.
+        _ => serde_json::from_value(params).ok().map(FromServer::Cancelled),
+    });
+    read.unwrap_or(FromServer::Nothing("a malformed notification"))
+}
+
+fn read_progress(params: &Value) -> Option<FromServer> {
+    let token = params.get("progressToken")?;
+    let token = token.as_i64().or_else(|| token.as_str()?.parse().ok())?;
+    let message = params.get("message").and_then(Value::as_str);
+    let progress = ServerProgress {
+        progress: params.get("progress").and_then(Value::as_f64)?,
+        total: params.get("total").and_then(Value::as_f64),
+        message: message.map(|message| message.chars().take(LONGEST_REMARK).collect()),
+    };
+    Some(FromServer::Progress { token, progress })
+}
+
+/// The members of a log message, unread.
+#[derive(Default, Deserialize)]
+struct LogParams<'a> {
+    #[serde(borrow, default)]
+    level: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    logger: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+fn read_log(params: Option<&RawValue>) -> FromServer {
+    let params: LogParams<'_> =
+        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+    let name = |raw: Option<&RawValue>| raw.and_then(|raw| read_text(raw, LONGEST_REMARK));
+    let data = match params.data {
+        None => LogData::Whole(Value::Null),
+        Some(raw) => match NOTICE.parse(raw) {
+            Some(data) => LogData::Whole(data.unwrap_or_default()),
+            None => LogData::Start(start_of(raw.get(), START_OF_LOG).to_owned(), raw.get().len()),
+        },
+    };
+    FromServer::Log { level: name(params.level), logger: name(params.logger), data }
+}
+
+fn start_of(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or_default()]
+}
+
 /// Reads an error in whichever form it came.
 fn read_error(raw: &RawValue) -> ErrorData {
-    let value = parse(raw).unwrap_or_default();
+    let Some(value) = Bounds::SMALL.parse(raw) else {
+        let message = format!("{}… ({} bytes)", start_of(raw.get(), LONGEST_REMARK), raw.get().len());
+        return ErrorData::new(ErrorCode::INTERNAL_ERROR, message, None);
+    };
+    let value = value.unwrap_or_default();
     let code = value.get("code").and_then(|code| match code {
         Value::String(text) => text.parse().ok(),
         other => other

@@ -10,6 +10,7 @@
 //! ```
 
 mod answer;
+mod envelope;
 mod inbox;
 mod initialize;
 mod message;
@@ -17,6 +18,6 @@ mod questions;
 
 pub use answer::ServerProgress;
 pub(crate) use answer::{Answer, Expected};
-pub(crate) use inbox::{Inbox, Notices};
-pub(crate) use message::is_message;
+pub(crate) use inbox::{Inbox, Notices, Unaccepted, is_reply};
+pub(crate) use message::{LogData, is_message};
 pub(crate) use questions::{Questions, RawQuestion};

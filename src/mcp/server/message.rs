@@ -4,14 +4,19 @@
 //! ignored.
 
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, CustomRequest, ErrorData,
-    GetMeta, InitializeRequestParams, JsonRpcMessage, MetaObject, RequestId, RequestMetaObject,
+    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, CustomRequest, ErrorCode,
+    ErrorData, GetMeta, InitializeRequestParams, JsonRpcMessage, MetaObject, RequestId, RequestMetaObject,
     ServerJsonRpcMessage,
 };
 use serde_json::{Map, Value};
 
+use super::parse::parse;
+use crate::mcp::bounds::LONGEST_ID;
 use crate::mcp::line::{BYTE_ORDER_MARK, Skipped};
 use crate::mcp::scan::scan;
+
+/// The JSON-RPC code for a request that is not taken now.
+const TOO_MANY: ErrorCode = ErrorCode(-32000);
 
 /// The content of a line.
 #[derive(Debug)]
@@ -31,7 +36,7 @@ pub(crate) fn read_line(line: &[u8]) -> Incoming {
         Some(b'{' | b'[') => {}
         Some(_) => return Incoming::Nothing("not JSON".into()),
     }
-    match serde_json::from_slice(line) {
+    match parse(line) {
         Ok(Value::Object(object)) => read_object(object),
         Ok(_) => refuse(
             None,
@@ -47,6 +52,18 @@ pub(crate) fn read_line(line: &[u8]) -> Incoming {
                 _ => Incoming::Nothing(format!("unreadable: {error}")),
             }
         }
+    }
+}
+
+/// Reads one line while no more requests may be under way.
+pub(super) fn read_beyond_limits(line: &[u8]) -> Incoming {
+    let seen = scan(line, &[]);
+    match seen.id {
+        Some(id) if !seen.is_reply => {
+            let reason = "too many requests are under way: wait for their answers";
+            refuse(Some(id), ErrorData::new(TOO_MANY, reason, None))
+        }
+        _ => read_line(line),
     }
 }
 
@@ -71,6 +88,10 @@ fn refuse(id: Option<RequestId>, error: ErrorData) -> Incoming {
 fn read_object(mut object: Map<String, Value>) -> Incoming {
     let id = match object.get("id") {
         None => None,
+        Some(Value::String(id)) if id.len() > LONGEST_ID => {
+            let reason = format!("'id' must have at most {LONGEST_ID} bytes");
+            return refuse(None, ErrorData::invalid_request(reason, None));
+        }
         Some(id) => match serde_json::from_value::<RequestId>(id.clone()) {
             Ok(id) => Some(id),
             Err(_) if object.contains_key("method") => {
@@ -254,6 +275,32 @@ mod tests {
         assert!(answer(deep).contains(r#""id":9,"error":{"code":-32700"#));
         let cut = r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"run_python"#;
         assert!(answer(cut).contains(r#""id":10,"error":{"code":-32700"#));
+    }
+
+    #[test]
+    fn beyond_the_limits_requests_are_refused_and_the_rest_is_read() {
+        let read = |line: &str| read_beyond_limits(line.as_bytes());
+        let Incoming::Answer(refused) = read(r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#) else { panic!() };
+        assert!(serde_json::to_string(&refused).unwrap().contains(r#""id":5,"error":{"code":-32000"#));
+        for line in [
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{}}"#,
+        ] {
+            assert!(matches!(read(line), Incoming::Message(_)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_long_id_is_not_repeated() {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(LONGEST_ID + 1));
+        assert_eq!(answer(line), error(-32600, "'id' must have at most 1024 bytes", ""));
+    }
+
+    #[test]
+    fn millions_of_values_are_refused_by_the_id() {
+        let line =
+            format!(r#"{{"id":6,"method":"tools/call","params":{{"a":[{}0]}}}}"#, "0,".repeat(1 << 20));
+        assert!(answer(line).contains(r#""id":6,"error":{"code":-32700"#));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod message;
 mod order;
+mod parse;
 mod transport;
+mod under_way;
 
 pub(crate) use order::Turn;
 pub(crate) use transport::LineTransport;

@@ -17,13 +17,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Incoming};
 use super::order::Order;
+use super::under_way::UnderWay;
+use crate::mcp::bounds::work_on;
 use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
-const LONGEST_LINE: usize = 64 << 20;
+pub(super) const LONGEST_LINE: usize = 64 << 20;
 /// Nothing is read while more than this waits to be written, so that a client that does not read its answers cannot fill
 /// the memory.
 const MOST_QUEUED: usize = 16 << 20;
+/// What a waiting answer takes beside its bytes, about. With it, many small answers count as a few large ones do.
+const OVERHEAD: usize = 4 << 10;
 /// Bytes up to which messages are written together.
 const BATCH: usize = 64 << 10;
 /// How long writing the rest may take at the end.
@@ -38,6 +42,7 @@ pub(crate) struct LineTransport<R> {
     broken: CancellationToken,
     opened: bool,
     calls: Order,
+    under_way: UnderWay,
 }
 
 /// The queue to the writer, and the bytes in it.
@@ -69,6 +74,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
             broken,
             opened: false,
             calls: Order::default(),
+            under_way: UnderWay::default(),
         }
     }
 
@@ -78,7 +84,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         let (written, receiver) = oneshot::channel();
-        outbox.queued.send_modify(|queued| *queued += line.len());
+        outbox.queued.send_modify(|queued| *queued += line.len() + OVERHEAD);
         outbox.queue.send(Outgoing { line, written }).map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(receiver)
     }
@@ -90,7 +96,22 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
             let _ = outbox.queued.subscribe().wait_for(|queued| *queued <= MOST_QUEUED).await;
         }
         match self.lines.next_line().await {
-            Ok(Some(Line::Complete(line))) => Some(message::read_line(line)),
+            Ok(Some(Line::Complete(line))) => {
+                let bytes = line.len();
+                let incoming = match self.under_way.has_room(bytes) {
+                    true => work_on(bytes, || message::read_line(line)),
+                    // Cancellations are read in any case.
+                    false => work_on(bytes, || message::read_beyond_limits(line)),
+                };
+                self.lines.free_long_line();
+                Some(match incoming {
+                    Incoming::Message(mut message) => {
+                        self.under_way.enter(&mut message, bytes);
+                        Incoming::Message(message)
+                    }
+                    other => other,
+                })
+            }
             Ok(Some(Line::TooLong(skipped))) => {
                 tracing::warn!(bytes = skipped.length, "skipped a line that is too long");
                 Some(message::read_skipped(&skipped, LONGEST_LINE))
@@ -145,6 +166,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for LineTransport<R> {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        self.under_way.leave(&message);
         let queued = self.enqueue(&message);
         async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe.into()) }
     }
@@ -206,7 +228,7 @@ async fn write_lines(
             Ok(()) => output.flush().await,
             Err(error) => Err(error),
         };
-        queued.send_modify(|queued| *queued -= batch.len());
+        queued.send_modify(|queued| *queued -= batch.len() + waiting.len() * OVERHEAD);
         if let Err(error) = written {
             tracing::debug!(%error, "cannot write to standard output");
             broken.cancel();

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use codebridge_runtimes::exec::visible;
+
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Launch {
@@ -125,7 +127,7 @@ impl Proposal {
             "Code wants to use the MCP server '{server}', which a file in the working directory defines. A server runs outside of \
              the sandbox, with your rights and with the variables that its definition names. Approve it only if you know where \
              this folder comes from.\n\n{}",
-            self.text
+            visible(&self.text)
         )
     }
 }

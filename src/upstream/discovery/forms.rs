@@ -209,6 +209,8 @@ impl<'a> Fields<'a> {
             env.extend(self.pairs(key)?);
         }
         if let Some((name, _)) = env.iter().find(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
+            // Someone may have written `NAME=value` there.
+            let name = name.split('=').next().unwrap_or_default();
             return Err(invalid(format!("{name:?} in 'env' is not a valid variable name")));
         }
         if std::iter::once(&command).chain(&args).chain(env.iter().map(|(_, v)| v)).any(|v| v.contains('\0'))

@@ -21,7 +21,7 @@ use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
 use super::http;
 use super::listing::{Age, Listing};
-use super::outcome::{CallOutcome, Page, ToolList};
+use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
 use crate::mcp::client::{Answer, Expected, ServerProgress};
@@ -295,10 +295,10 @@ impl Connection {
         cancel: &CancellationToken,
     ) -> Result<Arc<ToolList>, UpstreamError> {
         const METHOD: &str = "tools/list";
-        let mut pages: Vec<Page> = Vec::new();
+        let mut pages = Pages::default();
         let mut cursor = None;
         let mut seen = std::collections::HashSet::new();
-        while pages.len() < limits.pages {
+        for _ in 0..limits.pages {
             // Some servers accept no parameters in the request for the first page.
             let params =
                 cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
@@ -309,10 +309,7 @@ impl Connection {
                 Err(UpstreamError::Refused { code, .. }) if code == ErrorCode::METHOD_NOT_FOUND.0 => break,
                 other => other?,
             };
-            let page: Page = serde_json::from_str(result.get())
-                .map_err(|error| self.malformed(METHOD, &error.to_string()))?;
-            cursor = page.next_cursor.clone();
-            pages.push(page);
+            cursor = pages.read(&result).map_err(|error| self.malformed(METHOD, &error.to_string()))?;
             match &cursor {
                 None => break,
                 // A cursor that repeats itself would never end.
@@ -320,7 +317,7 @@ impl Connection {
                 Some(_) => {}
             }
         }
-        Ok(ToolList::of(&pages))
+        Ok(Arc::new(pages.list()))
     }
 
     /// Sends a request and waits for its answer, the limit, the cancellation or the end of the server.

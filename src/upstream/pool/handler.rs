@@ -117,9 +117,8 @@ impl Handler {
     /// all calls under way on the connection are of one client, it is asked. Otherwise the question is refused, because the
     /// wrong client would see it. A server that asks before its first call, as many do once they are started, reaches the
     /// client of the runs that may call it.
-    async fn ask(&self, id: &RequestId, question: Question) -> Result<Value, Refusal> {
+    async fn ask(&self, origin: Option<CallNumber>, question: Question) -> Result<Value, Refusal> {
         let calls = &self.calls.0.callers;
-        let origin = self.calls.origins().remove(id);
         let of_connection = match origin {
             Some(call) => Some(calls.caller_of(call).ok_or_else(Refusal::call_ended)?),
             None => calls.caller_for(&question)?,
@@ -149,12 +148,11 @@ impl ClientHandler for Handler {
         _: CustomRequest,
         context: RequestContext<RoleClient>,
     ) -> Result<CustomResult, ErrorData> {
-        let Some(RawQuestion { method, params }) = self.questions.take(&context.id) else {
-            return Err(ErrorData::internal_error("the question was answered already", None));
-        };
+        let origin = self.calls.origins().remove(&context.id);
+        let RawQuestion { method, params, share: _share } = self.questions.take(&context.id)?;
         let question = Question { server: Arc::clone(&self.server), method, params };
         tokio::select! {
-            answer = self.ask(&context.id, question) => match answer {
+            answer = self.ask(origin, question) => match answer {
                 Ok(value) => Ok(CustomResult::new(value)),
                 Err(refusal) => Err(ErrorData::new(ErrorCode(refusal.code), refusal.message, refusal.data)),
             },

@@ -16,6 +16,7 @@ mod handler;
 mod http;
 mod listing;
 mod notices;
+mod outbox;
 mod outcome;
 mod process;
 mod secrets;

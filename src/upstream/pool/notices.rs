@@ -6,11 +6,11 @@ use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
 use super::secrets::Secrets;
-use crate::mcp::client::Notices;
+use crate::mcp::client::{LogData, Notices};
 use crate::upstream::events::Event;
 
-/// Bytes of a log message that are passed on. Many messages may wait for a listener.
-const LONGEST_LOG: usize = 64 << 10;
+/// Characters that are shown of a log message that is too large to be parsed.
+const SHOWN: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct ServerNotices {
@@ -22,19 +22,20 @@ pub(super) struct ServerNotices {
 }
 
 impl Notices for ServerNotices {
-    fn logged(&self, level: Option<&str>, logger: Option<&str>, data: Value, bytes: usize) {
-        let data = if bytes > LONGEST_LOG {
-            let start: String = data.to_string().chars().take(LONGEST_LOG / 4).collect();
-            Value::String(format!("{start}… ({bytes} bytes)"))
-        } else {
-            data
+    fn logged(&self, level: Option<&str>, logger: Option<&str>, data: LogData) {
+        let data = match data {
+            LogData::Whole(data) => self.secrets.redact_value(data),
+            LogData::Start(text, bytes) => {
+                let start: String = self.secrets.redact(&text).chars().take(SHOWN).collect();
+                Value::String(format!("{start}… ({bytes} bytes)"))
+            }
         };
         // There may be no receiver.
         let _ = self.events.send(Event::Log {
             server: Arc::clone(&self.server),
             level: level.unwrap_or("info").to_owned(),
             logger: logger.map(str::to_owned),
-            data: self.secrets.redact_value(data),
+            data,
         });
     }
 

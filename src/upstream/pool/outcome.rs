@@ -1,15 +1,32 @@
 //! The result of a call, and the tools of a server.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::secrets::Secrets;
+use crate::mcp::bounds::{Bounds, count_values, work_on};
 use crate::mcp::repair::parse;
 use crate::upstream::alias::aliases;
 use crate::upstream::tool_doc::ToolDoc;
+
+/// How large a failure may be to be parsed.
+const REDACTED: Bounds = Bounds { bytes: 8 << 20, values: 100_000 };
+/// What is shown of a failure whose credentials cannot be removed.
+const HIDDEN: &str = r#"{"content":[{"type":"text","text":"(a failure with credentials in it, which is not shown)"}],"isError":true}"#;
+
+/// Bytes of all pages of a list of tools, and the number of its tools and of all values in them.
+const LARGEST_LIST: usize = 64 << 20;
+const MOST_TOOLS: usize = 10_000;
+const MOST_VALUES: usize = 1_000_000;
+/// Bytes of the name of a tool, and of a cursor.
+const LONGEST_NAME: usize = 512;
+const LONGEST_CURSOR: usize = 64 << 10;
+/// Tools of which a warning says what is wrong.
+const MOST_WARNINGS: usize = 20;
 
 /// The result of a call, as the server wrote it.
 #[derive(Debug, Clone)]
@@ -20,7 +37,7 @@ pub struct CallOutcome {
     pub is_error: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Flag<'a> {
     #[serde(rename = "isError", borrow, default)]
     is_error: Option<&'a RawValue>,
@@ -28,23 +45,24 @@ struct Flag<'a> {
 
 impl CallOutcome {
     pub(super) fn new(json: Box<RawValue>) -> Self {
-        let flag = serde_json::from_str::<Flag<'_>>(json.get()).ok().and_then(|flag| flag.is_error);
+        let read = || serde_json::from_str::<Flag<'_>>(json.get()).ok().and_then(|flag| flag.is_error);
+        let flag = work_on(json.get().len(), read);
         let is_error = flag.is_some_and(|flag| matches!(flag.get(), "true" | r#""true""#));
         Self { is_error, json }
     }
 
     /// Removes credentials. Only failures need this: a result that code asked for may contain anything.
-    pub(super) fn without(mut self, secrets: &Secrets) -> Self {
-        let shown = secrets.redact(self.json.get());
-        // A replacement may break the JSON text: then it is made in the parsed value.
-        let shown = match RawValue::from_string(shown) {
-            Ok(shown) => Some(shown),
-            Err(_) => parse(&self.json)
-                .ok()
-                .and_then(|value| serde_json::value::to_raw_value(&secrets.redact_value(value)).ok()),
-        };
-        self.json = shown.unwrap_or(self.json);
-        self
+    pub(super) fn without(self, secrets: &Secrets) -> Self {
+        work_on(self.json.get().len(), || {
+            let shown = secrets.redact(self.json.get());
+            // A replacement may break the JSON text: then it is made in the parsed value.
+            let json = RawValue::from_string(shown).ok().or_else(|| {
+                let value = REDACTED.parse(&self.json)?.ok()?;
+                serde_json::value::to_raw_value(&secrets.redact_value(value)).ok()
+            });
+            let hidden = || RawValue::from_string(HIDDEN.into()).ok();
+            Self { json: json.or_else(hidden).unwrap_or_default(), ..self }
+        })
     }
 
     /// Parses the result. Half of a surrogate pair becomes U+FFFD.
@@ -100,33 +118,119 @@ impl ToolList {
         let by = |matches: fn(&Tool, &str) -> bool| self.tools.iter().find(|tool| matches(tool, name));
         by(|tool, name| tool.name == name).or_else(|| by(|tool, name| tool.alias == name))
     }
+}
 
-    /// Joins the pages of `tools/list`.
-    pub(super) fn of(pages: &[Page]) -> Arc<Self> {
-        let mut list = Self::default();
-        let mut known = std::collections::HashSet::new();
-        for raw in pages.iter().flat_map(|page| &page.tools) {
-            match read_tool(raw) {
-                Ok(tool) if !known.insert(tool.name.clone()) => {
-                    list.warnings.push(format!("tool '{}' is listed twice", tool.name));
-                }
-                Ok(tool) => list.tools.push(tool),
-                Err(why) => list.warnings.push(why),
-            }
-        }
-        let aliases = aliases(list.tools.iter().map(|tool| tool.name.as_str()));
-        list.tools.iter_mut().zip(aliases).for_each(|(tool, alias)| tool.alias = alias);
-        Arc::new(list)
-    }
+/// Reads the pages of `tools/list`, one after the other. A server may list anything, so what is beyond the limits is left out.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    list: ToolList,
+    known: HashSet<String>,
+    bytes: usize,
+    values: usize,
+    /// The number of tools that were left out one by one.
+    left_out: usize,
 }
 
 /// One page of `tools/list`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Page {
-    #[serde(default)]
-    pub(super) tools: Vec<Box<RawValue>>,
-    #[serde(rename = "nextCursor", default)]
-    pub(super) next_cursor: Option<String>,
+#[derive(Debug, serde::Deserialize)]
+struct Page<'a> {
+    #[serde(borrow, default)]
+    tools: Entries<'a>,
+    #[serde(rename = "nextCursor", borrow, default)]
+    next_cursor: Option<&'a RawValue>,
+}
+
+impl Pages {
+    /// Reads a page, and returns the cursor of the next one; None after the last page that is wanted.
+    pub(super) fn read(&mut self, page: &RawValue) -> Result<Option<String>, serde_json::Error> {
+        self.bytes += page.get().len();
+        if self.bytes > LARGEST_LIST {
+            self.list
+                .warnings
+                .push(format!("tools beyond the first {} MiB of the list are left out", LARGEST_LIST >> 20));
+            return Ok(None);
+        }
+        work_on(page.get().len(), || {
+            let page: Page<'_> = serde_json::from_str(page.get())?;
+            for raw in page.tools.read {
+                self.add(raw);
+            }
+            if page.tools.left_out > 0 || self.list.tools.len() >= MOST_TOOLS {
+                self.list.warnings.push(format!("tools beyond the first {MOST_TOOLS} are left out"));
+                return Ok(None);
+            }
+            let cursor = page.next_cursor.filter(|cursor| cursor.get().len() <= LONGEST_CURSOR);
+            Ok(cursor.map(|cursor| serde_json::from_str(cursor.get())).transpose()?.flatten())
+        })
+    }
+
+    fn add(&mut self, raw: &RawValue) {
+        if self.list.tools.len() >= MOST_TOOLS {
+            return;
+        }
+        self.values += count_values(raw.get().as_bytes());
+        let tool = match self.values > MOST_VALUES {
+            true => Err(format!("the list has more than {MOST_VALUES} values")),
+            false => read_tool(raw),
+        };
+        match tool {
+            Ok(tool) if !self.known.insert(tool.name.clone()) => {
+                self.leave_out(format!("tool '{}' is listed twice", tool.name));
+            }
+            Ok(tool) => self.list.tools.push(tool),
+            Err(why) => self.leave_out(why),
+        }
+    }
+
+    fn leave_out(&mut self, why: String) {
+        self.left_out += 1;
+        if self.left_out <= MOST_WARNINGS {
+            self.list.warnings.push(why);
+        }
+    }
+
+    /// Returns the list of all pages.
+    pub(super) fn list(mut self) -> ToolList {
+        if let Some(more @ 1..) = self.left_out.checked_sub(MOST_WARNINGS) {
+            self.list.warnings.push(format!("{more} more tools are left out"));
+        }
+        let aliases = aliases(self.list.tools.iter().map(|tool| tool.name.as_str()));
+        self.list.tools.iter_mut().zip(aliases).for_each(|(tool, alias)| tool.alias = alias);
+        self.list
+    }
+}
+
+/// The tools of a page, unread.
+#[derive(Debug, Default)]
+struct Entries<'a> {
+    read: Vec<&'a RawValue>,
+    left_out: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of tools")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Entries<'de>, A::Error> {
+                let mut entries = Entries::default();
+                while entries.read.len() < MOST_TOOLS {
+                    let Some(entry) = seq.next_element()? else { return Ok(entries) };
+                    entries.read.push(entry);
+                }
+                while seq.next_element::<IgnoredAny>()?.is_some() {
+                    entries.left_out += 1;
+                }
+                Ok(entries)
+            }
+        }
+        deserializer.deserialize_seq(Each)
+    }
 }
 
 fn read_tool(raw: &RawValue) -> Result<Tool, String> {
@@ -136,6 +240,9 @@ fn read_tool(raw: &RawValue) -> Result<Tool, String> {
     let name = text("name");
     if name.is_empty() {
         return Err("a tool has no name".into());
+    }
+    if name.len() > LONGEST_NAME {
+        return Err(format!("the name of a tool has {} bytes, and {LONGEST_NAME} is the limit", name.len()));
     }
     let schema = |key: &str| raw.get(key).filter(|schema| schema.is_object()).cloned();
     Ok(Tool {
@@ -153,8 +260,18 @@ mod tests {
     use super::*;
     use crate::upstream::discovery::{Definition, Launch};
 
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.into()).unwrap()
+    }
+
     fn outcome_of(json: &str) -> CallOutcome {
-        CallOutcome::new(RawValue::from_string(json.into()).unwrap())
+        CallOutcome::new(raw(json))
+    }
+
+    fn listed(page: &str) -> ToolList {
+        let mut pages = Pages::default();
+        pages.read(&raw(page)).unwrap();
+        pages.list()
     }
 
     #[test]
@@ -197,8 +314,9 @@ mod tests {
             {"name": "b-a", "description": "d", "inputSchema": {"properties": {"z": {}, "a": {}}}, "execution": {"x": 1}},
             {"name": "b a"}, 7, {"description": "no name"}, {"name": "b-a"}, {"name": "odd", "inputSchema": []}
         ]}"#;
-        let page: Page = serde_json::from_str(page).unwrap();
-        let list = ToolList::of(&[page]);
+        let mut pages = Pages::default();
+        assert_eq!(pages.read(&raw(page)).unwrap(), None);
+        let list = pages.list();
         let names: Vec<_> = list.tools.iter().map(|tool| (tool.name.as_str(), tool.alias.as_str())).collect();
         assert_eq!(names, [("b-a", "b_a"), ("b a", "b_a_2"), ("odd", "odd")]);
         assert_eq!(list.tools[0].input_schema.to_string(), r#"{"properties":{"z":{},"a":{}}}"#);
@@ -206,5 +324,51 @@ mod tests {
         assert_eq!(list.warnings.len(), 3);
         assert_eq!(list.get("b_a").unwrap().name, "b-a");
         assert!(list.get("c").is_none());
+    }
+
+    #[test]
+    fn a_list_has_so_many_tools_and_no_more() {
+        let tools: Vec<String> = (0..=MOST_TOOLS).map(|at| format!(r#"{{"name":"a{at}"}}"#)).collect();
+        let list = listed(&format!(r#"{{"tools":[{}],"nextCursor":"more"}}"#, tools.join(",")));
+        assert_eq!(list.tools.len(), MOST_TOOLS);
+        assert_eq!(list.warnings, ["tools beyond the first 10000 are left out"]);
+        let mut pages = Pages::default();
+        let page = raw(&format!(r#"{{"tools":[],"nextCursor":"next","x":"{}"}}"#, "x".repeat(40 << 20)));
+        assert_eq!(pages.read(&page).unwrap().as_deref(), Some("next"));
+        assert_eq!(pages.read(&page).unwrap(), None);
+        assert!(pages.list().warnings[0].contains("64 MiB"));
+    }
+
+    #[test]
+    fn tools_of_too_many_values_and_long_names_are_left_out() {
+        let values = "0,".repeat(MOST_VALUES);
+        let name = "n".repeat(LONGEST_NAME + 1);
+        let page = format!(
+            r#"{{"tools":[{{"name":"a"}},{{"name":"{name}"}},{{"name":"b","x":[{values}0]}}],"nextCursor":null}}"#
+        );
+        let list = listed(&page);
+        assert_eq!(list.tools.len(), 1);
+        assert_eq!(list.warnings.len(), 2, "{:?}", list.warnings);
+        let nothing = listed(&format!(r#"{{"tools":[{}0]}}"#, "0,".repeat(1 << 20)));
+        assert_eq!(nothing.warnings.len(), MOST_WARNINGS + 2);
+        assert_eq!(nothing.warnings[MOST_WARNINGS], "tools beyond the first 10000 are left out");
+    }
+
+    #[test]
+    fn a_failure_that_cannot_be_redacted_is_not_shown() {
+        let definition = Definition {
+            launch: Launch::Stdio {
+                command: "x".into(),
+                args: Vec::new(),
+                env: vec![("\"odd\"_KEY".into(), "abcdef".into())],
+                cwd: None,
+            },
+            startup_timeout: None,
+            call_timeout: None,
+            filled_in: Vec::new(),
+        };
+        let json = format!(r#"{{"isError":true,"x":[{}"abcdef"]}}"#, "0,".repeat(REDACTED.values));
+        let outcome = outcome_of(&json).without(&Secrets::of(&definition));
+        assert_eq!((outcome.json.get(), outcome.is_error), (HIDDEN, true));
     }
 }

@@ -35,9 +35,15 @@ pub(super) enum SpawnError {
     Run { program: PathBuf, source: io::Error },
 }
 
-/// The rest of a command that holds its arguments too may be a credential.
+/// The rest of a command that holds its arguments too may be a credential, and so may a value or a user in its first word.
 fn first_word(command: &str) -> String {
-    command.split_once(' ').map_or_else(|| command.to_owned(), |(word, _)| format!("{word} …"))
+    let (word, rest) = command.split_once(' ').map_or((command, ""), |(word, _)| (word, " …"));
+    let word = match (word.split_once('='), word.split_once("://")) {
+        (Some((name, _)), _) => format!("{name}=…"),
+        (None, Some((scheme, rest))) if rest.contains('@') => format!("{scheme}://…"),
+        (None, _) => word.to_owned(),
+    };
+    format!("{word}{rest}")
 }
 
 /// A running server process.

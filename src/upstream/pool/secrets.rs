@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use crate::upstream::discovery::{Definition, Launch};
 
+/// What is shown for a value without a name.
+const HIDDEN: &str = "argument";
 /// Shorter values are too common to be replaced in text.
 const SHORTEST: usize = 6;
 /// Parts of names of variables, headers and options whose values are credentials.
@@ -89,6 +91,8 @@ impl Secrets {
 
     fn add(&mut self, value: &str, name: &str) {
         let value = value.trim();
+        // A credential may also be where a name belongs.
+        let name = if words_of(name).any(is_no_word) { HIDDEN } else { name };
         if value.len() >= SHORTEST {
             self.0.push((value.to_owned(), name.to_owned()));
         }
@@ -139,23 +143,56 @@ impl Secrets {
             self.add_url(arg, "argument");
             let is_header = at > 0 && matches!(args[at - 1].as_str(), "--header" | "-H");
             self.add_header(arg.split_once("--header=").map_or(arg, |(_, header)| header), is_header);
+            self.add_settings(arg);
             match arg.split_once('=') {
                 Some((name, value)) if is_sensitive(name) => self.add(value, name.trim_start_matches('-')),
+                Some((_, setting)) => self.add_settings(setting),
                 None if arg.starts_with('-') && is_sensitive(arg) => {
                     if let Some(value) = args.get(at + 1).filter(|value| !value.starts_with('-')) {
                         self.add(value, arg.trim_start_matches('-'));
                     }
                 }
-                _ if looks_random(arg) => self.add(arg, "argument"),
-                _ => {}
+                None if looks_random(arg) => self.add(arg, HIDDEN),
+                None => {}
+            }
+            // `--token-abcdef0123456789`, `sk-abcdef0123456789`
+            let name = arg.split_once('=').map_or(arg.as_str(), |(name, _)| name);
+            if is_sensitive(name) || looks_random(name) {
+                words_of(name).filter(|word| is_no_word(word)).for_each(|word| self.add(word, HIDDEN));
             }
         }
     }
 
-    /// Adds the password of a URL and the values of its query.
+    /// Adds the values of `NAME=value`, and of `{"name": "value"}`, in an argument such as `--env=NAME=value`.
+    fn add_settings(&mut self, text: &str) {
+        if let Some((name, value)) = text.split_once('=')
+            && (is_sensitive(name) || looks_random(value))
+        {
+            self.add(value, name.trim_start_matches('-'));
+        }
+        if let Ok(value @ Value::Object(_)) = serde_json::from_str(text.trim_matches('\'')) {
+            self.add_members(&value, "");
+        }
+    }
+
+    fn add_members(&mut self, value: &Value, name: &str) {
+        match value {
+            Value::String(text) if is_sensitive(name) || looks_random(text) => self.add(text, name),
+            Value::String(text) => self.add_url(text, name),
+            Value::Array(items) => items.iter().for_each(|item| self.add_members(item, name)),
+            Value::Object(members) => members.iter().for_each(|(name, value)| self.add_members(value, name)),
+            _ => {}
+        }
+    }
+
+    /// Adds the passwords of the URLs in a text, and the values of their queries.
     fn add_url(&mut self, text: &str, name: &str) {
         let Some((_, rest)) = text.split_once("://") else { return };
-        let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let next =
+            rest.find("://").map_or(rest.len(), |at| rest[..at].rfind([',', ' ', ';', '|']).unwrap_or(at));
+        self.add_url(&rest[next..], name);
+        let rest = rest[..next].trim_end_matches([',', ' ', ';', '|']);
+        let (authority, rest) = rest.split_at(end_of_authority(rest));
         if let Some((user, _)) = authority.rsplit_once('@') {
             self.add(user.split_once(':').map_or(user, |(_, password)| password), name);
             // In the header that is sent.
@@ -174,6 +211,31 @@ impl Secrets {
     }
 }
 
+/// Returns where the authority of a URL ends. A password with a slash makes the URL invalid, but is still a secret: then what
+/// is before the slash is no port.
+fn end_of_authority(rest: &str) -> usize {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let has_port =
+        rest[..end].rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|it| it.is_ascii_digit()));
+    match rest[end..].find('@') {
+        Some(at) if !rest[..end].contains('@') && !has_port => {
+            let host = end + at;
+            rest[host..].find(['/', '?', '#']).map_or(rest.len(), |end| host + end)
+        }
+        _ => end,
+    }
+}
+
+/// Returns the parts of a name such as `--api-key` or `GITHUB_TOKEN`.
+fn words_of(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// Whether a part of a name is no word of any language, but a credential.
+fn is_no_word(word: &str) -> bool {
+    word.len() >= 16 || (word.len() >= 8 && word.bytes().filter(u8::is_ascii_digit).count() >= 2)
+}
+
 fn is_sensitive(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     SENSITIVE.iter().any(|part| name.contains(part))
@@ -184,7 +246,8 @@ fn is_key_block(value: &str) -> bool {
     value.contains("-----BEGIN ")
 }
 
-/// Whether a value is one long word of letters of both cases and digits, or of hexadecimal digits, unlike a name or a path.
+/// Whether a value is one long word of letters of both cases and digits, or of hexadecimal digits, or has a long part of letters
+/// and digits, unlike a name or a path.
 fn looks_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let is_mixed = value.len() >= 20
@@ -192,7 +255,12 @@ fn looks_random(value: &str) -> bool {
         && count(u8::is_ascii_uppercase) >= 3
         && count(u8::is_ascii_lowercase) >= 3;
     let is_hex = count(u8::is_ascii_hexdigit) >= 32;
-    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) && (is_mixed || is_hex)
+    let is_part = |part: &str| {
+        let digits = part.bytes().filter(u8::is_ascii_digit).count();
+        part.len() >= 16 && digits >= 3 && part.len() - digits >= 3
+    };
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        && (is_mixed || is_hex || words_of(value).any(is_part))
 }
 
 #[cfg(test)]
@@ -234,6 +302,39 @@ mod tests {
             "0:[password] 1:[api-key] 2:[token] 3:[argument] 4:[GITHUB_TOKEN] 5:[DB] 6:[apikey] [X] /home/me production abc"
         );
         assert!(!format!("{secrets:?}").contains("abcdef"));
+    }
+
+    #[test]
+    fn a_credential_in_a_command_or_a_name_is_not_shown() {
+        let launch = |command: &str, args: &[&str]| Launch::Stdio {
+            command: command.into(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: Vec::new(),
+            cwd: None,
+        };
+        for secret in ["abcdef0123456789", "abcdefghijklmnopqrst", "Zm9vYmFyMTIzNDU2Nzg5MA"] {
+            for (command, args) in [
+                (format!("API_KEY={secret} npx some-server"), vec![]),
+                (format!("https://ann:{secret}@example.org/mcp"), vec![]),
+                (format!("https://ann:a/{secret}@example.org/mcp"), vec![]),
+                (format!("npx --token-{secret}"), vec![]),
+                ("npx".into(), vec![format!("--token-{secret}")]),
+                ("npx".into(), vec![format!("--token-{secret}=1"), "next-value".into()]),
+                ("npx".into(), vec![format!("--env=SERVICE_TOKEN={secret}")]),
+                ("docker".into(), vec!["-e".into(), format!("SERVICE_TOKEN={secret}")]),
+                ("npx".into(), vec![format!(r#"--config={{"deep":[{{"apiKey":"{secret}"}}]}}"#)]),
+                ("npx".into(), vec![format!("a=https://h/,https://ann:{secret}@h2/x")]),
+                ("npx".into(), vec![format!("--secret-{secret}"), "--dir".into()]),
+            ] {
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                let shown = of(launch(&command, &args)).redact(&format!("{command} {}", args.join(" ")));
+                assert!(!shown.contains(secret), "{shown}");
+            }
+        }
+        let plain =
+            of(launch("npx", &["-y", "@modelcontextprotocol/server-github", "--dir=/home/me/project"]));
+        let text = "npx -y @modelcontextprotocol/server-github --dir=/home/me/project";
+        assert_eq!(plain.redact(text), text);
     }
 
     #[test]
@@ -306,6 +407,7 @@ mod tests {
             "ghp_0123456789abcdefXYZ",
             "0123456789abcdef0123456789abcdef",
             "2f1c9a52-0c5f-4a51-9b1c-3a8f0f6f2b10",
+            "sk-abcdef0123456789",
         ] {
             assert!(looks_random(value), "{value}");
         }

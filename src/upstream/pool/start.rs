@@ -51,12 +51,19 @@ struct Failure {
     why: String,
     stderr: String,
     missing_program: Option<String>,
+    unknown_issuer: bool,
     advice: Advice,
 }
 
 impl Failure {
     fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), stderr: String::new(), missing_program: None, advice: Advice::None }
+        Self {
+            why: why.into(),
+            stderr: String::new(),
+            missing_program: None,
+            unknown_issuer: false,
+            advice: Advice::None,
+        }
     }
 
     fn not_ready(limit: Duration) -> Self {
@@ -95,7 +102,9 @@ pub(super) async fn connect(
     Err(UpstreamError::Start {
         server: Arc::clone(&server.name),
         why: secrets.redact(&failure.why),
-        missing_program: failure.missing_program,
+        // Nothing with a credential in it can be installed.
+        missing_program: failure.missing_program.filter(|program| secrets.redact(program) == *program),
+        unknown_issuer: failure.unknown_issuer,
         stderr: failure.stderr,
     })
 }
@@ -149,7 +158,9 @@ async fn connect_by(
                 Some(reason) => format!("its first answer is unreadable: {reason}"),
                 None => why_not_ready(&error, how),
             };
-            Failure { advice: Advice::of(&error), ..Failure::new(why) }
+            let unknown_issuer = matches!(&*error, ClientInitializeError::TransportError { error, .. }
+                if http::has_unknown_issuer(&*error.error));
+            Failure { advice: Advice::of(&error), unknown_issuer, ..Failure::new(why) }
         }
         None => Failure::not_ready(limit),
     };
@@ -211,6 +222,7 @@ async fn handshake(
             let opened = OlderTransport::open(url, headers, inbox, parts.gone.clone()).await;
             let transport = opened.map_err(|error| Failure {
                 advice: if error.suggests_other_transport() { Advice::OtherTransport } else { Advice::None },
+                unknown_issuer: http::has_unknown_issuer(&error),
                 ..Failure::new(error.to_string())
             })?;
             serve(handler, transport, protocol).await

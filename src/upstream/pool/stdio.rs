@@ -7,20 +7,17 @@ use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::outbox::Outbox;
 use super::process::ServerProcess;
 use super::wire::WireMessage;
-use crate::mcp::client::Inbox;
+use crate::mcp::client::{Inbox, Unaccepted};
 use crate::mcp::line::{Line, LineReader};
 
 /// The longest line that is read.
 pub(super) const LONGEST_LINE: usize = 256 << 20;
-
-/// A message to write, and the channel for the result.
-type Outgoing = (WireMessage, oneshot::Sender<io::Result<()>>);
 
 /// Our side of the pipes. Dropping it ends the process.
 pub(super) struct StdioTransport {
@@ -28,7 +25,7 @@ pub(super) struct StdioTransport {
     /// Messages that arrived together with an earlier one.
     ready: VecDeque<ServerJsonRpcMessage>,
     inbox: Inbox,
-    to_writer: Option<mpsc::UnboundedSender<Outgoing>>,
+    outbox: Option<Outbox>,
     writer: AbortHandle,
     process: ServerProcess,
     gone: CancellationToken,
@@ -42,13 +39,13 @@ impl StdioTransport {
         inbox: Inbox,
         gone: CancellationToken,
     ) -> Self {
-        let (to_writer, outgoing) = mpsc::unbounded_channel();
+        let outbox = Outbox::default();
         Self {
             lines: LineReader::new(stdout, LONGEST_LINE),
             ready: VecDeque::new(),
             inbox,
-            to_writer: Some(to_writer),
-            writer: tokio::spawn(write(stdin, outgoing)).abort_handle(),
+            writer: tokio::spawn(outbox.writer(stdin)).abort_handle(),
+            outbox: Some(outbox),
             process,
             gone,
         }
@@ -56,16 +53,9 @@ impl StdioTransport {
 
     /// Closes the standard input, even if the server has stopped reading, and stops the process.
     fn end(&mut self) {
-        self.to_writer = None;
+        self.outbox = None;
         self.writer.abort();
         self.process.stop();
-    }
-}
-
-/// Writes messages in the order in which they were sent: a cancellation must follow its request.
-async fn write(mut stdin: ChildStdin, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
-    while let Some((message, done)) = outgoing.recv().await {
-        let _ = done.send(message.write_line(&mut stdin).await);
     }
 }
 
@@ -77,11 +67,10 @@ impl Transport<RoleClient> for StdioTransport {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         self.inbox.note(&message);
-        let queued = WireMessage::new(&message).map_err(io::Error::other).and_then(|message| {
-            let (done, written) = oneshot::channel();
-            let writer = self.to_writer.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-            writer.send((message, done)).map_err(|_| io::ErrorKind::BrokenPipe)?;
-            Ok(written)
+        self.inbox.replied(&message);
+        let queued = WireMessage::new(&message).map_err(io::Error::other).and_then(|line| {
+            let outbox = self.outbox.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+            Ok(outbox.push(line, &message))
         });
         async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe)? }
     }
@@ -91,10 +80,18 @@ impl Transport<RoleClient> for StdioTransport {
             if let Some(message) = self.ready.pop_front() {
                 return Some(message);
             }
+            self.inbox.has_room().await;
+            if let Some(outbox) = &self.outbox {
+                outbox.has_room().await;
+            }
             match self.lines.next_line().await {
-                Ok(Some(Line::Complete(line))) => self.ready.extend(self.inbox.read_line(line)),
+                Ok(Some(Line::Complete(line))) => {
+                    self.ready.extend(self.inbox.read_line(line));
+                    self.lines.free_long_line();
+                }
                 Ok(Some(Line::TooLong(skipped))) => {
-                    self.ready.extend(self.inbox.read_skipped(&skipped, LONGEST_LINE));
+                    let read = Unaccepted::read_skipped(&skipped, LONGEST_LINE);
+                    self.ready.extend(self.inbox.accept_all(read));
                 }
                 Ok(None) | Err(_) => {
                     self.gone.cancel();

@@ -41,6 +41,16 @@ impl WireMessage {
         Ok(Self { head, arguments, tail: b"}}" })
     }
 
+    #[cfg(test)]
+    pub(super) fn of_text(text: &str) -> Self {
+        Self { head: text.into(), arguments: None, tail: b"" }
+    }
+
+    /// Returns the number of bytes.
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.arguments.as_ref().map_or(0, |raw| raw.as_bytes().len()) + self.tail.len()
+    }
+
     /// Writes the message as a line.
     pub(super) async fn write_line(self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
         if self.is_large() {
@@ -70,7 +80,7 @@ impl WireMessage {
 
     fn joined(&self) -> Vec<u8> {
         let arguments = self.arguments.as_ref().map_or(&b""[..], RawArguments::as_bytes);
-        let mut bytes = Vec::with_capacity(self.head.len() + arguments.len() + self.tail.len() + 1);
+        let mut bytes = Vec::with_capacity(self.len() + 1);
         bytes.extend_from_slice(&self.head);
         bytes.extend_from_slice(arguments);
         bytes.extend_from_slice(self.tail);

@@ -2,12 +2,15 @@
 
 The path says how it answers: /json, /events, /session (a session and a stream), /older (GET opens the stream, POST to it
 is not allowed), /refuse/STATUS, /redirect/STATUS, /page, /auth (wants `Authorization: Bearer good`). Standard library only.
+
+With three arguments it speaks TLS: its certificate, the key of that, and a file that gets a line for each request.
 """
 
 import http.server
 import json
 import os
 import queue
+import ssl
 import sys
 import threading
 import urllib.parse
@@ -37,6 +40,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+    def parse_request(self):
+        if sys.argv[1:]:
+            with open(sys.argv[3], "a") as seen:
+                seen.write("request\n")
+        return super().parse_request()
 
     def reply(self, status, body=b"", kind="application/json", headers=()):
         self.send_response(status)
@@ -174,6 +183,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 server = Server(("127.0.0.1", 0), Handler)
+if sys.argv[1:]:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(sys.argv[1], sys.argv[2])
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1], flush=True)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 sys.stdin.read()

@@ -4,6 +4,7 @@ Options say how it starts, lists and ends; tools say how it answers. Standard li
 """
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ options.add_argument("--initialize", metavar="JSON", help="the result of initial
 options.add_argument("--slow-start", type=float, default=0)
 options.add_argument("--tools", type=int, default=0, help="that many more tools")
 options.add_argument("--named", action="append", default=[], help="a tool of that name, which answers with it")
+options.add_argument("--described", default="Says it again.", help="the description of the tool echo")
 options.add_argument("--schema-bytes", type=int, default=0, help="how long these tools go on about an argument")
 options.add_argument("--few", action="store_true", help="lists none of the tools that misbehave")
 options.add_argument("--restless", action="store_true", help="says after every list that it has changed")
@@ -41,10 +43,11 @@ options = options.parse_args()
 
 ODD_TOOLS = [
     "environment", "pids", "crash", "close_output", "never", "sleep", "raw", "line", "big", "progress", "log", "change",
-    "listings", "ask", "cancelled", "fail",
+    "listings", "ask", "cancelled", "fail", "flood", "values",
 ]
 
 write_lock = threading.Lock()
+deaf = threading.Event()
 cancelled = []
 answers = {}
 arrived = threading.Condition()
@@ -128,6 +131,14 @@ def call(id, name, arguments, token):
         with arrived:
             arrived.wait_for(lambda: len(cancelled) >= arguments.get("least", 0), timeout=20)
         return text(cancelled)
+    if name == "flood":
+        deaf.set()
+        messages = "".join(arguments["message"].replace("ID", f"flood-{at}") + "\n" for at in range(1_000))
+        for round in itertools.count():
+            put(messages.replace("flood-", f"flood-{round}-"))
+    if name == "values":
+        put('{"%s":[%s0]}\n' % (arguments["member"], "0," * (arguments["bytes"] // 2)))
+        return text("sent")
     if name == "fail":
         return {"content": [{"type": "text", "text": "no luck"}], "isError": True}
     if name in options.named:
@@ -156,7 +167,7 @@ def list_tools(params):
     global listings
     listings += 1
     schema = {"type": "object", "properties": {"zeta": {"type": "string"}, "alpha": {"type": "integer"}}}
-    tools = [{"name": "echo", "description": "Says it again.", "inputSchema": {**schema, "additionalProperties": True}}]
+    tools = [{"name": "echo", "description": options.described, "inputSchema": {**schema, "additionalProperties": True}}]
     if not options.few:
         tools += [{"name": name, "inputSchema": {"type": "object"}} for name in ODD_TOOLS]
     long = {"type": "string", "description": "z" * options.schema_bytes}
@@ -235,6 +246,8 @@ if options.pids:
         pids.write(f"{os.getpid()} {grandchild.pid if grandchild else ''}")
     os.rename(options.pids + ".new", options.pids)
 for line in sys.stdin:
+    while deaf.is_set():
+        time.sleep(60)
     handle(json.loads(line))
 while options.ignore_eof:
     time.sleep(60)

@@ -1,6 +1,7 @@
 //! The HTTP client and its errors.
 
 use std::error::Error;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use rustls::CertificateError;
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -26,6 +28,13 @@ pub(in crate::upstream::pool) enum HttpError {
     /// There is no response, or only a part of one.
     #[error("{0}")]
     Connection(String),
+    /// Nothing was sent.
+    #[error("its TLS certificate is not accepted: {why}")]
+    Certificate {
+        why: String,
+        /// Whether the certificate of its issuer would help.
+        is_unknown: bool,
+    },
     #[error("it responded with HTTP {status}{body}")]
     Status {
         status: StatusCode,
@@ -56,6 +65,9 @@ impl HttpError {
 impl From<reqwest::Error> for HttpError {
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
+        if let Some(refused) = certificate_error(&error) {
+            return refused;
+        }
         let stage = if error.is_connect() { "could not connect" } else { "the connection failed" };
         Self::Connection(format!("{stage}: {}", innermost(&error)))
     }
@@ -68,6 +80,48 @@ fn innermost(error: &reqwest::Error) -> &dyn Error {
         innermost = source;
     }
     innermost
+}
+
+/// Returns why the certificate of a server was refused, if it was. `io::Error` hides the error in it from `source`.
+fn certificate_error(error: &reqwest::Error) -> Option<HttpError> {
+    let mut at: Option<&dyn Error> = Some(error);
+    while let Some(error) = at {
+        if let Some(rustls::Error::InvalidCertificate(refused)) = error.downcast_ref() {
+            let is_unknown = matches!(refused, CertificateError::UnknownIssuer);
+            return Some(HttpError::Certificate { why: why_refused(refused), is_unknown });
+        }
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        at = inner.map_or_else(|| error.source(), |inner| Some(inner));
+    }
+    None
+}
+
+fn why_refused(refused: &CertificateError) -> String {
+    match refused {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".into(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another host name".into()
+        }
+        CertificateError::UnknownIssuer => "its issuer is unknown".into(),
+        CertificateError::Revoked => "it is revoked".into(),
+        // The error of `webpki` is in it: `Other(OtherError(CaUsedAsEndEntity))`.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is that of an authority, as many self-signed ones are; make one with CA:FALSE".into()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Whether an error that passed through the layers of `rmcp` is a certificate of an unknown issuer.
+pub(in crate::upstream::pool) fn has_unknown_issuer(error: &(dyn Error + 'static)) -> bool {
+    let error = match error.downcast_ref::<StreamableHttpError<HttpError>>() {
+        Some(StreamableHttpError::Client(error)) => Some(error),
+        _ => error.downcast_ref(),
+    };
+    matches!(error, Some(HttpError::Certificate { is_unknown: true, .. }))
 }
 
 /// Returns the message of an error that passed through the layers of `rmcp`.

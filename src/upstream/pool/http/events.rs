@@ -9,9 +9,12 @@ use rmcp::model::ServerJsonRpcMessage;
 use tokio_util::io::StreamReader;
 
 use super::client::HttpError;
-use crate::mcp::client::Inbox;
+use crate::mcp::client::{Inbox, Unaccepted};
 use crate::mcp::line::{Line, LineReader, Skipped};
 use crate::upstream::pool::stdio::LONGEST_LINE;
+
+/// Bytes of a name or an id that are kept.
+const LONGEST_NAME: usize = 4 << 10;
 
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,7 +76,7 @@ impl Event {
         let (field, value) = line.split_at(at);
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
-        let text = || String::from_utf8_lossy(value).into_owned();
+        let text = || String::from_utf8_lossy(&value[..value.len().min(LONGEST_NAME)]).into_owned();
         match field {
             b"data" => match &mut self.data {
                 Data::None => self.data = Data::Whole(value.to_vec()),
@@ -97,13 +100,13 @@ impl Event {
 
     /// Reads the messages in its data, and returns what `rmcp` has to know of them.
     pub(super) fn read(&self, inbox: &Mutex<Inbox>) -> Vec<ServerJsonRpcMessage> {
-        let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        match &self.data {
-            _ if !matches!(self.name.as_str(), "" | "message") => Vec::new(),
-            Data::None => Vec::new(),
-            Data::Whole(data) => inbox.read_whole(data),
-            Data::TooLong(skipped) => inbox.read_skipped(skipped, LONGEST_LINE),
-        }
+        let read = match &self.data {
+            _ if !matches!(self.name.as_str(), "" | "message") => return Vec::new(),
+            Data::None => return Vec::new(),
+            Data::Whole(data) => Unaccepted::read(data),
+            Data::TooLong(skipped) => Unaccepted::read_skipped(skipped, LONGEST_LINE),
+        };
+        inbox.lock().unwrap_or_else(PoisonError::into_inner).accept_all(read)
     }
 }
 

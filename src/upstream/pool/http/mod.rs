@@ -10,6 +10,6 @@ mod events;
 mod older;
 mod streamable;
 
-pub(super) use client::{message_of, suggests_other_transport};
+pub(super) use client::{has_unknown_issuer, message_of, suggests_other_transport};
 pub(super) use older::OlderTransport;
 pub(super) use streamable::streamable;

@@ -90,13 +90,15 @@ impl Transport<RoleClient> for OlderTransport {
             let body =
                 WireMessage::new(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
             let sent = request.body(body.into_bytes().await).send().await;
+            let lock = || inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            lock().replied(&message);
             let failed = match sent {
                 Ok(response) if response.status().is_success() => return Ok(()),
                 Ok(response) => error_response(response).await.0,
                 Err(error) => error.into(),
             };
             if let ClientJsonRpcMessage::Request(request) = &message {
-                inbox.lock().unwrap_or_else(PoisonError::into_inner).withdraw(&request.id);
+                lock().withdraw(&request.id);
             }
             Err(failed)
         }
@@ -107,6 +109,8 @@ impl Transport<RoleClient> for OlderTransport {
             if let Some(message) = self.ready.pop_front() {
                 return Some(message);
             }
+            let has_room = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).has_room();
+            has_room.await;
             let Ok(Some(event)) = self.events.next().await else {
                 self.gone.cancel();
                 return None;

@@ -17,7 +17,7 @@ use sse_stream::Sse;
 
 use super::client::{HttpError, body, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Event, EventReader};
-use crate::mcp::client::{Inbox, is_message};
+use crate::mcp::client::{Inbox, Unaccepted, is_message, is_reply};
 use crate::upstream::pool::handler::{CallOrigin, Calls};
 use crate::upstream::pool::stdio::LONGEST_LINE;
 use crate::upstream::pool::wire::WireMessage;
@@ -101,7 +101,7 @@ impl Posts {
             // A server that understood the message answers it in the body. One that demands a login has not read it.
             let is_login = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             let answer = match request {
-                Some(_) if !is_login && is_message(&bytes) => self.inbox().read_whole(&bytes).pop(),
+                Some(_) if !is_login && is_message(&bytes) => self.accept(&bytes).pop(),
                 _ => None,
             };
             return match answer {
@@ -125,7 +125,7 @@ impl Posts {
         else {
             return Err(StreamableHttpError::Client(HttpError::TooLong(LONGEST_LINE)));
         };
-        let mut messages = self.inbox().read_whole(&bytes);
+        let mut messages = self.accept(&bytes);
         self.note_origin(origin, &messages);
         if !messages.iter().any(is_answer) {
             messages.extend(self.inbox().unanswered(request));
@@ -137,6 +137,11 @@ impl Posts {
         }
         let events = messages.iter().map(|message| Ok(event_of(message))).collect::<Vec<_>>();
         Ok(StreamableHttpPostResponse::Sse(futures_util::stream::iter(events).boxed(), session))
+    }
+
+    fn accept(&self, bytes: &[u8]) -> Vec<ServerJsonRpcMessage> {
+        let read = Unaccepted::read(bytes);
+        self.inbox().accept_all(read)
     }
 
     fn note_origin(&self, origin: Option<CallOrigin>, messages: &[ServerJsonRpcMessage]) {
@@ -153,6 +158,8 @@ impl Posts {
                 if let Some(event) = ready.pop_front() {
                     return Some((Ok(event), (reader, posts, ready)));
                 }
+                let has_room = posts.inbox().has_room();
+                has_room.await;
                 match reader.next().await {
                     Ok(Some(event)) => ready.extend(posts.pass(event, origin)),
                     Ok(None) => return None,
@@ -181,6 +188,18 @@ impl Posts {
     }
 }
 
+/// A reply to the server that is being sent, until it was, or never will be.
+struct Replying<'a> {
+    posts: &'a Posts,
+    message: &'a ClientJsonRpcMessage,
+}
+
+impl Drop for Replying<'_> {
+    fn drop(&mut self) {
+        self.posts.inbox().replied(self.message);
+    }
+}
+
 fn is_answer(message: &ServerJsonRpcMessage) -> bool {
     matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
 }
@@ -202,6 +221,7 @@ impl StreamableHttpClient for Posts {
         protocol_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         self.inbox().note(&message);
+        let _replying = is_reply(&message).then(|| Replying { posts: self, message: &message });
         let (request, origin) = match &message {
             ClientJsonRpcMessage::Request(request) => {
                 let origin = match &request.request {
