@@ -52,18 +52,26 @@ impl fmt::Display for Mechanism {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLimits {
     pub memory: Mechanism,
+    /// What counts the memory of TCP and UDP sockets against the memory limit.
+    pub sockets: Mechanism,
     pub pids: Mechanism,
     pub cpus: Mechanism,
 }
 
 impl HeldLimits {
-    /// Returns what holds each limit; `visible` when this process sees the processes of the sandbox.
-    pub(crate) fn of(cgroups: CgroupMode, cpus: Option<f64>, visible: bool) -> Self {
+    /// Returns what holds each limit; `visible` when this process sees the processes of the sandbox, `sockets_count` when
+    /// control groups that count memory also count that of network sockets. Those of version 1 do so only with a limit that runc,
+    /// docker and podman cannot set: <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>.
+    pub(crate) fn of(cgroups: CgroupMode, cpus: Option<f64>, visible: bool, sockets_count: bool) -> Self {
+        let watch_or = |other| if visible { Mechanism::Watch } else { other };
         if cgroups != CgroupMode::Unmanaged {
-            return Self { memory: Mechanism::Cgroup, pids: Mechanism::Cgroup, cpus: Mechanism::Cgroup };
+            let held = Mechanism::Cgroup;
+            let sockets = if sockets_count { held } else { watch_or(Mechanism::Nothing) };
+            return Self { memory: held, sockets, pids: held, cpus: held };
         }
         Self {
-            memory: if visible { Mechanism::Watch } else { Mechanism::Rlimit },
+            memory: watch_or(Mechanism::Rlimit),
+            sockets: watch_or(Mechanism::Nothing),
             pids: Mechanism::Rlimit,
             cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
         }

@@ -185,15 +185,15 @@ fn pick(choice: &Choice, runtimes: &[ProbeReport], settings: &Settings) -> Picke
         (_, false) => format!("the first that ran a sandbox with {asked}"),
         (_, true) => format!("the first that ran a sandbox; the image is unavailable, so it uses {asked}"),
     };
-    let HeldLimits { memory, pids, cpus } = choice.held;
-    let full_limits = [memory, pids, cpus].iter().all(|mechanism| *mechanism == Mechanism::Cgroup);
+    let HeldLimits { memory, sockets, pids, cpus } = choice.held;
+    let full_limits = [memory, sockets, pids, cpus].iter().all(|mechanism| *mechanism == Mechanism::Cgroup);
     Picked { runtime: choice.runtime.target(), root: asked.to_string(), why, full_limits }
 }
 
 /// Returns what is weaker than it should be where code would run.
 fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
     let mut reduced: Vec<String> = Vec::new();
-    let HeldLimits { memory, pids, cpus } = choice.held;
+    let HeldLimits { memory, sockets, pids, cpus } = choice.held;
     let no_group = "no control group enforces the limits of memory and processes";
     if memory == Mechanism::Watch {
         reduced.push(format!(
@@ -201,6 +201,10 @@ fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
         ));
     } else if memory == Mechanism::Rlimit || pids == Mechanism::Rlimit {
         reduced.push(format!("{no_group}: rlimits apply to each process"));
+    }
+    // Without a control group the sentences above include it.
+    if memory == Mechanism::Cgroup && sockets == Mechanism::Watch {
+        reduced.push("the control groups of this host do not count the memory of network sockets: the bridge watches it".into());
     }
     if cpus == Mechanism::Nothing {
         reduced.push("nothing enforces the CPU limit".into());

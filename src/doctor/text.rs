@@ -135,9 +135,14 @@ fn describe(text: &mut String, report: &ProbeReport) {
             let with = with.unwrap_or_default();
             let elsewhere = if choice.runtime.remote { ", a remote engine" } else { "" };
             detail(text, &name, "works", format!("{place}{with}{engine} ({version}{elsewhere})"));
-            let HeldLimits { memory, pids, cpus } = choice.held;
+            let HeldLimits { memory, sockets, pids, cpus } = choice.held;
             detail(text, "", "root", &choice.asked);
-            detail(text, "", "limits", format!("memory: {memory}, pids: {pids}, cpus: {cpus}"));
+            detail(
+                text,
+                "",
+                "limits",
+                format!("memory: {memory}, sockets: {sockets}, pids: {pids}, cpus: {cpus}"),
+            );
         }
         Verdict::Refused(refusal) => {
             let found = if place.is_empty() {

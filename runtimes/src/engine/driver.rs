@@ -136,7 +136,12 @@ impl EngineDriver {
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
             // The processes of a remote engine cannot be seen from here.
-            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, !self.id.remote),
+            held: HeldLimits::of(
+                self.id.cgroups,
+                spec.limits.cpus,
+                !self.id.remote,
+                self.id.remote || !cgroup::is_v1(),
+            ),
             memory: spec.limits.memory,
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })

@@ -111,7 +111,7 @@ impl OciDriver {
             root: Some(root),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
-            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true),
+            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true, !cgroup::is_v1()),
             memory: spec.limits.memory,
             own_limits,
         })
