@@ -132,6 +132,8 @@ pub enum LaunchError {
 pub enum ReclaimError {
     #[error("could not remove sandbox '{name}': {source}")]
     Command { name: SandboxName, source: ExecError },
+    #[error("could not remove sandbox '{name}': {source}; remove the file when its sandbox is gone")]
+    Record { name: SandboxName, source: StateError },
     #[error("could not remove sandbox '{name}': {what} still exists")]
     StillThere { name: SandboxName, what: String },
 }
@@ -139,7 +141,7 @@ pub enum ReclaimError {
 impl ReclaimError {
     pub fn name(&self) -> &SandboxName {
         match self {
-            Self::Command { name, .. } | Self::StillThere { name, .. } => name,
+            Self::Command { name, .. } | Self::Record { name, .. } | Self::StillThere { name, .. } => name,
         }
     }
 }
