@@ -101,17 +101,18 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
             return;
         }
     };
-    let (mut slow, mut most) = (SLOW, 0);
+    let (mut slow, mut most, mut falling_from) = (SLOW, 0, None);
     loop {
         let began = Instant::now();
         let kills = Arc::clone(&kills);
         let Ok(Ok(Checked { used, killed })) =
-            spawn_blocking(move || check(root, limit, counted, &kills)).await
+            spawn_blocking(move || check(root, limit, counted, falling_from, &kills)).await
         else {
             return;
         };
         slow = if killed || used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
         most = used;
+        falling_from = killed.then_some(used);
         // One kill may not be enough, and others may still grow.
         let quick =
             if killed { QUICK } else { (began.elapsed() * SHARE_OF_TIME).clamp(QUICK, LONGEST_QUICK) };
@@ -136,8 +137,15 @@ struct Checked {
     killed: bool,
 }
 
-/// Adds up the memory of all descendants, and kills the largest when that is too much.
-fn check(root: u32, limit: u64, counted: Counted, kills: &AtomicU32) -> io::Result<Checked> {
+/// Adds up the memory of all descendants, and kills the largest when that is too much. `falling_from` is what the last check
+/// found if it killed any: the memory of their sockets may take a moment to be free.
+fn check(
+    root: u32,
+    limit: u64,
+    counted: Counted,
+    falling_from: Option<u64>,
+    kills: &AtomicU32,
+) -> io::Result<Checked> {
     let processes = descendants(root)?;
     // All processes of a sandbox share one network.
     let inside = processes.iter().map(|process| process.pid).find(|pid| kernel::has_own_network(*pid));
@@ -147,6 +155,9 @@ fn check(root: u32, limit: u64, counted: Counted, kills: &AtomicU32) -> io::Resu
         return Ok(Checked { used: most, killed: false });
     }
     let (used, mut shares) = account(&processes, inside, counted);
+    if falling_from.is_some_and(|before| used < before) {
+        return Ok(Checked { used, killed: false });
+    }
     shares.sort_by_key(|(share, _)| *share);
     let (mut left, mut killed) = (used, Vec::new());
     // Nearly all may have grown since the last check.

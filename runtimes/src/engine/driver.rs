@@ -129,8 +129,12 @@ impl EngineDriver {
             args.extend([format!("--entrypoint={program}"), "--pull=never".into(), reference]);
         }
         args.extend(rest.iter().cloned());
+        let mut command = self.engine().args(args);
+        if dialect.writes_to_working_directory && !self.id.remote {
+            command = command.in_folder(instance.path());
+        }
         Ok(Plan {
-            command: self.engine().args(args),
+            command,
             files: vec![(profile, text)],
             root,
             image,
@@ -176,7 +180,9 @@ impl EngineDriver {
             args.push("--security-opt=mask=/sys/fs/cgroup".into());
         }
         args.extend(self.limit_flags(spec, rlimits.data));
-        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
+        args.extend(
+            spec.security_options.iter().map(|option| format!("--security-opt={}", absolute(option))),
+        );
         args
     }
 
@@ -408,6 +414,13 @@ fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains([':', '\n']))
 }
 
+/// Returns a security option whose profile, if it is a relative path, is the file in our working directory.
+fn absolute(option: &str) -> String {
+    let relative = option.strip_prefix("seccomp=").filter(|path| Path::new(path).is_relative());
+    let file = relative.and_then(|path| std::path::absolute(path).ok()).filter(|file| file.is_file());
+    file.map_or_else(|| option.to_string(), |file| format!("seccomp={}", file.display()))
+}
+
 /// Returns the full form of a short name, as docker resolves it: podman has no default registry on many hosts and must not
 /// ask.
 fn qualified(reference: &str) -> String {
@@ -421,6 +434,15 @@ fn qualified(reference: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_of_the_user_is_found_from_any_folder() {
+        let file = std::path::absolute("Cargo.toml").unwrap();
+        assert_eq!(absolute("seccomp=Cargo.toml"), format!("seccomp={}", file.display()));
+        for other in ["seccomp=unconfined", "seccomp=/etc/profile.json", "label=disable"] {
+            assert_eq!(absolute(other), other);
+        }
+    }
 
     #[test]
     fn short_names_mean_what_they_mean_to_docker() {

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::process::Command;
@@ -29,11 +29,13 @@ pub struct CommandLine {
     pub args: Vec<OsString>,
     /// Variables to set, or to remove, in the environment of the process.
     pub env: Vec<(&'static str, Option<String>)>,
+    /// The working directory, if it is not ours.
+    pub folder: Option<PathBuf>,
 }
 
 impl CommandLine {
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
+        Self { program: program.into(), args: Vec::new(), env: Vec::new(), folder: None }
     }
 
     #[must_use]
@@ -54,6 +56,13 @@ impl CommandLine {
         self
     }
 
+    /// Sets the working directory. Variables that name a file or a folder still mean ours.
+    #[must_use]
+    pub fn in_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
     pub(super) fn command(&self) -> Command {
         let mut command = self.bare();
         command.process_group(0);
@@ -66,6 +75,11 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
         command.envs(NO_QUESTIONS);
+        if let Some(folder) = &self.folder {
+            let relative = |(name, value): (OsString, OsString)| Some((name, absolute_place(&value)?));
+            command.envs(engine_environment().filter(|(name, _)| names_place(name)).filter_map(relative));
+            command.current_dir(folder);
+        }
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),
@@ -94,6 +108,18 @@ impl fmt::Display for CommandLine {
         }
         Ok(())
     }
+}
+
+/// Returns whether a variable names a file or a folder: `CONTAINERS_CONF`, `REGISTRY_AUTH_FILE`, `XDG_DATA_HOME` …
+fn names_place(name: &OsStr) -> bool {
+    let ends = ["_CONF", "_CONFIG", "_FILE", "_DIR", "_HOME", "_PATH", "HOME", "TMPDIR"];
+    name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
+}
+
+/// Returns the absolute form of a relative path.
+fn absolute_place(value: &OsStr) -> Option<OsString> {
+    let path = Path::new(value);
+    if path.is_absolute() || value.is_empty() { None } else { std::path::absolute(path).ok().map(Into::into) }
 }
 
 fn engine_environment() -> impl Iterator<Item = (OsString, OsString)> {

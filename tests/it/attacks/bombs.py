@@ -50,8 +50,10 @@ print(os.WTERMSIG(status), "of one")
 import os, signal, socket
 
 
-def fill(pairs, extra):
-    page = bytearray(b'x') * (extra << 20)
+def fill(pairs):
+    # A control group would end whoever has the most memory of its own, such as the interpreter.
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
     kept = [socket.socketpair() for _ in range(pairs)]
     for sender in sum(kept, ()):
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
@@ -65,11 +67,10 @@ def fill(pairs, extra):
 
 
 started = []
-# A control group ends the one with the most memory of its own.
-for extra in (64, 0, 0, 0, 0):
+for number in range(5):
     child = os.fork()
     if not child:
-        fill(480, extra)
+        fill(480)
     started.append(child)
 first, status = os.wait()
 started.remove(first)
