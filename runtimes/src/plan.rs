@@ -82,6 +82,8 @@ impl HeldLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub command: CommandLine,
+    /// The working directory of that command, if it is not ours.
+    pub folder: Option<PathBuf>,
     /// The files to write first: path and content.
     pub files: Vec<(PathBuf, String)>,
     /// The root filesystem to compose first, if it is composed.

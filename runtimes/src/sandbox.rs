@@ -69,7 +69,8 @@ impl Sandbox {
         if let AnyDriver::Engine(engine) = &**driver {
             engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
-        let child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
+        let child = exec::spawn_piped_in(&plan.command, plan.folder.as_deref())
+            .map_err(|error| undo(error.into()))?;
         Ok(Self::around(child, plan, Arc::clone(driver), Arc::clone(instance)))
     }
 

@@ -129,12 +129,10 @@ impl EngineDriver {
             args.extend([format!("--entrypoint={program}"), "--pull=never".into(), reference]);
         }
         args.extend(rest.iter().cloned());
-        let mut command = self.engine().args(args);
-        if dialect.writes_to_working_directory && !self.id.remote {
-            command = command.in_folder(instance.path());
-        }
+        let writes = dialect.writes_to_working_directory && !self.id.remote;
         Ok(Plan {
-            command,
+            command: self.engine().args(args),
+            folder: writes.then(|| instance.path().to_path_buf()),
             files: vec![(profile, text)],
             root,
             image,

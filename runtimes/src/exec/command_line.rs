@@ -29,13 +29,11 @@ pub struct CommandLine {
     pub args: Vec<OsString>,
     /// Variables to set, or to remove, in the environment of the process.
     pub env: Vec<(&'static str, Option<String>)>,
-    /// The working directory, if it is not ours.
-    pub folder: Option<PathBuf>,
 }
 
 impl CommandLine {
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new(), folder: None }
+        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
     }
 
     #[must_use]
@@ -56,13 +54,6 @@ impl CommandLine {
         self
     }
 
-    /// Sets the working directory. Variables that name a file or a folder still mean ours.
-    #[must_use]
-    pub fn in_folder(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.folder = Some(folder.into());
-        self
-    }
-
     pub(super) fn command(&self) -> Command {
         let mut command = self.bare();
         command.process_group(0);
@@ -75,11 +66,6 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
         command.envs(NO_QUESTIONS);
-        if let Some(folder) = &self.folder {
-            let relative = |(name, value): (OsString, OsString)| Some((name, absolute_place(&value)?));
-            command.envs(engine_environment().filter(|(name, _)| names_place(name)).filter_map(relative));
-            command.current_dir(folder);
-        }
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),
@@ -110,14 +96,21 @@ impl fmt::Display for CommandLine {
     }
 }
 
+/// Lets a command of ours start in another folder. Variables that name a file or a folder keep their meaning.
+pub(super) fn move_to(command: &mut Command, folder: &Path) {
+    let place = |(name, value): (OsString, OsString)| Some((name, absolute_place(&value)?));
+    command.envs(engine_environment().filter(|(name, _)| names_place(name)).filter_map(place));
+    command.current_dir(folder);
+}
+
 /// Returns whether a variable names a file or a folder: `CONTAINERS_CONF`, `REGISTRY_AUTH_FILE`, `XDG_DATA_HOME` …
-fn names_place(name: &OsStr) -> bool {
-    let ends = ["_CONF", "_CONFIG", "_FILE", "_DIR", "_HOME", "_PATH", "HOME", "TMPDIR"];
+pub(super) fn names_place(name: &OsStr) -> bool {
+    let ends = ["_CONF", "_CONFIG", "_FILE", "_DIR", "HOME", "_PATH", "TMPDIR"];
     name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
 }
 
 /// Returns the absolute form of a relative path.
-fn absolute_place(value: &OsStr) -> Option<OsString> {
+pub(super) fn absolute_place(value: &OsStr) -> Option<OsString> {
     let path = Path::new(value);
     if path.is_absolute() || value.is_empty() { None } else { std::path::absolute(path).ok().map(Into::into) }
 }

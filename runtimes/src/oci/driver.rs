@@ -107,6 +107,7 @@ impl OciDriver {
             .arg(spec.name.as_str());
         Ok(Plan {
             command,
+            folder: None,
             files: vec![(bundle.join("config.json"), text)],
             root: Some(root),
             image: None,

@@ -45,8 +45,9 @@ for child in started:
 print(os.WTERMSIG(status), "of one")
 
 ## what waits in sockets
-# allowed: success: 9 of one
-# Each process has less than it may, all of them have more. The memory is the kernel's.
+# allowed: success: 9 of one or error: limit of 512 MiB
+# Each process has less than it may, all of them have more. The memory is the kernel's, which frees it after it has looked for
+# the next one to end.
 import os, signal, socket
 
 
@@ -80,7 +81,7 @@ for child in started:
 print(os.WTERMSIG(status), "of one")
 
 ## what waits in network connections
-# allowed: success: bounded
+# allowed: success: bounded or error: limit of 512 MiB
 # timeout: 60
 import os, signal, socket, time
 
