@@ -193,19 +193,15 @@ fn pick(choice: &Choice, runtimes: &[ProbeReport], settings: &Settings) -> Picke
 /// Returns what is weaker than it should be where code would run.
 fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
     let mut reduced: Vec<String> = Vec::new();
-    let HeldLimits { memory, sockets, pids, cpus } = choice.held;
+    let HeldLimits { memory, pids, cpus, .. } = choice.held;
     let no_group = "no control group enforces the limits of memory and processes";
-    match (memory, sockets) {
-        (Mechanism::Watch, _) => reduced.push(format!(
+    match memory {
+        Mechanism::Watch => reduced.push(format!(
             "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together, up to twice a second; the files in writable folders do not count"
         )),
-        (Mechanism::Rlimit, _) => reduced.push(format!(
+        Mechanism::Rlimit => reduced.push(format!(
             "{no_group}: rlimits apply to each process, and nothing limits the memory of the kernel for sockets and pipes"
         )),
-        (_, Mechanism::Watch) => reduced.push(
-            "control groups of version 1 do not count the memory of network connections: the bridge watches it"
-                .into(),
-        ),
         _ if pids == Mechanism::Rlimit => reduced.push(format!("{no_group}: rlimits apply to each process")),
         _ => {}
     }
