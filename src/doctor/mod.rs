@@ -197,7 +197,7 @@ fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
     let no_group = "no control group enforces the limits of memory and processes";
     match memory {
         Mechanism::Watch => reduced.push(format!(
-            "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together, up to twice a second; the files in writable folders do not count"
+            "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together; the files in writable folders do not count"
         )),
         Mechanism::Rlimit => reduced.push(format!(
             "{no_group}: rlimits apply to each process, and nothing limits the memory of the kernel for sockets and pipes"
