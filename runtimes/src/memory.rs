@@ -1,8 +1,8 @@
 //! Watches the memory of all processes of a sandbox from outside, where no control group counts it.
 //!
-//! An rlimit holds each process by itself, and a sandbox may have many. So their memory is added up regularly, and when it is
-//! more than the limit, the largest process is killed, as the kernel does for a control group. Between two checks they can grow
-//! beyond the limit.
+//! An rlimit holds each process by itself, and a sandbox may have many. So their memory is added up regularly, with that of the
+//! kernel for their sockets and pipes. When it is more than the limit, the largest process is killed, as the kernel does for a
+//! control group. Between two checks they can grow beyond the limit.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,12 +15,16 @@ use rustix::process::Pid;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};
 
+use crate::kernel_memory as kernel;
 use crate::owner::fields_after_command;
 use crate::process::{self, Process};
 
 /// The time between two checks while code runs. A machine where a check takes long is checked less often.
 const QUICK: Duration = Duration::from_millis(50);
 const SHARE_OF_TIME: u32 = 25;
+const LONGEST_QUICK: Duration = Duration::from_millis(500);
+/// The time that killed processes have to end before all are counted again.
+const ENDING: Duration = Duration::from_secs(1);
 /// The time between two checks while the sandbox is idle, at first and at most when nothing grows.
 const SLOW: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(8);
@@ -29,6 +33,15 @@ const GROWTH: u64 = 1 << 20;
 /// The bytes that are allowed in addition to the limit, for stacks and our own process in the sandbox. A single process reaches
 /// its rlimit, which it notices, before it is killed here.
 const ALLOWANCE: u64 = 16 << 20;
+
+/// What a watch counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// All memory: there is no control group.
+    All,
+    /// The memory of TCP and UDP sockets: a control group counts everything else.
+    NetworkSockets,
+}
 
 /// Watches one sandbox until it is dropped.
 #[derive(Debug)]
@@ -41,13 +54,13 @@ pub(crate) struct MemoryWatch {
 impl MemoryWatch {
     /// Watches the descendants of the process that `find` returns when code runs for the first time; the process itself does not
     /// count. `limit` in bytes.
-    pub(crate) fn start<F>(limit: u64, find: impl FnMut() -> F + Send + 'static) -> Self
+    pub(crate) fn start<F>(limit: u64, counted: Counted, find: impl FnMut() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Option<u32>> + Send + 'static,
     {
         let (busy, is_busy) = watch::channel(false);
         let kills = Arc::new(AtomicU32::new(0));
-        let watching = watch_descendants(find, limit, is_busy, Arc::clone(&kills));
+        let watching = watch_descendants(find, (limit, counted), is_busy, Arc::clone(&kills));
         Self { task: tokio::spawn(watching).abort_handle(), busy, kills }
     }
 
@@ -69,7 +82,7 @@ impl Drop for MemoryWatch {
 
 async fn watch_descendants<F: Future<Output = Option<u32>>>(
     mut find: impl FnMut() -> F,
-    limit: u64,
+    (limit, counted): (u64, Counted),
     mut busy: watch::Receiver<bool>,
     kills: Arc<AtomicU32>,
 ) {
@@ -88,14 +101,21 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
             return;
         }
     };
-    let (mut slow, mut most) = (SLOW, 0);
+    let (mut slow, mut most, mut falling_from) = (SLOW, 0, None);
     loop {
         let began = Instant::now();
         let kills = Arc::clone(&kills);
-        let Ok(Ok(used)) = spawn_blocking(move || check(root, limit, &kills)).await else { return };
-        slow = if used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
+        let Ok(Ok(Checked { used, killed })) =
+            spawn_blocking(move || check(root, limit, counted, falling_from, &kills)).await
+        else {
+            return;
+        };
+        slow = if killed || used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
         most = used;
-        let quick = QUICK.max(began.elapsed() * SHARE_OF_TIME);
+        falling_from = killed.then_some(used);
+        // One kill may not be enough, and others may still grow.
+        let quick =
+            if killed { QUICK } else { (began.elapsed() * SHARE_OF_TIME).clamp(QUICK, LONGEST_QUICK) };
         loop {
             let pause = if *busy.borrow_and_update() { quick } else { quick.max(slow) };
             tokio::select! {
@@ -110,31 +130,94 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
     }
 }
 
-/// Returns the memory of all descendants in bytes, and kills the largest when that is too much.
-fn check(root: u32, limit: u64, kills: &AtomicU32) -> io::Result<u64> {
+/// What a check has found.
+struct Checked {
+    /// At least the memory of all processes together, in bytes.
+    used: u64,
+    killed: bool,
+}
+
+/// Adds up the memory of all descendants, and kills the largest when that is too much. `falling_from` is what the last check
+/// found if it killed any: the memory of their sockets may take a moment to be free.
+fn check(
+    root: u32,
+    limit: u64,
+    counted: Counted,
+    falling_from: Option<u64>,
+    kills: &AtomicU32,
+) -> io::Result<Checked> {
     let processes = descendants(root)?;
-    // Shared pages count for each process here: an upper bound that is quick to compute.
-    let resident = processes.iter().map(|process| process.resident).sum();
+    // All processes of a sandbox share one network.
+    let inside = processes.iter().map(|process| process.pid).find(|pid| kernel::has_own_network(*pid));
     let limit = limit.saturating_add(ALLOWANCE);
-    if resident <= limit {
-        return Ok(resident);
+    let most = most_of(&processes, inside, counted);
+    if most <= limit {
+        return Ok(Checked { used: most, killed: false });
     }
-    let shares: Vec<(u64, &Usage)> =
-        processes.iter().filter_map(|process| Some((share_of(process.pid)?, process))).collect();
-    let used: u64 = shares.iter().map(|(share, _)| share).sum();
-    if let (true, Some((share, largest))) = (used > limit, shares.iter().max_by_key(|(share, _)| *share))
-        && largest.kill(kills)
+    let (used, mut shares) = account(&processes, inside, counted);
+    if falling_from.is_some_and(|before| used < before) {
+        return Ok(Checked { used, killed: false });
+    }
+    shares.sort_by_key(|(share, _)| *share);
+    let (mut left, mut killed) = (used, Vec::new());
+    // Nearly all may have grown since the last check.
+    while left > limit
+        && let Some((share, largest)) = shares.pop()
     {
-        let pid = largest.pid;
-        tracing::info!(
-            pid,
-            share,
-            used,
-            limit,
-            "killed the largest process of a sandbox that uses more memory than its limit"
-        );
+        if let Some(process) = largest.kill(kills) {
+            killed.push(process);
+            let pid = largest.pid;
+            tracing::info!(
+                pid,
+                share,
+                used,
+                limit,
+                "killed the largest process of a sandbox that uses more memory than its limit"
+            );
+        }
+        left = left.saturating_sub(share);
     }
-    Ok(used)
+    // What they used is free when they have ended, and until then must not count against the others.
+    let deadline = Instant::now() + ENDING;
+    for process in &killed {
+        process.ends_within(deadline.saturating_duration_since(Instant::now()));
+    }
+    Ok(Checked { used, killed: !killed.is_empty() })
+}
+
+/// Returns an upper bound that is quick to compute: shared pages count for each process, and each socket counts as full.
+fn most_of(processes: &[Usage], inside: Option<u32>, counted: Counted) -> u64 {
+    let sockets = inside.and_then(kernel::most_of_sockets).unwrap_or(0);
+    let of_process = |process: &Usage| {
+        let pipes = kernel::memory_of_pipes(kernel::descriptors(process.pid));
+        process.resident + kernel::most_of_page_tables(process.reserved) + pipes
+    };
+    match counted {
+        Counted::All => processes.iter().map(of_process).sum::<u64>() + sockets,
+        Counted::NetworkSockets => sockets,
+    }
+}
+
+/// Returns the memory of all processes together, and of each what its end would free. Sockets belong to whoever has descriptors,
+/// because nothing tells an ordinary user whose they are.
+fn account(processes: &[Usage], inside: Option<u32>, counted: Counted) -> (u64, Vec<(u64, &Usage)>) {
+    let network_only = counted == Counted::NetworkSockets;
+    let sockets = inside.and_then(|pid| kernel::sockets(pid, network_only)).unwrap_or(0);
+    let descriptors: Vec<u64> = processes.iter().map(|process| kernel::descriptors(process.pid)).collect();
+    let all = descriptors.iter().sum::<u64>().max(1);
+    let mut used = sockets;
+    let mut shares = Vec::new();
+    for (process, descriptors) in processes.iter().zip(descriptors) {
+        let mut own = 0;
+        if !network_only {
+            let Some(memory) = share_of(process.pid) else { continue };
+            own = memory + kernel::page_tables(process.pid) + kernel::memory_of_pipes(descriptors);
+        }
+        used += own;
+        let part = u128::from(sockets) * u128::from(descriptors) / u128::from(all);
+        shares.push((own + u64::try_from(part).unwrap_or(u64::MAX), process));
+    }
+    (used, shares)
 }
 
 /// A process at one moment.
@@ -146,6 +229,8 @@ struct Usage {
     started: u64,
     /// In bytes.
     resident: u64,
+    /// The address space in bytes.
+    reserved: u64,
 }
 
 impl Usage {
@@ -161,16 +246,16 @@ impl Usage {
             pid,
             parent: field(4)?.try_into().ok()?,
             started: field(22)?,
+            reserved: field(23)?,
             resident: field(24)?.saturating_mul(rustix::param::page_size() as u64),
         })
     }
 
-    fn kill(&self, kills: &AtomicU32) -> bool {
-        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
-        let Some(process) = Process::open(pid) else { return false };
+    fn kill(&self, kills: &AtomicU32) -> Option<Process> {
+        let process = Process::open(Pid::from_raw(self.pid.try_into().ok()?)?)?;
         // Checked again, now that the id cannot be reused unnoticed.
         if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
-            return false;
+            return None;
         }
         // Counted first, so that whoever sees the end finds the reason.
         kills.fetch_add(1, Ordering::Release);
@@ -179,7 +264,7 @@ impl Usage {
             kills.fetch_sub(1, Ordering::Release);
             tracing::warn!(pid = self.pid, %error, "a sandbox uses more memory than its limit, and its process could not be killed");
         }
-        killed.is_ok()
+        killed.is_ok().then_some(process)
     }
 }
 
@@ -251,7 +336,7 @@ mod tests {
             b"7 (a) R) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9999 25 18446744073709551615 1 1";
         let process = Usage::parse(7, stat).unwrap();
         let page = rustix::param::page_size() as u64;
-        assert_eq!(process, Usage { pid: 7, parent: 3, started: 4711, resident: 25 * page });
+        assert_eq!(process, Usage { pid: 7, parent: 3, started: 4711, resident: 25 * page, reserved: 9999 });
         assert_eq!(Usage::parse(7, b"7 (a) S 3"), None);
         assert!(Usage::read(std::process::id()).is_some_and(|it| it.resident > 0));
     }
@@ -270,7 +355,7 @@ mod tests {
 
     #[test]
     fn only_descendants_count() {
-        let process = |pid, parent| Usage { pid, parent, started: 0, resident: 0 };
+        let process = |pid, parent| Usage { pid, parent, started: 0, resident: 0, reserved: 0 };
         let all = [process(2, 1), process(3, 2), process(4, 3), process(5, 1), process(6, 4), process(7, 5)];
         let mut found: Vec<u32> = below(2, all.into_iter()).iter().map(|it| it.pid).collect();
         found.sort_unstable();
@@ -293,7 +378,7 @@ mod tests {
         let (asked, mut asking) = tokio::sync::mpsc::unbounded_channel();
         let answer = Arc::new(tokio::sync::Notify::new());
         let answers = Arc::clone(&answer);
-        let watch = MemoryWatch::start(1 << 40, move || {
+        let watch = MemoryWatch::start(1 << 40, Counted::All, move || {
             let (asked, answers) = (asked.clone(), Arc::clone(&answers));
             async move {
                 let _ = asked.send(());

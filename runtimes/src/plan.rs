@@ -52,18 +52,26 @@ impl fmt::Display for Mechanism {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLimits {
     pub memory: Mechanism,
+    /// What counts the memory of TCP and UDP sockets against the memory limit.
+    pub sockets: Mechanism,
     pub pids: Mechanism,
     pub cpus: Mechanism,
 }
 
 impl HeldLimits {
-    /// Returns what holds each limit; `visible` when this process sees the processes of the sandbox.
-    pub(crate) fn of(cgroups: CgroupMode, cpus: Option<f64>, visible: bool) -> Self {
+    /// Returns what holds each limit; `visible` when this process sees the processes of the sandbox, `sockets_count` when
+    /// control groups that count memory also count that of network sockets. Those of version 1 do so only with a limit that runc,
+    /// docker and podman cannot set: <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>.
+    pub(crate) fn of(cgroups: CgroupMode, cpus: Option<f64>, visible: bool, sockets_count: bool) -> Self {
+        let watch_or = |other| if visible { Mechanism::Watch } else { other };
         if cgroups != CgroupMode::Unmanaged {
-            return Self { memory: Mechanism::Cgroup, pids: Mechanism::Cgroup, cpus: Mechanism::Cgroup };
+            let held = Mechanism::Cgroup;
+            let sockets = if sockets_count { held } else { watch_or(Mechanism::Nothing) };
+            return Self { memory: held, sockets, pids: held, cpus: held };
         }
         Self {
-            memory: if visible { Mechanism::Watch } else { Mechanism::Rlimit },
+            memory: watch_or(Mechanism::Rlimit),
+            sockets: watch_or(Mechanism::Nothing),
             pids: Mechanism::Rlimit,
             cpus: if cpus.is_some() { Mechanism::Nothing } else { Mechanism::Cgroup },
         }
@@ -74,6 +82,8 @@ impl HeldLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub command: CommandLine,
+    /// The working directory of that command, if it is not ours.
+    pub folder: Option<PathBuf>,
     /// The files to write first: path and content.
     pub files: Vec<(PathBuf, String)>,
     /// The root filesystem to compose first, if it is composed.
@@ -124,6 +134,8 @@ pub enum LaunchError {
 pub enum ReclaimError {
     #[error("could not remove sandbox '{name}': {source}")]
     Command { name: SandboxName, source: ExecError },
+    #[error("could not remove sandbox '{name}': {source}; remove the file when its sandbox is gone")]
+    Record { name: SandboxName, source: StateError },
     #[error("could not remove sandbox '{name}': {what} still exists")]
     StillThere { name: SandboxName, what: String },
 }
@@ -131,7 +143,7 @@ pub enum ReclaimError {
 impl ReclaimError {
     pub fn name(&self) -> &SandboxName {
         match self {
-            Self::Command { name, .. } | Self::StillThere { name, .. } => name,
+            Self::Command { name, .. } | Self::Record { name, .. } | Self::StillThere { name, .. } => name,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
-use crate::memory::MemoryWatch;
+use crate::memory::{Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
@@ -69,15 +69,21 @@ impl Sandbox {
         if let AnyDriver::Engine(engine) = &**driver {
             engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
-        let child = exec::spawn_piped(&plan.command).map_err(|error| undo(error.into()))?;
+        let child = exec::spawn_piped_in(&plan.command, plan.folder.as_deref())
+            .map_err(|error| undo(error.into()))?;
         Ok(Self::around(child, plan, Arc::clone(driver), Arc::clone(instance)))
     }
 
     fn around(mut child: Child, plan: Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
         let messages = StreamTail::default();
-        let memory = (plan.held.memory == Mechanism::Watch).then(|| {
+        let counted = match plan.held {
+            HeldLimits { memory: Mechanism::Watch, .. } => Some(Counted::All),
+            HeldLimits { sockets: Mechanism::Watch, .. } => Some(Counted::NetworkSockets),
+            _ => None,
+        };
+        let memory = counted.map(|counted| {
             let (driver, name, own) = (Arc::clone(&driver), plan.record.name.clone(), child.id());
-            MemoryWatch::start(plan.memory, move || {
+            MemoryWatch::start(plan.memory, counted, move || {
                 let (driver, name) = (Arc::clone(&driver), name.clone());
                 async move { driver.parent_of_first(&name, own).await }
             })

@@ -9,7 +9,7 @@
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
+    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
     LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
 
@@ -67,12 +67,23 @@ const TIME: &[&str] = &[
 
 const SOCKETS: &[&str] = &[
     "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recvfrom",
-    "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown",
+    "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "shutdown",
 ];
 
 /// AF_UNIX, AF_INET, AF_INET6: asyncio and multiprocessing need them, and the network namespace is empty.
 /// Netlink, packet, vsock, alg and the rest reach the kernel or the host.
 const SOCKET_FAMILIES: &[u64] = &[1, 2, 10];
+
+/// Levels of setsockopt(2) besides the socket's own: IP, TCP, UDP, IPv6.
+const SOCKET_LEVELS: &[u64] = &[0, 6, 17, 41];
+const SOL_SOCKET: u64 = 1;
+/// The options of that level that ordinary programs set, by their numbers in `asm-generic/socket.h`: addresses and ports (2, 15,
+/// 25), delivery (5, 6, 9, 10, 12, 13, 18, 49), time limits (20, 21), and what is told with a message (16, 29, 35, 37, 40, 42).
+/// Left out on purpose: filters, which are programs for the kernel.
+const SOCKET_OPTIONS: &[u64] = &[2, 5, 6, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 35, 37, 40, 42, 49];
+/// SO_SNDBUF and SO_RCVBUF: buffers keep their size, because an rlimit does not count what waits in them. A program is told that
+/// it has succeeded, as when the kernel reduces a size that is above its maximum: <https://man7.org/linux/man-pages/man7/socket.7.html>.
+const SOCKET_BUFFERS: &[u64] = &[7, 8];
 
 /// The execution domains that libc uses: Linux itself, and the query.
 const PERSONALITIES: &[u64] = &[0, 0xffff_ffff];
@@ -92,12 +103,23 @@ fn native_architecture() -> Option<Arch> {
 pub(crate) fn profile() -> Result<LinuxSeccomp, OciSpecError> {
     let mut rules = vec![allow([DESCRIPTORS, FILES, MEMORY, PROCESSES, TIME, SOCKETS].concat())?];
     for family in SOCKET_FAMILIES {
-        rules.push(allow_when(&["socket", "socketpair"], *family, None)?);
+        rules.push(rule(&["socket", "socketpair"], vec![equal(0, *family)?]).build()?);
+    }
+    for level in SOCKET_LEVELS {
+        rules.push(rule(&["setsockopt"], vec![equal(1, *level)?]).build()?);
+    }
+    for option in SOCKET_OPTIONS {
+        rules.push(rule(&["setsockopt"], vec![equal(1, SOL_SOCKET)?, equal(2, *option)?]).build()?);
+    }
+    for option in SOCKET_BUFFERS {
+        let arguments = vec![equal(1, SOL_SOCKET)?, equal(2, *option)?];
+        let ignored = rule(&["setsockopt"], arguments).action(LinuxSeccompAction::ScmpActErrno);
+        rules.push(ignored.errno_ret(0_u32).build()?);
     }
     for personality in PERSONALITIES {
-        rules.push(allow_when(&["personality"], *personality, None)?);
+        rules.push(rule(&["personality"], vec![equal(0, *personality)?]).build()?);
     }
-    rules.push(allow_when(&["clone"], CLONE_NAMESPACES, Some(0))?);
+    rules.push(rule(&["clone"], vec![without(CLONE_NAMESPACES)?]).build()?);
     // libc falls back to clone(2), whose flags can be checked, only when clone3 does not exist.
     rules.push(
         LinuxSyscallBuilder::default()
@@ -123,17 +145,26 @@ fn allow(names: Vec<&str>) -> Result<LinuxSyscall, OciSpecError> {
         .build()
 }
 
-/// Allows calls whose first argument is `value`; with `masked`, whose bits under the mask `value` are `masked`.
-fn allow_when(names: &[&str], value: u64, masked: Option<u64>) -> Result<LinuxSyscall, OciSpecError> {
-    let mut arg = LinuxSeccompArgBuilder::default().index(0usize).value(value);
-    arg = match masked {
-        Some(bits) => arg.value_two(bits).op(LinuxSeccompOperator::ScmpCmpMaskedEq),
-        None => arg.op(LinuxSeccompOperator::ScmpCmpEq),
-    };
+/// Returns a rule that allows calls with these arguments.
+fn rule(names: &[&str], arguments: Vec<LinuxSeccompArg>) -> LinuxSyscallBuilder {
     LinuxSyscallBuilder::default()
         .names(names.iter().map(ToString::to_string).collect::<Vec<_>>())
         .action(LinuxSeccompAction::ScmpActAllow)
-        .args(vec![arg.build()?])
+        .args(arguments)
+}
+
+/// Compares all 64 bits of an argument. The kernel reads fewer of some, so a call with others set is refused.
+fn equal(index: usize, value: u64) -> Result<LinuxSeccompArg, OciSpecError> {
+    LinuxSeccompArgBuilder::default().index(index).value(value).op(LinuxSeccompOperator::ScmpCmpEq).build()
+}
+
+/// Requires that none of these bits of the first argument is set.
+fn without(bits: u64) -> Result<LinuxSeccompArg, OciSpecError> {
+    LinuxSeccompArgBuilder::default()
+        .index(0_usize)
+        .value(bits)
+        .value_two(0_u64)
+        .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
         .build()
 }
 
@@ -153,6 +184,23 @@ mod tests {
             "syslog", "acct", "iopl", "ioperm", "setuid",
         ] {
             assert!(!text.contains(&format!("\"{name}\"")), "{name} is allowed");
+        }
+    }
+
+    #[test]
+    fn the_size_of_socket_buffers_cannot_be_set() {
+        // SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE; SO_ATTACH_FILTER, SO_ATTACH_BPF.
+        for option in [7, 8, 32, 33, 26, 50] {
+            assert!(!SOCKET_OPTIONS.contains(&option), "{option}");
+        }
+        let profile = profile().unwrap();
+        let rules = profile.syscalls().iter().flatten();
+        for rule in rules.filter(|rule| rule.names().iter().any(|name| name == "setsockopt")) {
+            let arguments = rule.args().as_deref().unwrap();
+            assert!(arguments.iter().all(|it| it.op() == LinuxSeccompOperator::ScmpCmpEq), "{rule:?}");
+            let of_socket = arguments[0].index() == 1 && arguments[0].value() == SOL_SOCKET;
+            let names_option = arguments.get(1).is_some_and(|option| option.index() == 2);
+            assert_eq!(of_socket, names_option, "{rule:?}");
         }
     }
 

@@ -112,7 +112,7 @@ impl StateDir {
         Ok(Instance { path, owner: owner.clone(), names: Arc::default() })
     }
 
-    /// Returns every instance, whoever owns it; unreadable ones are skipped.
+    /// Returns every instance, whoever owns it. One whose owner cannot be read is kept and logged.
     pub fn instances(&self) -> Vec<Instance> {
         let Ok(entries) = fs::read_dir(&self.base) else { return Vec::new() };
         let mut found: Vec<_> = entries.flatten().filter_map(|entry| Instance::open(entry.path())).collect();
@@ -144,9 +144,9 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Opens an instance folder; None when it has no readable owner.
+    /// Opens an instance folder; None when it has no readable owner, which is logged unless there is none.
     pub fn open(path: PathBuf) -> Option<Self> {
-        let owner = read_json(&path.join("owner.json"))?;
+        let owner = read_json_or_warn(&path.join("owner.json"))?;
         Some(Self { path, owner, names: Arc::default() })
     }
 
@@ -210,11 +210,29 @@ impl Instance {
         let _ = fs::remove_file(self.record_path(name));
     }
 
+    /// Returns the records that can be read: see [`Instance::unreadable_records`].
     pub fn records(&self) -> Vec<Record> {
-        let Ok(entries) = fs::read_dir(self.path.join("sandboxes")) else { return Vec::new() };
-        let mut found: Vec<Record> = entries.flatten().filter_map(|entry| read_json(&entry.path())).collect();
+        let read = self.record_paths().into_iter().filter_map(|(_, path)| read_record(&path).ok()?);
+        let mut found: Vec<Record> = read.collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
+    }
+
+    /// Returns the sandboxes with a record that cannot be read, and why. Nobody knows what has to be removed for them.
+    pub(crate) fn unreadable_records(&self) -> Vec<(SandboxName, StateError)> {
+        let unreadable =
+            |(name, path): (SandboxName, PathBuf)| Some((name, read_record::<Record>(&path).err()?));
+        self.record_paths().into_iter().filter_map(unreadable).collect()
+    }
+
+    fn record_paths(&self) -> Vec<(SandboxName, PathBuf)> {
+        let entries = fs::read_dir(self.path.join("sandboxes")).into_iter().flatten().flatten();
+        // A file with another name is one that was being written.
+        let named = |entry: fs::DirEntry| {
+            let name = entry.file_name().to_str()?.strip_suffix(".json")?.to_string();
+            Some((SandboxName::try_from(name).ok()?, entry.path()))
+        };
+        entries.filter_map(named).collect()
     }
 
     /// Removes the folder and everything in it. The owner's file goes last: as long as it exists, a later sweep tries again.
@@ -267,8 +285,28 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Stat
     fs::rename(&staging, path).map_err(error)
 }
 
+/// Reads a file of a cache; one that cannot be read is as good as none.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    read_record(path).ok()?
+}
+
+/// Reads a record that says what has to be removed; one that cannot be read is kept and logged.
+pub(crate) fn read_json_or_warn<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    read_record(path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what it records is not removed; remove the file when it is no longer needed");
+        None
+    })
+}
+
+/// Reads a record; None when there is none.
+fn read_record<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A file beside the folders of instances.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        other => other.map_err(io_error("read", path))?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| io_error("read", path)(error.into()))
 }
 
 /// Returns whether a folder is writable, or can be made.
@@ -324,5 +362,15 @@ mod tests {
         fs::write(base.path().join("bad/owner.json"), "{").unwrap();
         let found: Vec<_> = state.instances().into_iter().map(|found| found.path).collect();
         assert_eq!(found, [instance.path]);
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_told_from_one_that_is_not_there() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("codebridge-a-1.json");
+        assert!(matches!(read_record::<Record>(&path), Ok(None)));
+        fs::write(&path, "{").unwrap();
+        let error = read_record::<Record>(&path).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("could not read '{}'", path.display())), "{error}");
     }
 }

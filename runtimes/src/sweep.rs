@@ -72,6 +72,8 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
             swept.add(record.name, result);
         }
     }
+    let unreadable = instance.unreadable_records().into_iter();
+    swept.failed.extend(unreadable.map(|(name, source)| ReclaimError::Record { name, source }));
     if swept.failed.is_empty() {
         remove_folder(instance);
     }
@@ -137,7 +139,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
                     }
                 }
             }
-            if instance.records().is_empty() {
+            if instance.records().is_empty() && instance.unreadable_records().is_empty() {
                 remove_folder(&instance);
             }
         }
@@ -160,4 +162,33 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
         }
     }
     swept
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::owner::Owner;
+
+    #[tokio::test]
+    async fn an_instance_with_a_record_that_cannot_be_read_is_kept_and_reported() {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let state = StateDir::at(base.path());
+        // No process has this id.
+        let owner = Owner { pid: u32::MAX >> 1, ..Owner::this_process("lost".into()) };
+        let instance = state.create_instance(&owner).unwrap();
+        let record = instance.path().join("sandboxes/codebridge-lost-1.json");
+        fs::write(&record, "{").unwrap();
+        let swept = sweep(&state, &[]).await;
+        assert!(record.exists());
+        let [error] = &swept.failed[..] else { panic!("{swept:?}") };
+        assert!(error.to_string().contains(&record.display().to_string()), "{error}");
+        // Once somebody has looked after it, the rest goes as well.
+        fs::remove_file(&record).unwrap();
+        assert!(sweep(&state, &[]).await.failed.is_empty());
+        assert!(!instance.path().exists());
+    }
 }

@@ -185,22 +185,25 @@ fn pick(choice: &Choice, runtimes: &[ProbeReport], settings: &Settings) -> Picke
         (_, false) => format!("the first that ran a sandbox with {asked}"),
         (_, true) => format!("the first that ran a sandbox; the image is unavailable, so it uses {asked}"),
     };
-    let HeldLimits { memory, pids, cpus } = choice.held;
-    let full_limits = [memory, pids, cpus].iter().all(|mechanism| *mechanism == Mechanism::Cgroup);
+    let HeldLimits { memory, sockets, pids, cpus } = choice.held;
+    let full_limits = [memory, sockets, pids, cpus].iter().all(|mechanism| *mechanism == Mechanism::Cgroup);
     Picked { runtime: choice.runtime.target(), root: asked.to_string(), why, full_limits }
 }
 
 /// Returns what is weaker than it should be where code would run.
 fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
     let mut reduced: Vec<String> = Vec::new();
-    let HeldLimits { memory, pids, cpus } = choice.held;
+    let HeldLimits { memory, pids, cpus, .. } = choice.held;
     let no_group = "no control group enforces the limits of memory and processes";
-    if memory == Mechanism::Watch {
-        reduced.push(format!(
-            "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together"
-        ));
-    } else if memory == Mechanism::Rlimit || pids == Mechanism::Rlimit {
-        reduced.push(format!("{no_group}: rlimits apply to each process"));
+    match memory {
+        Mechanism::Watch => reduced.push(format!(
+            "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together; the files in writable folders do not count"
+        )),
+        Mechanism::Rlimit => reduced.push(format!(
+            "{no_group}: rlimits apply to each process, and nothing limits the memory of the kernel for sockets and pipes"
+        )),
+        _ if pids == Mechanism::Rlimit => reduced.push(format!("{no_group}: rlimits apply to each process")),
+        _ => {}
     }
     if cpus == Mechanism::Nothing {
         reduced.push("nothing enforces the CPU limit".into());

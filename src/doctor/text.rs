@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use codebridge_runtimes::{FactState, HeldLimits, ProbeReport, RuntimeKind, Setback, Verdict};
+use codebridge_runtimes::{FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, Verdict};
 
 use super::{Diagnosis, Picked, Readiness, Run, Servers, SkippedServer};
 use crate::image_sources::bytes_text;
@@ -135,9 +135,16 @@ fn describe(text: &mut String, report: &ProbeReport) {
             let with = with.unwrap_or_default();
             let elsewhere = if choice.runtime.remote { ", a remote engine" } else { "" };
             detail(text, &name, "works", format!("{place}{with}{engine} ({version}{elsewhere})"));
-            let HeldLimits { memory, pids, cpus } = choice.held;
+            let HeldLimits { memory, sockets, pids, cpus } = choice.held;
+            // No rlimit holds the memory of sockets.
+            let sockets = if sockets == Mechanism::Watch { "watch".to_string() } else { sockets.to_string() };
             detail(text, "", "root", &choice.asked);
-            detail(text, "", "limits", format!("memory: {memory}, pids: {pids}, cpus: {cpus}"));
+            detail(
+                text,
+                "",
+                "limits",
+                format!("memory: {memory}, sockets: {sockets}, pids: {pids}, cpus: {cpus}"),
+            );
         }
         Verdict::Refused(refusal) => {
             let found = if place.is_empty() {

@@ -1,5 +1,6 @@
 //! Limits on memory and processes: the mechanism that `doctor` reports is checked on the host and tried inside.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ pub(crate) fn register(suite: &mut Suite) {
         "limits",
         tests![
             the_reported_mechanism_holds_memory,
+            a_sandbox_out_of_memory_leaves_no_file_in_the_working_directory,
             memory_counts_for_all_processes_together,
             memory_that_processes_share_counts_once,
             the_reported_mechanism_holds_processes,
@@ -23,6 +25,19 @@ pub(crate) fn register(suite: &mut Suite) {
             processor_time_is_limited_or_doctor_says_that_it_is_not,
         ],
     );
+}
+
+/// podman's monitor writes a file into the folder that it was started in.
+fn a_sandbox_out_of_memory_leaves_no_file_in_the_working_directory(env: &TestEnv) {
+    let visible = || {
+        let entries = fs::read_dir(env.home()).unwrap().flatten().map(|entry| entry.file_name());
+        entries.filter(|name| !name.to_string_lossy().starts_with('.')).collect::<BTreeSet<_>>()
+    };
+    let before = visible();
+    let bridge = limited(env).start();
+    let _ = bridge.run("y = [bytearray(b'x' * (8 << 20)) for _ in range(100)]").expect("error");
+    bridge.close();
+    assert_eq!(visible(), before);
 }
 
 const MEMORY: u64 = 128 << 20;

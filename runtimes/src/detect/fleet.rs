@@ -323,7 +323,7 @@ mod tests {
             asked: "x".into(),
             env: Vec::new(),
             volumes: Vec::new(),
-            held: HeldLimits { memory: held, pids: held, cpus: held },
+            held: HeldLimits { memory: held, sockets: held, pids: held, cpus: held },
             fallback: false,
             rank: 0,
         }

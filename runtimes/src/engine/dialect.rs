@@ -30,6 +30,9 @@ pub(super) struct Dialect {
     pub(super) masks_paths: bool,
     /// Whether the client reads the seccomp profile and sends its content; otherwise the engine reads it from its own disk.
     pub(super) sends_profile: bool,
+    /// Whether what it starts for a container writes into the working directory: conmon leaves a file `oom` there
+    /// (<https://github.com/containers/conmon/blob/main/src/oom.c>).
+    pub(super) writes_to_working_directory: bool,
     /// Flags that keep the user's configuration out of the sandbox, or avoid needless work.
     hermetic_flags: &'static [&'static str],
     /// More such flags, which the client of a remote engine does not have.
@@ -57,6 +60,7 @@ static PODMAN: Dialect = Dialect {
     asks_for_shm: true,
     masks_paths: true,
     sends_profile: false,
+    writes_to_working_directory: true,
     hermetic_flags: &[
         // No tmpfs on /run and /var/tmp: the writable places are listed.
         "--read-only-tmpfs=false",
@@ -86,6 +90,7 @@ static DOCKER: Dialect = Dialect {
     asks_for_shm: false,
     masks_paths: false,
     sends_profile: true,
+    writes_to_working_directory: false,
     hermetic_flags: &[
         "--log-driver=none", "--no-healthcheck", "--stop-signal=KILL",
         // The host's name servers and domains are copied even into a sandbox without network, unless others are given:

@@ -129,14 +129,21 @@ impl EngineDriver {
             args.extend([format!("--entrypoint={program}"), "--pull=never".into(), reference]);
         }
         args.extend(rest.iter().cloned());
+        let writes = dialect.writes_to_working_directory && !self.id.remote;
         Ok(Plan {
             command: self.engine().args(args),
+            folder: writes.then(|| instance.path().to_path_buf()),
             files: vec![(profile, text)],
             root,
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
             // The processes of a remote engine cannot be seen from here.
-            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, !self.id.remote),
+            held: HeldLimits::of(
+                self.id.cgroups,
+                spec.limits.cpus,
+                !self.id.remote,
+                self.id.remote || !cgroup::is_v1(),
+            ),
             memory: spec.limits.memory,
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
@@ -171,7 +178,9 @@ impl EngineDriver {
             args.push("--security-opt=mask=/sys/fs/cgroup".into());
         }
         args.extend(self.limit_flags(spec, rlimits.data));
-        args.extend(spec.security_options.iter().map(|option| format!("--security-opt={option}")));
+        args.extend(
+            spec.security_options.iter().map(|option| format!("--security-opt={}", absolute(option))),
+        );
         args
     }
 
@@ -403,6 +412,13 @@ fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains([':', '\n']))
 }
 
+/// Returns a security option whose profile, if it is a relative path, is the file in our working directory.
+fn absolute(option: &str) -> String {
+    let relative = option.strip_prefix("seccomp=").filter(|path| Path::new(path).is_relative());
+    let file = relative.and_then(|path| std::path::absolute(path).ok()).filter(|file| file.is_file());
+    file.map_or_else(|| option.to_string(), |file| format!("seccomp={}", file.display()))
+}
+
 /// Returns the full form of a short name, as docker resolves it: podman has no default registry on many hosts and must not
 /// ask.
 fn qualified(reference: &str) -> String {
@@ -416,6 +432,15 @@ fn qualified(reference: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_of_the_user_is_found_from_any_folder() {
+        let file = std::path::absolute("Cargo.toml").unwrap();
+        assert_eq!(absolute("seccomp=Cargo.toml"), format!("seccomp={}", file.display()));
+        for other in ["seccomp=unconfined", "seccomp=/etc/profile.json", "label=disable"] {
+            assert_eq!(absolute(other), other);
+        }
+    }
 
     #[test]
     fn short_names_mean_what_they_mean_to_docker() {

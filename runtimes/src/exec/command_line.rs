@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::process::Command;
@@ -94,6 +94,25 @@ impl fmt::Display for CommandLine {
         }
         Ok(())
     }
+}
+
+/// Lets a command of ours start in another folder. Variables that name a file or a folder keep their meaning.
+pub(super) fn move_to(command: &mut Command, folder: &Path) {
+    let place = |(name, value): (OsString, OsString)| Some((name, absolute_place(&value)?));
+    command.envs(engine_environment().filter(|(name, _)| names_place(name)).filter_map(place));
+    command.current_dir(folder);
+}
+
+/// Returns whether a variable names a file or a folder: `CONTAINERS_CONF`, `REGISTRY_AUTH_FILE`, `XDG_DATA_HOME` …
+pub(super) fn names_place(name: &OsStr) -> bool {
+    let ends = ["_CONF", "_CONFIG", "_FILE", "_DIR", "HOME", "_PATH", "TMPDIR"];
+    name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
+}
+
+/// Returns the absolute form of a relative path.
+pub(super) fn absolute_place(value: &OsStr) -> Option<OsString> {
+    let path = Path::new(value);
+    if path.is_absolute() || value.is_empty() { None } else { std::path::absolute(path).ok().map(Into::into) }
 }
 
 fn engine_environment() -> impl Iterator<Item = (OsString, OsString)> {

@@ -175,7 +175,15 @@ impl Drop for KillWhenDropped {
 
 /// Starts a child with pipes for its three standard streams.
 pub fn spawn_piped(command: &CommandLine) -> Result<Child, ExecError> {
+    spawn_piped_in(command, None)
+}
+
+/// Starts a child as [`spawn_piped`] does, in this folder if there is one.
+pub fn spawn_piped_in(command: &CommandLine, folder: Option<&Path>) -> Result<Child, ExecError> {
     let mut prepared = command.command();
+    if let Some(folder) = folder {
+        command_line::move_to(&mut prepared, folder);
+    }
     prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     tracing::debug!(command = %command, "spawn");
     start(prepared, command)

@@ -97,3 +97,19 @@ fn a_command_line_prints_as_one_would_type_it() {
     let text = line.to_string();
     assert!(text.starts_with("/bin/x 'a b' '$c' ") && text.contains("yyy…") && text.len() < 200, "{text}");
 }
+
+#[tokio::test]
+async fn a_relative_place_of_the_user_keeps_its_meaning_in_another_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = spawn_piped_in(&sh("pwd"), Some(folder.path())).unwrap();
+    let done = child.wait_with_output().await.unwrap();
+    let place = std::fs::canonicalize(folder.path()).unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout).trim(), place.display().to_string());
+    let relative = command_line::absolute_place(OsStr::new("conf/storage.conf")).unwrap();
+    assert_eq!(PathBuf::from(relative), std::env::current_dir().unwrap().join("conf/storage.conf"));
+    assert_eq!(command_line::absolute_place(OsStr::new("/etc/x")), None);
+    let names = |name: &str| command_line::names_place(OsStr::new(name));
+    assert!(
+        names("CONTAINERS_CONF") && names("REGISTRY_AUTH_FILE") && !names("DOCKER_HOST") && !names("PATH")
+    );
+}

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::messages::machine::Machine;
 use crate::owner::Owner;
-use crate::state::{read_json, write_json};
+use crate::state::{read_json_or_warn, write_json};
 
 /// Held by bridges that use engines, or by a process that stops a machine. Its modification time is that of the last use.
 const USE_LOCK: &str = "machine-use.lock";
@@ -106,7 +106,7 @@ impl MachineFolder {
     }
 
     pub(super) fn started(&self, name: &str) -> Option<Started> {
-        read_json(&self.record_path(name)?)
+        read_json_or_warn(&self.record_path(name)?)
     }
 
     /// Returns when that record was written.

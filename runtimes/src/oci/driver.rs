@@ -107,11 +107,12 @@ impl OciDriver {
             .arg(spec.name.as_str());
         Ok(Plan {
             command,
+            folder: None,
             files: vec![(bundle.join("config.json"), text)],
             root: Some(root),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
-            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true),
+            held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true, !cgroup::is_v1()),
             memory: spec.limits.memory,
             own_limits,
         })

@@ -17,7 +17,7 @@ COMMON = {
 }  # fmt: skip
 NUMBERS = {
     "x86_64": {
-        "shmget": 29, "socket": 41, "clone": 56, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103, "setuid": 105,
+        "shmget": 29, "socket": 41, "setsockopt": 54, "clone": 56, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103, "setuid": 105,
         "setgid": 106, "setgroups": 116, "setresuid": 117, "capset": 126, "personality": 135, "vhangup": 153, "modify_ldt": 154,
         "pivot_root": 155, "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166,
         "swapon": 167, "reboot": 169, "sethostname": 170, "iopl": 172, "ioperm": 173, "init_module": 175, "quotactl": 179,

@@ -440,3 +440,52 @@ import fcntl
 
 master, terminal = os.openpty()
 fcntl.ioctl(terminal, 0x5412, b"x")
+
+## the buffers of a socket
+# allowed: done: True
+# outside: differs
+# Ignored, as a size above the maximum is: what waits in sockets is no memory of a process.
+unix, _ = socket.socketpair()
+network = socket.socket()
+sizes = socket.SO_SNDBUF, socket.SO_RCVBUF
+before = [it.getsockopt(socket.SOL_SOCKET, size) for it in (unix, network) for size in sizes]
+for it in unix, network:
+    for size in sizes:
+        it.setsockopt(socket.SOL_SOCKET, size, 1 << 30)
+result = before == [it.getsockopt(socket.SOL_SOCKET, size) for it in (unix, network) for size in sizes]
+
+## the buffers of a socket by force
+# refused: EPERM
+socket.socket().setsockopt(socket.SOL_SOCKET, 32, 1 << 30)
+
+## the buffers of a socket by a number that the kernel cuts off
+# refused: EPERM
+# outside: differs
+size = ctypes.c_int(1 << 30)
+unix, _ = socket.socketpair()
+syscall("setsockopt", unix.fileno(), 1, (1 << 32) + socket.SO_SNDBUF, ctypes.addressof(size), 4)
+
+## the buffers of a socket by a level that the kernel cuts off
+# refused: EPERM
+# outside: differs
+size = ctypes.c_int(1 << 30)
+unix, _ = socket.socketpair()
+syscall("setsockopt", unix.fileno(), (1 << 32) + 1, socket.SO_SNDBUF, ctypes.addressof(size), 4)
+
+## a filter on a socket
+# refused: EPERM
+# outside: differs
+allow = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xFFFF))
+unix, _ = socket.socketpair()
+unix.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxP", 1, ctypes.addressof(allow)))
+
+## the options of sockets that servers set
+# allowed: done
+server = socket.socket(socket.AF_INET6)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
