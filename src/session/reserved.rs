@@ -19,7 +19,7 @@ const EXCEPTIONS: &str = "\
     PermissionError ProcessLookupError PythonFinalizationError RecursionError ReferenceError ResourceWarning \
     RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError SyntaxWarning SystemError SystemExit \
     TabError TimeoutError TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError \
-    UnicodeTranslateError UnicodeWarning UserWarning ValueError Warning ZeroDivisionError";
+    UnicodeTranslateError UnicodeWarning UserWarning ValueError Warning ZeroDivisionError _IncompleteInputError";
 
 /// Keywords, with those that are some only in places where a name may be one too.
 const KEYWORDS: &str = "\
