@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
@@ -60,11 +60,11 @@ impl<'a> Authority<'a> {
     }
 
     /// Starts a server with this certificate; returns it and its port.
-    fn serve(&self, certificate: &PathBuf) -> (Running, String) {
+    fn serve(&self, certificate: &Path) -> (Running, String) {
         let mut server = self.env.command(which("python3").unwrap());
         server.argv.extend(["-u", FAKE].map(Into::into));
         let key = certificate.with_extension("key");
-        server.argv.extend([certificate.clone(), key, self.folder.join("seen")].map(Into::into));
+        server.argv.extend([certificate.to_path_buf(), key, self.folder.join("seen")].map(Into::into));
         let mut server = server.spawn(self.env.guard(), Stdio::piped(), Stdio::piped(), Stdio::null());
         let mut port = String::new();
         BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut port).unwrap();
