@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::BuildArgs;
 use super::errors::CommandError;
-use super::output::{print, say};
+use super::output::print;
+use super::say::say;
 use super::signals::Signals;
 use super::spinner::{self, BYTES, ITEMS, TEXT};
 use crate::error::Exit;

@@ -7,7 +7,7 @@ use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
 use codebridge_runtimes::{ReclaimError, StateError};
 
 use super::code::CodeError;
-use super::output::say;
+use super::say::say;
 use crate::error::Exit;
 use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;

@@ -13,6 +13,7 @@ mod image_text;
 mod logging;
 mod output;
 mod sandboxes;
+mod say;
 mod serve;
 mod servers;
 mod signals;

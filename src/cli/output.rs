@@ -1,6 +1,5 @@
 //! What commands print.
 
-use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
@@ -27,11 +26,6 @@ pub(super) async fn write(
     };
     print(&text).await?;
     Ok(exit.into())
-}
-
-/// Prints a line on standard error. Servers, files and engines may have written parts of it.
-pub(super) fn say(text: impl Display) {
-    eprintln!("{}", visible(&text.to_string()));
 }
 
 pub(super) async fn print(text: &str) -> io::Result<()> {

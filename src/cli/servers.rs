@@ -9,7 +9,8 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::output::{columns, say, write};
+use super::output::{columns, write};
+use super::say::say;
 use super::signals::until_stopped;
 use super::{Form, ServersArgs, ServersCommand, trust};
 use crate::error::Exit;

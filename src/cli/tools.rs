@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::output::{print, say, write};
+use super::output::{print, write};
+use super::say::say;
 use super::servers::in_a_line;
 use super::signals::until_stopped;
 use super::{CallArgs, Form, SearchArgs, ToolsCommand};

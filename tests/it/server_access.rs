@@ -385,7 +385,7 @@ fn a_server_that_asks_without_end_and_reads_nothing_takes_no_memory(env: &TestEn
     ];
     let servers = (0..messages.len()).map(|at| format!("flood{at}")).chain(["calm".into()]);
     let servers: serde_json::Map<String, Value> =
-        servers.map(|name| (name.clone(), fake(env, &["--named", &name]))).collect();
+        servers.map(|name| (name.clone(), fake(env, &["--named", "flood", "--named", &name]))).collect();
     let bridge = bridge(env, &Value::Object(servers));
     assert_eq!(run(&bridge, &["calm"], "await mcp_calm.echo(a=1)").ok(), "{'a': 1}");
     let flooding: Vec<_> = messages
@@ -411,7 +411,7 @@ fn a_server_that_asks_without_end_and_reads_nothing_takes_no_memory(env: &TestEn
 
 fn a_server_that_sends_millions_of_values_takes_no_more_than_their_text(env: &TestEnv) {
     const BYTES: u64 = 12 << 20;
-    let bridge = bridge(env, &json!({ "fake": fake(env, &[]) }));
+    let bridge = bridge(env, &json!({ "fake": fake(env, &["--named", "values"]) }));
     let methods = [
         "x",
         r#"method":"roots/list","id":"a","params"#,

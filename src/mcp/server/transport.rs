@@ -17,12 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Incoming};
 use super::order::Order;
-use super::under_way::UnderWay;
+use super::under_way::{LONGEST_LINE, UnderWay};
 use crate::mcp::bounds::work_on;
 use crate::mcp::line::{Line, LineReader};
 
-/// The longest line that is read.
-pub(super) const LONGEST_LINE: usize = 64 << 20;
 /// Nothing is read while more than this waits to be written, so that a client that does not read its answers cannot fill
 /// the memory.
 const MOST_QUEUED: usize = 16 << 20;

@@ -8,10 +8,10 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
 };
 
-use super::transport::LONGEST_LINE;
-
+/// The longest line that is read.
+pub(super) const LONGEST_LINE: usize = 64 << 20;
 /// Requests under way at once.
-pub(super) const MOST_REQUESTS: usize = 512;
+const MOST_REQUESTS: usize = 512;
 /// Bytes of their lines. A single one may be as long as a line can be.
 const MOST_BYTES: usize = LONGEST_LINE;
 

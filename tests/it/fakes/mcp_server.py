@@ -43,7 +43,7 @@ options = options.parse_args()
 
 ODD_TOOLS = [
     "environment", "pids", "crash", "close_output", "never", "sleep", "raw", "line", "big", "progress", "log", "change",
-    "listings", "ask", "cancelled", "fail", "flood", "values",
+    "listings", "ask", "cancelled", "fail",
 ]
 
 write_lock = threading.Lock()
