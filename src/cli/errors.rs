@@ -13,7 +13,7 @@ use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
-use crate::upstream::{RawArgumentsError, UpstreamError};
+use crate::upstream::{RawArgumentsError, UpstreamError, trust_command};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,8 @@ impl CommandError {
         match self {
             Self::Setting(error) => error.hint(),
             Self::NobodyToAsk { names } => {
-                Some(format!("name one: codebridge servers trust NAME, with {}", names.join(", ")))
+                let commands: Vec<String> = names.iter().map(|name| format!("`{}`", trust_command(name))).collect();
+                Some(format!("approve one of them: {}", commands.join(", ")))
             }
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
@@ -123,6 +124,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
     match error {
         UpstreamError::Unknown { .. }
         | UpstreamError::Skipped { .. }
+        | UpstreamError::Distrusted { .. }
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
         UpstreamError::Start { .. }
@@ -133,7 +135,6 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Refused { .. }
         | UpstreamError::Malformed { .. }
         | UpstreamError::Unreachable { .. }
-        | UpstreamError::Distrusted { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
         UpstreamError::Trust(_) => Exit::Io,
     }

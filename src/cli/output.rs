@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use codebridge_runtimes::exec::visible;
+use codebridge_runtimes::exec::{visible, visible_json};
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
@@ -20,7 +20,7 @@ pub(super) async fn write(
     exit: Exit,
 ) -> Result<ExitCode, CommandError> {
     let text = if form.json {
-        serde_json::to_string_pretty(value).map_err(io::Error::from)? + "\n"
+        visible_json(&serde_json::to_string_pretty(value).map_err(io::Error::from)?) + "\n"
     } else {
         visible(&text)
     };

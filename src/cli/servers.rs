@@ -14,9 +14,9 @@ use super::say::say;
 use super::signals::until_stopped;
 use super::{Form, ServersArgs, ServersCommand, trust};
 use crate::error::Exit;
-use crate::upstream::UpstreamError;
 use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::{Server, Skip};
+use crate::upstream::{UpstreamError, trust_command};
 use crate::workspace::Workspace;
 
 /// One definition, as it is shown: without arguments, environment and headers, which hold credentials.
@@ -69,7 +69,7 @@ impl ServerEntry {
     /// Returns the most important thing to say of it, in a line.
     fn remark(&self) -> String {
         if self.state == "untrusted" {
-            return format!("to use it, run `codebridge servers trust {}`", self.name);
+            return format!("to use it, run `{}`", trust_command(&self.name));
         }
         let remark = self.skipped.as_ref().or(self.error.as_ref()).or(self.description.as_ref());
         remark.map(|remark| in_a_line(remark)).unwrap_or_default()

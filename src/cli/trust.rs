@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use codebridge_runtimes::exec::visible;
+use codebridge_runtimes::exec::visible_line;
 
 use super::errors::CommandError;
 use super::output::print;
@@ -26,8 +26,8 @@ async fn trust_one(workspace: &Workspace, name: &str) -> Result<(), CommandError
     let waiting = untrusted(workspace);
     let Some((server, proposal)) = waiting.iter().find(|(server, _)| *server.name == *name) else {
         let server = workspace.upstream.server(name)?;
-        let text = format!("'{}' needs no approval: it is in use ({})\n", server.name, server.source);
-        return Ok(print(&visible(&text)).await?);
+        let text = format!("'{}' needs no approval: it is in use ({})", server.name, server.source);
+        return Ok(print(&format!("{}\n", visible_line(&text))).await?);
     };
     show(server, proposal).await?;
     approve(workspace, server, proposal).await
@@ -68,8 +68,8 @@ fn untrusted(workspace: &Workspace) -> Vec<(Arc<Server>, Arc<Proposal>)> {
 }
 
 async fn show(server: &Server, proposal: &Proposal) -> io::Result<()> {
-    let text = format!("{} ({})\n{}\n", server.name, server.source, proposal.text);
-    print(&visible(&text)).await
+    let source = visible_line(&server.source.to_string());
+    print(&format!("{} ({source})\n{}\n", server.name, proposal.text)).await
 }
 
 async fn approve(workspace: &Workspace, server: &Server, proposal: &Proposal) -> Result<(), CommandError> {

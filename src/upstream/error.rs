@@ -22,7 +22,7 @@ pub enum UpstreamError {
     #[error("server '{server}' is not used: {why}")]
     Skipped { server: Arc<str>, why: Skip },
     /// The person was asked whether to trust its definition, and said no.
-    #[error("server '{server}' is not used: its definition in the working directory was not approved")]
+    #[error("server '{server}' is not used: its definition in the working directory was refused")]
     Distrusted { server: Arc<str> },
     #[error(transparent)]
     Trust(#[from] Arc<TrustError>),
@@ -109,9 +109,9 @@ impl UpstreamError {
             Self::Skipped { why: Skip::MissingVariable(name), .. } => {
                 Some(format!("set {name} where the bridge is started, or write '${{{name}:-default}}'"))
             }
-            Self::Skipped { server, why: Skip::Untrusted(_) } | Self::Distrusted { server } => Some(format!(
-                "to use it, run `codebridge servers trust {}` in the folder where the bridge was started",
-                quoted(server)
+            Self::Skipped { server, why: Skip::Untrusted(_) } => Some(format!(
+                "if you know where this folder comes from, run `{}` in it",
+                trust_command(server)
             )),
             Self::Unknown { nearest: None, .. } => {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
@@ -143,9 +143,10 @@ fn package_of(program: &str) -> String {
     }
 }
 
-/// Returns a name as a word of a command.
-fn quoted(name: &str) -> String {
-    shlex::try_quote(name).map_or_else(|_| name.to_owned(), |word| word.into_owned())
+/// Returns the command that approves the definition of a server, to be typed in its folder.
+pub fn trust_command(name: &str) -> String {
+    let quoted = shlex::try_quote(name).map_or_else(|_| name.to_owned(), |word| word.into_owned());
+    format!("codebridge servers trust {quoted}")
 }
 
 fn did_you_mean(nearest: &Option<Arc<str>>) -> String {

@@ -1,5 +1,6 @@
 //! All servers of a user, for the rest of the product.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use crate::nearest::nearest;
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
+/// A form that was closed so often counts as refused: code could show it again and again.
+const MOST_UNANSWERED: u32 = 3;
+
 /// The servers of a user. Definitions are read when needed, servers started when used.
 #[derive(Debug, Clone)]
 pub struct Upstream(Arc<Inner>);
@@ -31,8 +35,9 @@ struct Inner {
     discovery: Discovery,
     pool: Arc<Pool>,
     docs: Docs,
-    /// The definitions that the person has refused. Held while the person is asked: one form at a time.
-    refused: tokio::sync::Mutex<Vec<Arc<Proposal>>>,
+    /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
+    /// form at a time.
+    asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
     /// Comparisons of a wrong name with all others take turns.
     comparing: Semaphore,
 }
@@ -58,7 +63,7 @@ impl Upstream {
             discovery: Discovery::new(surroundings),
             pool,
             docs,
-            refused: Default::default(),
+            asked: Default::default(),
             comparing: Semaphore::new(1),
         }))
     }
@@ -108,22 +113,27 @@ impl Upstream {
         let UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } = &error else {
             return Err(error);
         };
-        let mut refused = self.0.refused.lock().await;
+        let mut asked = self.0.asked.lock().await;
         // Another call may have asked meanwhile.
         if self.0.discovery.is_trusted(proposal) {
             return Ok(());
         }
         let distrusted = || UpstreamError::Distrusted { server: Arc::clone(server) };
-        if refused.contains(proposal) {
+        let unanswered = asked.entry(Arc::clone(proposal)).or_default();
+        if *unanswered >= MOST_UNANSWERED {
             return Err(distrusted());
         }
         match ask_person(answers, &proposal.request(server)).await {
             Decision::Approved => self.trust(server, proposal),
             Decision::Refused => {
-                refused.push(Arc::clone(proposal));
+                *unanswered = MOST_UNANSWERED;
                 Err(distrusted())
             }
-            Decision::Unanswered => Err(error),
+            Decision::Unanswered => {
+                *unanswered += 1;
+                Err(error)
+            }
+            Decision::NotAsked => Err(error),
         }
     }
 

@@ -32,7 +32,7 @@ mod tool_doc;
 pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
 pub use docs::{Refreshed, Searched, UnknownServer};
-pub use error::UpstreamError;
+pub use error::{UpstreamError, trust_command};
 pub use events::Event;
 pub use facade::Upstream;
 pub use options::CallOptions;

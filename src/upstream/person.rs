@@ -8,8 +8,9 @@ use super::questions::{Answers, Question};
 
 /// A question that nobody answered for this long is refused.
 const ANSWER_LIMIT: Duration = Duration::from_secs(600);
-/// Characters of a question: what does not fit could hide the important part.
+/// Characters and lines of a question: a person does not read more, and it could hide the important part.
 const LONGEST_REQUEST: usize = 2_000;
+const MOST_LINES: usize = 60;
 /// The field of the form.
 const FIELD: &str = "approve";
 
@@ -19,15 +20,18 @@ pub(super) enum Decision {
     Approved,
     /// The person said no.
     Refused,
-    /// Nobody could be asked, or nobody answered.
+    /// The form was closed, or nobody answered.
     Unanswered,
+    /// The client cannot ask, or nobody could read the question.
+    NotAsked,
 }
 
 /// Asks for an approval with a form: <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>. Only
 /// the ticked field is an approval; some clients accept a form before anybody has read it.
 pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision {
-    if !answers.offers().elicitation || request.chars().count() > LONGEST_REQUEST {
-        return Decision::Unanswered;
+    let is_short = request.chars().count() <= LONGEST_REQUEST && request.lines().count() <= MOST_LINES;
+    if !answers.offers().elicitation || !is_short {
+        return Decision::NotAsked;
     }
     let form = json!({
         "message": request,
@@ -88,12 +92,14 @@ mod tests {
         ] {
             assert_eq!(ask_person(&Always(answer.clone()), "?").await, expected, "{answer}");
         }
-        assert_eq!(ask_person(&NoAnswers::default(), "?").await, Decision::Unanswered);
+        assert_eq!(ask_person(&NoAnswers::default(), "?").await, Decision::NotAsked);
     }
 
     #[tokio::test]
     async fn a_question_that_is_too_long_to_be_read_is_not_asked() {
         let yes = Always(json!({ "action": "accept", "content": { "approve": true } }));
-        assert_eq!(ask_person(&yes, &"x".repeat(2_001)).await, Decision::Unanswered);
+        for long in ["x".repeat(2_001), "\n".repeat(61)] {
+            assert_eq!(ask_person(&yes, &long).await, Decision::NotAsked);
+        }
     }
 }

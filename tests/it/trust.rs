@@ -30,6 +30,7 @@ pub(crate) fn register(suite: &mut Suite) {
             nothing_is_sent_to_an_address_that_is_not_approved,
             the_person_at_the_client_approves_at_the_first_use,
             a_client_without_a_session_approves_by_calling_once_more,
+            code_cannot_show_forms_without_end,
             a_setting_approves_everything,
         ],
     );
@@ -76,7 +77,12 @@ fn code_in_a_cloned_folder_starts_nothing(env: &TestEnv) {
         }
     }
     let refused = bridge.call(json!({ "code": "1", "servers": ["theirs"] })).expect("validation_error");
-    assert!(refused.error().contains("hint: to use it, run `codebridge servers trust theirs`"), "{refused}");
+    assert!(
+        refused.error().contains(
+            "hint: if you know where this folder comes from, run `codebridge servers trust theirs` in it"
+        ),
+        "{refused}"
+    );
     let known = bridge.call(json!({ "code": "print(runtime.discovered_servers())" }));
     assert_eq!(known.ok(), "[]");
     assert!(!started.exists(), "the server was started: {}", bridge.log());
@@ -140,16 +146,16 @@ fn the_person_at_the_client_approves_at_the_first_use(env: &TestEnv) {
     assert!(form.contains("'theirs'") && form.contains("mcp_server.py"), "{form}");
     assert!(form.contains("${HOME}"), "{form}");
     let refused = pending.outcome().expect("validation_error");
-    assert!(refused.error().contains("was not approved"), "{refused}");
+    assert!(refused.error().contains("was refused"), "{refused}");
     // A person who said no is not asked again and again.
     let again = bridge.call(call.clone()).expect("validation_error");
-    assert!(again.error().contains("was not approved"), "{again}");
+    assert!(again.error().contains("was refused"), "{again}");
     bridge.close();
     assert!(!started.exists());
 
     let bridge = env.bridge().in_folder(folder).spawn();
     with_forms(&bridge);
-    // A form that was closed is no answer, and may come again.
+    // A form that was closed is no answer, and may come again. Not without end: code could go on asking.
     let pending = bridge.start_call(call.clone());
     let _ = answer(env, &bridge, 0, &json!({ "action": "cancel" }));
     let closed = pending.outcome().expect("validation_error");
@@ -185,6 +191,23 @@ fn a_client_without_a_session_approves_by_calling_once_more(env: &TestEnv) {
     assert!(started.exists());
 }
 
+fn code_cannot_show_forms_without_end(env: &TestEnv) {
+    let (folder, started) = cloned(env);
+    let bridge = env.bridge().in_folder(folder).spawn();
+    with_forms(&bridge);
+    let code = "for _ in range(20):\n    try: await runtime.call_tool('theirs', 'echo', {})\n    except Exception as e: print(e)";
+    let pending = bridge.start_call(json!({ "code": code, "servers": ["*"] }));
+    for number in 0..3 {
+        let _ = answer(env, &bridge, number, &json!({ "action": "cancel" }));
+    }
+    let said = pending.outcome().ok();
+    assert_eq!(said.matches("was refused").count(), 17, "{said}");
+    let forms = bridge.unasked().into_iter().filter(|message| message["method"] == "elicitation/create");
+    assert_eq!(forms.count(), 3);
+    bridge.close();
+    assert!(!started.exists());
+}
+
 fn a_setting_approves_everything(env: &TestEnv) {
     let (folder, started) = cloned(env);
     let bridge = env.bridge().in_folder(folder).var("MCP_BRIDGE_TRUST_PROJECT", "1").start();
@@ -205,9 +228,12 @@ fn the_command_shows_a_definition_and_approves_it(env: &TestEnv) {
     let table = run(&["servers"]).ok();
     assert!(table.contains("run `codebridge servers trust theirs`"), "{table}");
     let refused = run(&["call", "theirs.echo"]);
-    assert!(refused.code() == Some(2) && refused.stderr.contains("hint: to use it"), "{refused}");
+    assert!(refused.code() == Some(2) && refused.stderr.contains("hint: if you know"), "{refused}");
     let unnamed = run(&["servers", "trust"]);
-    assert!(unnamed.code() == Some(2) && unnamed.stderr.contains("with theirs"), "{unnamed}");
+    assert!(
+        unnamed.code() == Some(2) && unnamed.stderr.contains("`codebridge servers trust theirs`"),
+        "{unnamed}"
+    );
     let unknown = run(&["servers", "trust", "nobody"]);
     assert!(unknown.code() == Some(2) && unknown.stderr.contains("no server named 'nobody'"), "{unknown}");
     assert_eq!(state().0, "untrusted");
@@ -250,8 +276,19 @@ fn each_definition_is_asked_for_in_a_terminal(env: &TestEnv) {
 }
 
 fn nothing_in_a_definition_steers_the_terminal(env: &TestEnv) {
-    let server = json!({ "command": "x", "args": ["\u{1b}[2J", "\u{202e}gnp.exe", "\u{200b}"] });
-    env.write("cloned/.mcp.json", json!({ "mcpServers": { "theirs": server } }).to_string());
+    let server = json!({ "command": "x", "args": ["\u{1b}[2J", "\u{202e}gnp.exe", "\u{200b}"], "description": "\u{202e}" });
+    env.write(
+        "cloned/mcp-servers/\u{202e}x\n.json",
+        json!({ "mcpServers": { "theirs": server } }).to_string(),
+    );
     let shown = command(env, &env.folder("cloned"), &["servers", "trust", "theirs"]).run(env.guard()).ok();
     assert!(!shown.contains(['\u{1b}', '\u{202e}', '\u{200b}']), "{shown:?}");
+    assert!(
+        shown.contains("\\u202egnp.exe") && shown.lines().next().unwrap().ends_with("json:1)"),
+        "{shown}"
+    );
+    for form in [&["servers"][..], &["servers", "--json"]] {
+        let listed = command(env, &env.folder("cloned"), form).run(env.guard()).ok();
+        assert!(!listed.contains(['\u{1b}', '\u{202e}', '\u{200b}']), "{listed:?}");
+    }
 }

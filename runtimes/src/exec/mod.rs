@@ -25,7 +25,7 @@ use crate::secrets;
 
 pub use command_line::CommandLine;
 pub use stream_tail::StreamTail;
-pub use visible::{visible, visible_between_controls, visible_line};
+pub use visible::{visible, visible_between_controls, visible_json, visible_line};
 
 /// Bytes kept of each stream of a helper command; the rest is read and dropped.
 const CAPTURE_LIMIT: usize = 1 << 20;

@@ -45,6 +45,19 @@ pub fn visible_between_controls(text: &str) -> Cow<'_, str> {
     replace(text, is_invisible)
 }
 
+/// The same for a JSON text, where such characters can only be in strings: they are escaped, and the value stays the same.
+pub fn visible_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_invisible(c) || (c.is_control() && c != '\n') {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
 fn replace(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     match text.contains(&is_bad) {
         true => Cow::Owned(text.replace(is_bad, "\u{fffd}")),
@@ -65,6 +78,12 @@ mod tests {
         }
         assert_eq!(visible_line("a\nb\tc"), "a\u{fffd}b\u{fffd}c");
         assert_eq!(visible_between_controls("\u{1b}[1ma\u{202e}"), "\u{1b}[1ma\u{fffd}");
+    }
+
+    #[test]
+    fn json_keeps_its_value() {
+        let json = "{\n\"a\u{202e}\": \"\u{9b}\u{e0001}ü\"}";
+        assert_eq!(visible_json(json), "{\n\"a\\u202e\": \"\\u009b\\udb40\\udc01ü\"}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::exec::visible;
+use codebridge_runtimes::exec::visible_line;
 
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl fmt::Debug for Definition {
 }
 
 /// The place of a definition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
     pub path: Arc<Path>,
     /// From 1.
@@ -112,22 +112,25 @@ impl fmt::Display for Source {
 }
 
 /// A definition that needs the user's approval.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Proposal {
     /// Identifies the definition in its folder.
     pub(super) digest: String,
-    /// The definition as JSON, as it is written in its file: nothing is expanded.
+    pub(super) source: Source,
+    /// What is used of the definition, and all of it as JSON: in ASCII, as it is written in its file, with nothing expanded.
     pub text: String,
 }
 
 impl Proposal {
     /// Returns the question whether to approve the definition.
     pub fn request(&self, server: &str) -> String {
+        // Indented, so that clients which format text show it as it is.
+        let text = self.text.replace('\n', "\n    ");
+        let source = visible_line(&self.source.to_string());
         format!(
-            "Code wants to use the MCP server '{server}', which a file in the working directory defines. A server runs outside of \
-             the sandbox, with your rights and with the variables that its definition names. Approve it only if you know where \
-             this folder comes from.\n\n{}",
-            visible(&self.text)
+            "Code wants to use the MCP server '{server}', which '{source}' in the working directory defines. A server runs \
+             outside of the sandbox, with your rights and with the variables that its definition names. Approve it only if \
+             you know where this folder comes from.\n\n    {text}"
         )
     }
 }

@@ -24,8 +24,9 @@ pub(super) struct ProgramLookup<'a> {
     pub(super) own_binary: Option<&'a Path>,
 }
 
-/// Whether a command line starts this bridge: by its name, its file, or its package named to `uvx`, `npx` or `pipx`.
-pub(super) fn is_itself(command: &str, args: &[String], lookup: ProgramLookup<'_>) -> bool {
+/// Whether a command line starts this bridge: by its name, its package named to `uvx`, `npx` or `pipx`, or its file; that is
+/// looked for only if `lookup` says where.
+pub(super) fn is_itself(command: &str, args: &[String], lookup: Option<ProgramLookup<'_>>) -> bool {
     let name = file_name(Path::new(command));
     is_own_name(name)
         || match name {
@@ -33,7 +34,7 @@ pub(super) fn is_itself(command: &str, args: &[String], lookup: ProgramLookup<'_
             "pipx" => {
                 args.split_first().is_some_and(|(first, rest)| first == "run" && names_own_package(rest))
             }
-            _ => lookup.is_own_file(command),
+            _ => lookup.is_some_and(|lookup| lookup.is_own_file(command)),
         }
 }
 
@@ -99,7 +100,7 @@ mod tests {
         let words: Vec<String> = line.split(' ').map(String::from).collect();
         let cwd = tempfile::tempdir().unwrap();
         let lookup = ProgramLookup { path: None, cwd: cwd.path(), own_binary: None };
-        is_itself(&words[0], &words[1..], lookup)
+        is_itself(&words[0], &words[1..], Some(lookup))
     }
 
     #[test]
@@ -164,11 +165,11 @@ mod tests {
         let path = elsewhere.clone().into_os_string();
         let lookup = ProgramLookup { path: Some(&path), cwd: &elsewhere, own_binary: Some(&own) };
         for name in ["link", "hard"] {
-            assert!(is_itself(name, &[], lookup), "{name} in the search path");
-            assert!(is_itself(&format!("./{name}"), &[], lookup), "./{name}");
+            assert!(is_itself(name, &[], Some(lookup)), "{name} in the search path");
+            assert!(is_itself(&format!("./{name}"), &[], Some(lookup)), "./{name}");
         }
         for name in ["other", "broken", "missing"] {
-            assert!(!is_itself(name, &[], lookup), "{name}");
+            assert!(!is_itself(name, &[], Some(lookup)), "{name}");
         }
     }
 }

@@ -13,12 +13,12 @@ use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
 use super::sources::{Form, Place, json_files, places};
 use super::surroundings::Surroundings;
-use super::trust::{Trust, TrustError};
-use crate::upstream::alias::aliases;
+use super::trust::{Trust, TrustError, misleading, with_use};
+use crate::upstream::alias::{alias, aliases};
 
 /// JSON files of a folder in the working directory, and servers of one file there: more were not written by a person.
-const MOST_FILES: usize = 100;
-const MOST_SERVERS: usize = 1_000;
+const MOST_FILES: usize = 20;
+const MOST_SERVERS: usize = 100;
 
 /// Something wrong with a file or one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,9 +55,16 @@ impl Snapshot {
         self.by_name.get(name).map(|at| &self.servers[*at])
     }
 
-    /// Returns the first unused definition of a name.
+    /// Returns an unused definition of a name: the first one of the user, else the first that is not trusted, which is also known
+    /// by its alias.
     pub fn skipped(&self, name: &str) -> Option<&Arc<Server>> {
-        self.skipped.iter().find(|server| &*server.name == name)
+        let is_untrusted = |server: &Server| matches!(server.definition, Err(Skip::Untrusted(_)));
+        let named = |server: &Server| *server.name == *name;
+        let of_user = self.skipped.iter().find(|server| named(server) && !is_untrusted(server));
+        of_user.or_else(|| {
+            let mut untrusted = self.skipped.iter().filter(|server| is_untrusted(server));
+            untrusted.find(|server| named(server) || alias(&server.name) == name)
+        })
     }
 }
 
@@ -141,10 +148,13 @@ impl Discovery {
         if !is_same {
             let snapshot = Snapshot::of(&contents);
             cache.contents = contents;
-            for server in &snapshot.skipped {
-                if let Err(why @ Skip::Untrusted(_)) = &server.definition {
-                    tracing::info!(server = %server.name, source = %server.source, "a server is not used: {why}");
-                }
+            let untrusted = |server: &&Arc<Server>| matches!(server.definition, Err(Skip::Untrusted(_)));
+            let count = snapshot.skipped.iter().filter(untrusted).count();
+            if count > 0 {
+                tracing::info!(
+                    count,
+                    "servers of the working directory are not trusted yet; `codebridge servers` lists them"
+                );
             }
             for warning in &snapshot.warnings {
                 if cache.logged.insert(warning.clone()) {
@@ -243,29 +253,44 @@ impl Discovery {
     }
 
     fn claim(&self, entry: &Entry<'_>, path: &Arc<Path>, in_project: bool, about_all: Option<&str>) -> Claim {
-        let proposal = if in_project { self.trust.missing(entry) } else { None };
-        let is_trusted = proposal.is_none();
-        let definition = self.definition(entry, proposal).map(Arc::new);
-        let keeps_name = is_trusted && !matches!(definition, Err(Skip::Invalid(_) | Skip::Itself));
-        let server = Server {
-            name: entry.name.into(),
-            alias: "".into(),
-            description: forms::description(entry.node).or_else(|| about_all.map(str::to_owned)),
-            source: Source { path: Arc::clone(path), line: entry.node.line },
-            definition,
+        let description = forms::description(entry.node).or_else(|| about_all.map(str::to_owned));
+        let source = Source { path: Arc::clone(path), line: entry.node.line };
+        let missing =
+            if in_project { self.trust.missing(entry, description.as_deref(), &source) } else { None };
+        let is_trusted = missing.is_none();
+        let definition = match missing {
+            Some(proposal) => Err(self.unapproved(entry, proposal)),
+            None => self.definition(entry).map(Arc::new),
         };
+        let keeps_name = is_trusted && !matches!(definition, Err(Skip::Invalid(_) | Skip::Itself));
+        let server = Server { name: entry.name.into(), alias: "".into(), description, source, definition };
         Claim { server, keeps_name }
     }
 
-    fn definition(&self, entry: &Entry<'_>, proposal: Option<Proposal>) -> Result<Definition, Skip> {
-        let definition = forms::definition(entry, &self.surroundings, proposal.is_none());
+    fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
+        let definition = forms::definition(entry, &self.surroundings, true);
         // A definition of this bridge is skipped even if its variables are not set.
         if !self.surroundings.allow_self && self.is_itself(&definition, entry) {
             return Err(Skip::Itself);
         }
-        match (definition, proposal) {
-            (Ok(_), Some(proposal)) => Err(Skip::Untrusted(Arc::new(proposal))),
-            (definition, _) => definition,
+        definition
+    }
+
+    /// Returns why a definition that the user has not approved is not used. Nothing that it names is looked for.
+    fn unapproved(&self, entry: &Entry<'_>, proposal: Proposal) -> Skip {
+        let launch = match forms::definition(entry, &self.surroundings, false) {
+            Ok(Definition { launch, .. }) => launch,
+            Err(skip) => return skip,
+        };
+        let is_own = |words: &[String]| is_itself(&words[0], &words[1..], None);
+        if !self.surroundings.allow_self
+            && forms::command_as_written(entry.node).is_some_and(|it| is_own(&it))
+        {
+            return Skip::Itself;
+        }
+        match misleading(entry) {
+            Some(why) => Skip::Invalid(why),
+            None => Skip::Untrusted(Arc::new(with_use(proposal, &launch))),
         }
     }
 
@@ -281,10 +306,10 @@ impl Discovery {
                 let own_path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_ref());
                 lookup.path = own_path.or(lookup.path);
                 lookup.cwd = cwd.as_deref().unwrap_or(lookup.cwd);
-                is_itself(command, args, lookup)
+                is_itself(command, args, Some(lookup))
             }
             Err(Skip::MissingVariable(_)) => forms::command_as_written(entry.node)
-                .is_some_and(|words| is_itself(&words[0], &words[1..], lookup)),
+                .is_some_and(|words| is_itself(&words[0], &words[1..], Some(lookup))),
             _ => false,
         }
     }

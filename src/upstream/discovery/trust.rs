@@ -4,6 +4,7 @@
 //! the user's credentials. It is used only after the user has approved it: this definition, in this folder. An approval is
 //! one file in the state folder, named by a digest of both; when the definition changes, so does its digest.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use super::definition::Proposal;
+use super::definition::{Launch, Proposal, Source};
 use super::document::{Node, Value};
 use super::files::Stamp;
 use super::forms::Entry;
@@ -20,6 +21,8 @@ use super::surroundings::Surroundings;
 
 /// The folder of the approvals, in the state folder.
 const FOLDER: &str = "trust";
+/// Characters of the name of a server that others have defined.
+const LONGEST_NAME: usize = 64;
 
 /// An approval that could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -51,29 +54,44 @@ impl Trust {
         Stamp::of(&self.folder)
     }
 
-    /// Returns what the user has to approve before an entry is used; None if that is done.
-    pub(super) fn missing(&self, entry: &Entry<'_>) -> Option<Proposal> {
+    /// Returns what the user has to approve before an entry with this description is used; None if that is done.
+    pub(super) fn missing(
+        &self,
+        entry: &Entry<'_>,
+        description: Option<&str>,
+        source: &Source,
+    ) -> Option<Proposal> {
         if self.all {
             return None;
         }
-        let definition = exact(entry.node);
         let project = self.project.as_os_str().as_encoded_bytes();
-        let subject = json!([project, entry.name, entry.opencode, definition]);
+        let subject = json!([project, entry.name, entry.opencode, description, exact(entry.node)]);
         let digest = hex::encode(Sha256::digest(subject.to_string()));
-        let text = serde_json::to_string_pretty(&readable(entry.node)).unwrap_or_default();
-        Some(Proposal { digest, text }).filter(|proposal| !self.holds(proposal))
+        if self.is_approved(&digest) {
+            return None;
+        }
+        let mut shown = readable(entry.node);
+        if let (Json::Object(shown), Some(description)) = (&mut shown, description) {
+            shown.insert("description".into(), json!(description));
+        }
+        let text = ascii(&serde_json::to_string_pretty(&shown).unwrap_or_default());
+        Some(Proposal { digest, source: source.clone(), text })
     }
 
     /// Returns whether the user has approved a definition.
     pub(super) fn holds(&self, proposal: &Proposal) -> bool {
-        self.folder.join(&proposal.digest).is_file()
+        self.is_approved(&proposal.digest)
+    }
+
+    fn is_approved(&self, digest: &str) -> bool {
+        self.folder.join(digest).is_file()
     }
 
     /// Records the user's approval.
     pub(super) fn approve(&self, name: &str, proposal: &Proposal) -> Result<(), TrustError> {
-        let Proposal { digest, text } = proposal;
+        let Proposal { digest, source, text } = proposal;
         // The name of the file is what counts; its text is for people who look into the folder.
-        let note = format!("server '{name}' in '{}':\n{text}\n", self.project.display());
+        let note = format!("server '{name}' of '{source}', used in '{}':\n{text}\n", self.project.display());
         self.write(digest, &note).map_err(|source| TrustError { folder: self.folder.clone(), source })
     }
 
@@ -102,7 +120,7 @@ fn exact(node: &Node) -> Json {
     }
 }
 
-/// Returns a node as the JSON that a person would write. Of a repeated name it has the first value, which is the one that is used.
+/// Returns a node as the JSON that a person would write; of a repeated name, the last value.
 fn readable(node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
@@ -110,12 +128,66 @@ fn readable(node: &Node) -> Json {
         Value::Scalar(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
         Value::Text(text) => json!(text),
         Value::List(items) => items.iter().map(readable).collect(),
-        Value::Table(members) => {
-            let mut table = serde_json::Map::new();
-            for (name, node) in members {
-                table.entry(name).or_insert_with(|| readable(node));
-            }
-            Json::Object(table)
+        Value::Table(members) => members
+            .iter()
+            .map(|(name, node)| (name.clone(), readable(node)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+    }
+}
+
+/// Returns a JSON text in ASCII: nothing in it is hidden, turned around or of a look-alike script.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || matches!(c, ' '..='~') {
+            text.push(c);
+        } else {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
         }
+    }
+    text
+}
+
+/// Adds to a proposal what is used of the definition, in front: other members may distract from that.
+pub(super) fn with_use(mut proposal: Proposal, launch: &Launch) -> Proposal {
+    let used = match launch {
+        Launch::Stdio { command, args, .. } => {
+            let words: Vec<&String> = [command].into_iter().chain(args).collect();
+            format!("runs {}", json!(words))
+        }
+        Launch::Http { url, .. } => format!("connects to {}", json!(url)),
+    };
+    proposal.text = format!("{}\n{}", ascii(&used), proposal.text);
+    proposal
+}
+
+/// Returns why a person could read an entry as something else than it is; None if it is plain.
+pub(super) fn misleading(entry: &Entry<'_>) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '/' | ' ');
+    let name = entry.name;
+    if name.len() > LONGEST_NAME
+        || !name.chars().all(is_plain)
+        || name.starts_with(['-', ' '])
+        || name.ends_with(' ')
+    {
+        return Some(format!(
+            "in the working directory, a name has at most {LONGEST_NAME} characters: letters, digits, spaces and -_.@/"
+        ));
+    }
+    repeated(entry.node).map(|name| format!("'{}' occurs twice in it", ascii(name)))
+}
+
+/// Returns a name that a table in the node has twice: programs differ in which one counts.
+fn repeated(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Table(members) => {
+            let mut known = HashSet::new();
+            let twice = members.iter().find(|(name, _)| !known.insert(name.as_str()));
+            let twice = twice.map(|(name, _)| name.as_str());
+            twice.or_else(|| members.iter().find_map(|(_, node)| repeated(node)))
+        }
+        Value::List(items) => items.iter().find_map(repeated),
+        _ => None,
     }
 }
