@@ -132,6 +132,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Cancelled { .. }
         | UpstreamError::Refused { .. }
         | UpstreamError::Malformed { .. }
+        | UpstreamError::Unread { .. }
         | UpstreamError::Unreachable { .. }
         | UpstreamError::Distrusted { .. }
         | UpstreamError::ShuttingDown => Exit::Server,

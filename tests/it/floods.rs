@@ -20,7 +20,12 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.on(
         &[Runtime::of_root(Kind::Podman), Runtime::of_user(Kind::Crun)],
         "floods",
-        tests![the_largest_questions, ten_thousand_questions_of_each_kind, frames_without_end],
+        tests![
+            the_largest_questions,
+            ten_thousand_questions_of_each_kind,
+            frames_without_end,
+            large_results_that_nobody_reads
+        ],
     );
 }
 
@@ -43,11 +48,20 @@ fn frames_without_end(env: &TestEnv) {
     bridge.close();
 }
 
+fn large_results_that_nobody_reads(env: &TestEnv) {
+    let bridge = bridge(env);
+    assert_eq!(flood(&bridge, python!("floods", "unread_results")), "still answered");
+    bridge.close();
+}
+
 /// A bridge with a server of hundreds of tools, whose documentation is known.
 fn bridge(env: &TestEnv) -> Bridge<'_> {
-    define(env, &json!({ "fake": fake(env, &["--few", "--tools", "500"]), "other": fake(env, &[]) }));
+    define(
+        env,
+        &json!({ "fake": fake(env, &["--few", "--tools", "500", "--named", "big"]), "other": fake(env, &[]) }),
+    );
     let bridge = env.bridge().start();
-    assert_eq!(run(&bridge, &["fake"], "len(await runtime.list_tools('fake'))").ok(), "501");
+    assert_eq!(run(&bridge, &["fake"], "len(await runtime.list_tools('fake'))").ok(), "502");
     assert_eq!(run(&bridge, &["other"], "await mcp_other.echo(a=1)").ok(), "{'a': 1}");
     bridge
 }

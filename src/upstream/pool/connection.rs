@@ -13,7 +13,7 @@ use rmcp::model::{
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use serde_json::Map;
 use serde_json::value::RawValue;
-use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
@@ -24,7 +24,7 @@ use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
-use crate::mcp::client::{Answer, Expected, ServerProgress};
+use crate::mcp::client::{Answer, Expected, UnreadShare};
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
@@ -190,7 +190,7 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
-        let CallOptions { progress, answers, cancel } = options;
+        let CallOptions { progress, answers, unread, cancel } = options;
         // The transport puts the arguments in.
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
@@ -199,7 +199,9 @@ impl Connection {
         request.extensions_mut().insert(call.origin());
         let limit = self.parts.definition.call_timeout.unwrap_or(limit);
         let request = ClientRequest::CallToolRequest(request);
-        let outcome = CallOutcome::new(self.request(tool, request, progress, limit, cancel).await?);
+        let expected = Expected::new(progress, unread.map(|results| results.0));
+        let (result, share) = self.request(tool, request, expected, limit, cancel).await?;
+        let outcome = CallOutcome::new(result, share);
         Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
     }
 
@@ -304,8 +306,9 @@ impl Connection {
                 cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
             let request = ListToolsRequest { params, ..ListToolsRequest::default() };
             let request = ClientRequest::ListToolsRequest(request);
-            let answer = self.request(METHOD, request, None, limits.listing, cancel).await;
-            let result = match answer {
+            let expected = Expected::new(None, None);
+            let answer = self.request(METHOD, request, expected, limits.listing, cancel).await;
+            let (result, _) = match answer {
                 Err(UpstreamError::Refused { code, .. }) if code == ErrorCode::METHOD_NOT_FOUND.0 => break,
                 other => other?,
             };
@@ -325,11 +328,10 @@ impl Connection {
         &self,
         method: &str,
         mut request: ClientRequest,
-        progress: Option<mpsc::Sender<ServerProgress>>,
+        expected: Expected,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<Box<RawValue>, UpstreamError> {
-        let expected = Expected::new(progress);
+    ) -> Result<(Box<RawValue>, Option<UnreadShare>), UpstreamError> {
         request.extensions_mut().insert(expected.clone());
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
         let mut sent = SentRequest { handle: Some(sent.map_err(|error| self.failed(method, error))?) };
@@ -353,12 +355,13 @@ impl Connection {
         sent.handle = None;
         match answer {
             Ok(Ok(_)) => match expected.take() {
-                Some(Answer::Result(result)) => {
+                Some((Answer::Result(result), share)) => {
                     self.has_answered.store(true, Ordering::Relaxed);
-                    Ok(result)
+                    Ok((result, share))
                 }
-                Some(Answer::Error(error)) => Err(self.refused(method, error)),
-                Some(Answer::Unreadable(reason)) => Err(self.malformed(method, &reason)),
+                Some((Answer::Error(error), _)) => Err(self.refused(method, error)),
+                Some((Answer::Unreadable(reason), _)) => Err(self.malformed(method, &reason)),
+                Some((Answer::Dropped(bytes), _)) => Err(self.dropped(method, bytes)),
                 None => Err(self.malformed(method, "it has no result")),
             },
             Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
@@ -399,6 +402,10 @@ impl Connection {
             method: method.to_owned(),
             why: self.parts.secrets.redact(why),
         }
+    }
+
+    fn dropped(&self, tool: &str, bytes: usize) -> UpstreamError {
+        UpstreamError::Unread { server: Arc::clone(&self.parts.server), tool: tool.to_owned(), bytes }
     }
 
     fn cancelled(&self, method: &str) -> UpstreamError {

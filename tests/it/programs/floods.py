@@ -89,3 +89,13 @@ else:
         rest = memoryview(frames)
         while rest:
             rest = rest[os.write(pipe, rest) :]
+
+# %% unread_results
+import json
+import time
+
+big = json.dumps({"method": "call", "params": {"server": "fake", "tool": "big", "arguments": {"bytes": 20 << 20}}}).encode()
+for number in range(200):
+    send(b"Q", 1 << 20 | number, big)
+time.sleep(4)
+print("still answered" if "ok" in ask(b'{"method":"list_saved_tools","params":{}}') else "lost")
