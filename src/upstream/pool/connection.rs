@@ -43,6 +43,10 @@ const PROVEN: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// How long a list of tools is not read again after a tool was not found in it. It doubles when the next one is not found.
+const FIRST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(16);
+
 /// A connection after its handshake.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -64,7 +68,24 @@ struct KnownTools {
     /// How often it had said by then that they have changed.
     generation: u64,
     asked: Instant,
+    /// How long it is the list for tools that are not found in it.
+    rest: Duration,
     listing: Arc<Listing>,
+}
+
+impl KnownTools {
+    fn are_of(&self, age: Age<'_>) -> bool {
+        match age {
+            Age::Current => true,
+            Age::With(tool) => self.asked.elapsed() < self.rest || self.listing.tools.get(tool).is_some(),
+            Age::New => false,
+        }
+    }
+
+    /// Returns the rest, if the next tool that is not found comes soon after it.
+    fn recent_rest(&self) -> Duration {
+        if self.asked.elapsed() < 2 * self.rest { self.rest } else { Duration::ZERO }
+    }
 }
 
 /// What a connection is made of.
@@ -209,10 +230,10 @@ impl Connection {
     pub(super) async fn tools(
         &self,
         context: &Context,
-        age: Age,
+        age: Age<'_>,
         cancel: &CancellationToken,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
+        if let Some(listing) = self.current_tools(age) {
             return Ok(listing);
         }
         let wanted = Instant::now();
@@ -220,9 +241,9 @@ impl Connection {
             turn = self.asking.lock() => turn,
             () = cancel.cancelled() => return Err(self.cancelled("tools/list")),
         };
-        // One list is new for all that waited for it: code may ask for any number of tools that do not exist.
+        // One list is new for all that waited for it.
         let newest = self.known_tools(|known| known.asked >= wanted);
-        if let Some(listing) = newest.or_else(|| self.current_tools().filter(|_| age == Age::Current)) {
+        if let Some(listing) = newest.or_else(|| self.current_tools(age)) {
             return Ok(listing);
         }
         let limits = &context.limits;
@@ -243,8 +264,16 @@ impl Connection {
             tools: list,
             docs: OnceCell::new(),
         });
-        let known = KnownTools { generation, asked, listing: Arc::clone(&listing) };
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_rest = known.as_ref().map(KnownTools::recent_rest).unwrap_or_default();
+        let rest = match age {
+            Age::With(tool) if listing.tools.get(tool).is_none() => {
+                (2 * last_rest).clamp(FIRST_REST, LONGEST_REST)
+            }
+            _ => Duration::ZERO,
+        };
+        *known = Some(KnownTools { generation, asked, rest, listing: Arc::clone(&listing) });
+        drop(known);
         Arc::clone(&context.listener).listed(Arc::clone(&listing));
         Ok(listing)
     }
@@ -273,10 +302,10 @@ impl Connection {
         }
     }
 
-    /// Returns the tools if they were listed since the server last announced a change.
-    fn current_tools(&self) -> Option<Arc<Listing>> {
+    /// Returns the tools if they are new enough; never those from before a change that the server announced.
+    fn current_tools(&self, age: Age<'_>) -> Option<Arc<Listing>> {
         let generation = *self.parts.tools_changed.borrow();
-        self.known_tools(|known| known.generation == generation)
+        self.known_tools(|known| known.generation == generation && known.are_of(age))
     }
 
     fn known_tools(&self, are_wanted: impl FnOnce(&KnownTools) -> bool) -> Option<Arc<Listing>> {
