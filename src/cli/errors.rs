@@ -134,6 +134,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Cancelled { .. }
         | UpstreamError::Refused { .. }
         | UpstreamError::Malformed { .. }
+        | UpstreamError::Unread { .. }
         | UpstreamError::Unreachable { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
         UpstreamError::Trust(_) => Exit::Io,

@@ -11,6 +11,7 @@ mod help;
 mod image;
 mod image_text;
 mod logging;
+mod memory;
 mod output;
 mod sandboxes;
 mod say;
@@ -72,6 +73,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     if let Command::Exec(args) = &mut command {
         exec::prepare(args, &mut settings);
     }
+    memory::return_large_blocks();
     // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it saves.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(dispatch(command, settings, environment));

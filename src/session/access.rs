@@ -20,7 +20,7 @@ use super::shares::Shares;
 use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
-use crate::upstream::{Answers, CallOptions, CallerGuard, NoAnswers, Upstream, UpstreamError};
+use crate::upstream::{Answers, CallOptions, CallerGuard, NoAnswers, UnreadResults, Upstream, UpstreamError};
 
 /// How long a search waits for servers whose tools are not known yet.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +41,8 @@ pub(super) struct ServerAccess {
     upstream: Upstream,
     shares: Arc<Shares>,
     searches: Semaphore,
+    /// Results of calls that the guest has not read.
+    unread: UnreadResults,
     current: Mutex<Current>,
 }
 
@@ -72,7 +74,13 @@ impl ServerAccess {
             under_way: Vec::new(),
             patience: Duration::ZERO,
         };
-        Self { upstream, shares, searches: Semaphore::new(SEARCHES), current: Mutex::new(current) }
+        Self {
+            upstream,
+            shares,
+            searches: Semaphore::new(SEARCHES),
+            unread: UnreadResults::default(),
+            current: Mutex::new(current),
+        }
     }
 
     /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls until the run
@@ -279,10 +287,10 @@ impl ServerAccess {
         let Call { server, tool, arguments } = call;
         let (server, progress, answers) = self.granted(&server, cancel).await?;
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
-        let options = CallOptions { progress, answers, cancel };
+        let options = CallOptions { progress, answers, unread: Some(self.unread.clone()), cancel };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
         let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
-        Answer::result(outcome.json)
+        Answer::result(outcome)
     }
 
     /// Returns the server of a name that the current run may call, and where progress and questions of the call go. In a run that

@@ -5,8 +5,9 @@
 use std::io;
 
 use codebridge_runtimes::exec::printable;
-use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::upstream::CallOutcome;
 
 /// Type, id and length.
 const HEADER: usize = 9;
@@ -33,15 +34,15 @@ pub(super) enum ToGuest {
 #[derive(Debug)]
 pub(super) enum AnswerJson {
     Made(Vec<u8>),
-    /// The result of a call, which is not copied: it may have megabytes.
-    Result(Box<RawValue>),
+    /// The result of a call, which is not copied: it may have megabytes. It counts as unread until it is written.
+    Result(CallOutcome),
 }
 
 impl AnswerJson {
     fn pieces(&self) -> [&[u8]; 3] {
         match self {
             Self::Made(json) => [json, b"", b""],
-            Self::Result(result) => [br#"{"ok":"#, result.get().as_bytes(), b"}"],
+            Self::Result(result) => [br#"{"ok":"#, result.json.get().as_bytes(), b"}"],
         }
     }
 }
@@ -274,6 +275,8 @@ fn parse_end(text: &str) -> Option<InterpreterEnd> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+
     use super::*;
 
     fn frame(kind: u8, id: u32, length: u32, payload: &[u8]) -> Vec<u8> {
@@ -322,7 +325,7 @@ mod tests {
             let json = format!("\"{}\"", "x".repeat(length));
             let expected = format!("{{\"ok\":{json}}}");
             let mut written = Vec::new();
-            let result = AnswerJson::Result(RawValue::from_string(json).unwrap());
+            let result = AnswerJson::Result(CallOutcome::new(RawValue::from_string(json).unwrap(), None));
             ToGuest::Answer(7, result).write(&mut written).await.unwrap();
             let claimed = expected.len().try_into().unwrap();
             assert!(written == frame(b'A', 7, claimed, expected.as_bytes()));

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::tools::LONGEST_SOURCE;
-use crate::upstream::{RawArguments, range_in};
+use crate::upstream::{CallOutcome, RawArguments, range_in};
 
 /// Bytes of one answer: the guest takes no more.
 const LONGEST_ANSWER: usize = 136 << 20;
@@ -219,7 +219,7 @@ fn parsed<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, QuestionError> {
 pub(super) enum Answer {
     Work(Work),
     /// The result of a call, which is passed on as it came.
-    Result(Box<RawValue>),
+    Result(CallOutcome),
 }
 
 /// Makes the JSON of an answer. It may take its time.
@@ -233,9 +233,9 @@ impl Answer {
     }
 
     /// Refuses a result that the guest would not take.
-    pub(super) fn result(json: Box<RawValue>) -> Result<Self, QuestionError> {
-        match json.get().len() + br#"{"ok":}"#.len() <= LONGEST_ANSWER {
-            true => Ok(Self::Result(json)),
+    pub(super) fn result(outcome: CallOutcome) -> Result<Self, QuestionError> {
+        match outcome.json.get().len() + br#"{"ok":}"#.len() <= LONGEST_ANSWER {
+            true => Ok(Self::Result(outcome)),
             false => Err(answer_too_long()),
         }
     }

@@ -85,6 +85,10 @@ pub enum UpstreamError {
         message: String,
         data: Option<Box<Value>>,
     },
+    #[error(
+        "the result of {server}.{tool} is dropped: it has {bytes} bytes, and the results before it were not read"
+    )]
+    Unread { server: Arc<str>, tool: String, bytes: usize },
     #[error("could not read the answer of server '{server}' to '{method}': {why}")]
     Malformed { server: Arc<str>, method: String, why: String },
     /// A message could not be sent.
@@ -127,6 +131,7 @@ impl UpstreamError {
             Self::TimedOut { by_definition: true, .. } => {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }
+            Self::Unread { .. } => Some("await the results of earlier calls before more are made".into()),
             Self::TimedOut { .. } => Some("give the call a longer timeout".into()),
             _ => None,
         }

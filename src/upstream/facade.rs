@@ -170,7 +170,8 @@ impl Upstream {
         let mut listing =
             self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
-            listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::New).await?;
+            listing =
+                self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::With(tool)).await?;
         }
         self.0.docs.keep(&listing).await;
         match listing.tools.get(tool) {
@@ -241,7 +242,8 @@ impl Upstream {
         if tools.tools.is_empty() || tools.get(tool).is_some() {
             return Ok(tools);
         }
-        let listing = self.0.pool.tools(PoolRequest::new(server, Purpose::Call, cancel)?, Age::New).await?;
+        let listing =
+            self.0.pool.tools(PoolRequest::new(server, Purpose::Call, cancel)?, Age::With(tool)).await?;
         Ok(Arc::clone(&listing.tools))
     }
 

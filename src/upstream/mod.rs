@@ -35,7 +35,7 @@ pub use docs::{Refreshed, Searched, UnknownServer};
 pub use error::{UpstreamError, trust_command};
 pub use events::Event;
 pub use facade::Upstream;
-pub use options::CallOptions;
+pub use options::{CallOptions, UnreadResults};
 pub use pool::{CallOutcome, Limits, Tool};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,

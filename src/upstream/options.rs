@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::questions::{Answers, NoAnswers};
-use crate::mcp::client::ServerProgress;
+use crate::mcp::client::{ServerProgress, Unread};
 
 /// The caller's end of a tool call.
 #[derive(Debug)]
@@ -15,13 +15,19 @@ pub struct CallOptions<'a> {
     pub progress: Option<mpsc::Sender<ServerProgress>>,
     /// Answers the questions that the server asks during the call.
     pub answers: Arc<dyn Answers>,
+    /// Counts the result until the caller drops it.
+    pub unread: Option<UnreadResults>,
     /// Cancels the call.
     pub cancel: &'a CancellationToken,
 }
 
+/// Counts the results of one caller until each is dropped: no more are read than it reads.
+#[derive(Debug, Clone, Default)]
+pub struct UnreadResults(pub(super) Unread);
+
 impl<'a> CallOptions<'a> {
     /// Returns options without progress and answers.
     pub fn new(cancel: &'a CancellationToken) -> Self {
-        Self { progress: None, answers: Arc::new(NoAnswers::default()), cancel }
+        Self { progress: None, answers: Arc::new(NoAnswers::default()), unread: None, cancel }
     }
 }

@@ -14,13 +14,18 @@ const PRELUDE: &str = include_str!("attacks/frames_prelude.py");
 /// The most memory that the bridge ever has: its own, and twice the largest message.
 const MEMORY: u64 = (64 + 2 * 64) << 20;
 /// Calls of other sessions hang if they take longer.
-const HANG: Duration = Duration::from_secs(2);
+const HANG: Duration = Duration::from_secs(5);
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.on(
         &[Runtime::of_root(Kind::Podman), Runtime::of_user(Kind::Crun)],
         "floods",
-        tests![the_largest_questions, ten_thousand_questions_of_each_kind, frames_without_end],
+        tests![
+            the_largest_questions,
+            thousands_of_questions_of_each_kind,
+            frames_without_end,
+            large_results_that_nobody_reads
+        ],
     );
 }
 
@@ -30,7 +35,7 @@ fn the_largest_questions(env: &TestEnv) {
     bridge.close();
 }
 
-fn ten_thousand_questions_of_each_kind(env: &TestEnv) {
+fn thousands_of_questions_of_each_kind(env: &TestEnv) {
     let bridge = bridge(env);
     assert_eq!(flood(&bridge, python!("floods", "many_questions")), "sent");
     bridge.close();
@@ -43,11 +48,20 @@ fn frames_without_end(env: &TestEnv) {
     bridge.close();
 }
 
+fn large_results_that_nobody_reads(env: &TestEnv) {
+    let bridge = bridge(env);
+    assert_eq!(flood(&bridge, python!("floods", "unread_results")), "still answered");
+    bridge.close();
+}
+
 /// A bridge with a server of hundreds of tools, whose documentation is known.
 fn bridge(env: &TestEnv) -> Bridge<'_> {
-    define(env, &json!({ "fake": fake(env, &["--few", "--tools", "500"]), "other": fake(env, &[]) }));
+    define(
+        env,
+        &json!({ "fake": fake(env, &["--few", "--tools", "500", "--named", "big"]), "other": fake(env, &[]) }),
+    );
     let bridge = env.bridge().start();
-    assert_eq!(run(&bridge, &["fake"], "len(await runtime.list_tools('fake'))").ok(), "501");
+    assert_eq!(run(&bridge, &["fake"], "len(await runtime.list_tools('fake'))").ok(), "502");
     assert_eq!(run(&bridge, &["other"], "await mcp_other.echo(a=1)").ok(), "{'a': 1}");
     bridge
 }
@@ -66,7 +80,7 @@ fn flood(bridge: &Bridge<'_>, code: &str) -> String {
         assert!(ping < HANG, "a ping took {ping:?}");
         calls += 1;
         // The flood needs the processor too.
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(50));
     }
     let outcome = flooding.outcome();
     let memory = bridge.peak_memory();

@@ -7,11 +7,15 @@ use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use super::unread::{Unread, UnreadShare};
+
 /// The answer to a request, as the server wrote it.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Result(Box<RawValue>),
     Error(ErrorData),
+    /// There was a result of so many bytes, which is dropped: the caller reads none.
+    Dropped(usize),
     /// There was an answer, but this is wrong with it.
     Unreadable(String),
 }
@@ -45,22 +49,34 @@ impl fmt::Display for ServerProgress {
 /// transport; the answer is put here instead of into the response that `rmcp` sees.
 #[derive(Debug, Clone)]
 pub(crate) struct Expected {
-    answer: Arc<Mutex<Option<Answer>>>,
+    answer: Arc<Mutex<Option<CountedAnswer>>>,
     progress: Option<mpsc::Sender<ServerProgress>>,
+    /// Counts the result, if anybody may leave it unread.
+    pub(super) unread: Option<Unread>,
 }
 
+/// An answer, and what counts it as unread.
+type CountedAnswer = (Answer, Option<UnreadShare>);
+
 impl Expected {
-    pub(crate) fn new(progress: Option<mpsc::Sender<ServerProgress>>) -> Self {
-        Self { answer: Arc::default(), progress }
+    pub(crate) fn new(progress: Option<mpsc::Sender<ServerProgress>>, unread: Option<Unread>) -> Self {
+        Self { answer: Arc::default(), progress, unread }
     }
 
     /// Returns the answer, once it has arrived.
-    pub(crate) fn take(&self) -> Option<Answer> {
+    pub(crate) fn take(&self) -> Option<CountedAnswer> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn fill(&self, answer: Answer) {
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        let counted = match (&self.unread, answer) {
+            (Some(unread), Answer::Result(result)) => match unread.count(result.get().len()) {
+                Ok(share) => (Answer::Result(result), share),
+                Err(_) => (Answer::Dropped(result.get().len()), None),
+            },
+            (_, answer) => (answer, None),
+        };
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
     }
 
     pub(super) fn report(&self, progress: ServerProgress) {

@@ -14,8 +14,10 @@ use super::answer::{Answer, Expected};
 use super::initialize::read_initialize;
 use super::message::{FromServer, LogData, MessageReader, read_skipped, read_whole};
 use super::questions::{Asked, Questions, Request};
+use super::unread::Unread;
 use crate::mcp::bounds::{Bounds, work_on};
 use crate::mcp::line::Skipped;
+use crate::mcp::scan::scan;
 
 /// Receives what a server says to nobody in particular.
 pub(crate) trait Notices: fmt::Debug + Send + Sync {
@@ -66,6 +68,8 @@ pub(crate) struct Inbox {
     notices: Box<dyn Notices>,
     pending: HashMap<i64, Pending>,
     asked: Asked,
+    /// The results of the caller that got more than it read, the last time that one did.
+    full: Option<Unread>,
     unreadable: Arc<OnceLock<String>>,
 }
 
@@ -76,6 +80,7 @@ impl Inbox {
             notices,
             pending: HashMap::new(),
             asked: Asked::default(),
+            full: None,
             unreadable: Arc::default(),
         }
     }
@@ -130,8 +135,25 @@ impl Inbox {
 
     /// Reads a line, and returns what `rmcp` has to know of it.
     pub(crate) fn read_line(&mut self, line: &[u8]) -> Vec<ServerJsonRpcMessage> {
-        let read = work_on(line.len(), || self.reader.read_line(line));
+        let read = work_on(line.len(), || match self.dropped(line) {
+            Some(dropped) => vec![dropped],
+            None => self.reader.read_line(line),
+        });
         self.accept_all(Unaccepted(read))
+    }
+
+    /// Returns the answer that stands for a line, if that is a result which its caller has no room for.
+    fn dropped(&self, line: &[u8]) -> Option<FromServer> {
+        if !self.full.as_ref()?.drops(line.len()) {
+            return None;
+        }
+        let seen = scan(line, line);
+        let id = seen.id.filter(|_| seen.is_reply)?;
+        let RequestId::Number(number) = id else { return None };
+        let Kind::Raw(Expected { unread: Some(unread), .. }) = &self.pending.get(&number)?.kind else {
+            return None;
+        };
+        unread.drops(line.len()).then(|| FromServer::Answer(Some(id), Answer::Dropped(line.len())))
     }
 
     /// Gives a request up that the server did not answer in its response.
@@ -152,9 +174,23 @@ impl Inbox {
         }
     }
 
-    /// Waits until the server may ask more: until then it is not read.
+    /// Waits until the server may ask and answer more: until then it is not read.
     pub(crate) fn has_room(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.asked.has_room()
+        let (asked, results) = (self.asked.has_room(), self.has_room_for_results());
+        async move {
+            asked.await;
+            results.await;
+        }
+    }
+
+    /// Waits until the server may answer more.
+    pub(crate) fn has_room_for_results(&self) -> impl Future<Output = ()> + Send + 'static {
+        let full = self.full.clone();
+        async move {
+            if let Some(full) = full {
+                full.has_room().await;
+            }
+        }
     }
 
     fn accept(&mut self, message: FromServer) -> Option<ServerJsonRpcMessage> {
@@ -198,6 +234,9 @@ impl Inbox {
         let result = match (kind, answer) {
             (Kind::Raw(expected), answer) => {
                 expected.fill(answer);
+                if let Some(unread) = expected.unread.filter(Unread::is_full) {
+                    self.full = Some(unread);
+                }
                 Ok(ServerResult::EmptyResult(EmptyResult {}))
             }
             (Kind::Initialize, Answer::Result(result)) => {
@@ -220,7 +259,7 @@ impl Inbox {
                     Some(id),
                 )
             }
-            Err(Answer::Result(_)) => return None,
+            Err(Answer::Result(_) | Answer::Dropped(_)) => return None,
         })
     }
 

@@ -139,7 +139,7 @@ impl Docs {
     async fn ask(
         &self,
         server: &Arc<Server>,
-        age: Age,
+        age: Age<'_>,
         cancel: &CancellationToken,
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
         let wanted = PoolRequest::new(server, Purpose::Docs, cancel)?;

@@ -13,7 +13,7 @@ use rmcp::model::{
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use serde_json::Map;
 use serde_json::value::RawValue;
-use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
@@ -24,7 +24,7 @@ use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
-use crate::mcp::client::{Answer, Expected, ServerProgress};
+use crate::mcp::client::{Answer, Expected, UnreadShare};
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
@@ -42,6 +42,10 @@ const PROVEN: Duration = Duration::from_secs(10);
 /// How long to wait after a server says that its tools have changed. It doubles with each change in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long a list of tools is not read again after a tool was not found in it. It doubles when the next one is not found.
+const FIRST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(16);
 
 /// A connection after its handshake.
 #[derive(Debug)]
@@ -64,7 +68,24 @@ struct KnownTools {
     /// How often it had said by then that they have changed.
     generation: u64,
     asked: Instant,
+    /// How long it is the list for tools that are not found in it.
+    rest: Duration,
     listing: Arc<Listing>,
+}
+
+impl KnownTools {
+    fn are_of(&self, age: Age<'_>) -> bool {
+        match age {
+            Age::Current => true,
+            Age::With(tool) => self.asked.elapsed() < self.rest || self.listing.tools.get(tool).is_some(),
+            Age::New => false,
+        }
+    }
+
+    /// Returns the rest, if the next tool that is not found comes soon after it.
+    fn recent_rest(&self) -> Duration {
+        if self.asked.elapsed() < 2 * self.rest { self.rest } else { Duration::ZERO }
+    }
 }
 
 /// What a connection is made of.
@@ -190,7 +211,7 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
-        let CallOptions { progress, answers, cancel } = options;
+        let CallOptions { progress, answers, unread, cancel } = options;
         // The transport puts the arguments in.
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
@@ -199,7 +220,9 @@ impl Connection {
         request.extensions_mut().insert(call.origin());
         let limit = self.parts.definition.call_timeout.unwrap_or(limit);
         let request = ClientRequest::CallToolRequest(request);
-        let outcome = CallOutcome::new(self.request(tool, request, progress, limit, cancel).await?);
+        let expected = Expected::new(progress, unread.map(|results| results.0));
+        let (result, share) = self.request(tool, request, expected, limit, cancel).await?;
+        let outcome = CallOutcome::new(result, share);
         Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
     }
 
@@ -207,10 +230,10 @@ impl Connection {
     pub(super) async fn tools(
         &self,
         context: &Context,
-        age: Age,
+        age: Age<'_>,
         cancel: &CancellationToken,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        if let Some(listing) = self.current_tools().filter(|_| age == Age::Current) {
+        if let Some(listing) = self.current_tools(age) {
             return Ok(listing);
         }
         let wanted = Instant::now();
@@ -218,9 +241,9 @@ impl Connection {
             turn = self.asking.lock() => turn,
             () = cancel.cancelled() => return Err(self.cancelled("tools/list")),
         };
-        // One list is new for all that waited for it: code may ask for any number of tools that do not exist.
+        // One list is new for all that waited for it.
         let newest = self.known_tools(|known| known.asked >= wanted);
-        if let Some(listing) = newest.or_else(|| self.current_tools().filter(|_| age == Age::Current)) {
+        if let Some(listing) = newest.or_else(|| self.current_tools(age)) {
             return Ok(listing);
         }
         let limits = &context.limits;
@@ -241,8 +264,16 @@ impl Connection {
             tools: list,
             docs: OnceCell::new(),
         });
-        let known = KnownTools { generation, asked, listing: Arc::clone(&listing) };
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_rest = known.as_ref().map(KnownTools::recent_rest).unwrap_or_default();
+        let rest = match age {
+            Age::With(tool) if listing.tools.get(tool).is_none() => {
+                (2 * last_rest).clamp(FIRST_REST, LONGEST_REST)
+            }
+            _ => Duration::ZERO,
+        };
+        *known = Some(KnownTools { generation, asked, rest, listing: Arc::clone(&listing) });
+        drop(known);
         Arc::clone(&context.listener).listed(Arc::clone(&listing));
         Ok(listing)
     }
@@ -271,10 +302,10 @@ impl Connection {
         }
     }
 
-    /// Returns the tools if they were listed since the server last announced a change.
-    fn current_tools(&self) -> Option<Arc<Listing>> {
+    /// Returns the tools if they are new enough; never those from before a change that the server announced.
+    fn current_tools(&self, age: Age<'_>) -> Option<Arc<Listing>> {
         let generation = *self.parts.tools_changed.borrow();
-        self.known_tools(|known| known.generation == generation)
+        self.known_tools(|known| known.generation == generation && known.are_of(age))
     }
 
     fn known_tools(&self, are_wanted: impl FnOnce(&KnownTools) -> bool) -> Option<Arc<Listing>> {
@@ -304,8 +335,9 @@ impl Connection {
                 cursor.clone().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
             let request = ListToolsRequest { params, ..ListToolsRequest::default() };
             let request = ClientRequest::ListToolsRequest(request);
-            let answer = self.request(METHOD, request, None, limits.listing, cancel).await;
-            let result = match answer {
+            let expected = Expected::new(None, None);
+            let answer = self.request(METHOD, request, expected, limits.listing, cancel).await;
+            let (result, _) = match answer {
                 Err(UpstreamError::Refused { code, .. }) if code == ErrorCode::METHOD_NOT_FOUND.0 => break,
                 other => other?,
             };
@@ -325,11 +357,10 @@ impl Connection {
         &self,
         method: &str,
         mut request: ClientRequest,
-        progress: Option<mpsc::Sender<ServerProgress>>,
+        expected: Expected,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<Box<RawValue>, UpstreamError> {
-        let expected = Expected::new(progress);
+    ) -> Result<(Box<RawValue>, Option<UnreadShare>), UpstreamError> {
         request.extensions_mut().insert(expected.clone());
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
         let mut sent = SentRequest { handle: Some(sent.map_err(|error| self.failed(method, error))?) };
@@ -353,12 +384,13 @@ impl Connection {
         sent.handle = None;
         match answer {
             Ok(Ok(_)) => match expected.take() {
-                Some(Answer::Result(result)) => {
+                Some((Answer::Result(result), share)) => {
                     self.has_answered.store(true, Ordering::Relaxed);
-                    Ok(result)
+                    Ok((result, share))
                 }
-                Some(Answer::Error(error)) => Err(self.refused(method, error)),
-                Some(Answer::Unreadable(reason)) => Err(self.malformed(method, &reason)),
+                Some((Answer::Error(error), _)) => Err(self.refused(method, error)),
+                Some((Answer::Unreadable(reason), _)) => Err(self.malformed(method, &reason)),
+                Some((Answer::Dropped(bytes), _)) => Err(self.dropped(method, bytes)),
                 None => Err(self.malformed(method, "it has no result")),
             },
             Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
@@ -399,6 +431,10 @@ impl Connection {
             method: method.to_owned(),
             why: self.parts.secrets.redact(why),
         }
+    }
+
+    fn dropped(&self, tool: &str, bytes: usize) -> UpstreamError {
+        UpstreamError::Unread { server: Arc::clone(&self.parts.server), tool: tool.to_owned(), bytes }
     }
 
     fn cancelled(&self, method: &str) -> UpstreamError {

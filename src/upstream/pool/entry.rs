@@ -131,7 +131,7 @@ impl Pool {
     pub(in crate::upstream) async fn tools(
         &self,
         wanted: PoolRequest<'_>,
-        age: Age,
+        age: Age<'_>,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let entry = self.entry(&wanted.server.name);
         let lease = self.connect(&entry, &wanted, "tools/list").await?;

@@ -31,9 +31,12 @@ pub(in crate::upstream) trait Listener: fmt::Debug + Send + Sync {
 
 /// How new a list of tools has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::upstream) enum Age {
+pub(in crate::upstream) enum Age<'a> {
     /// Listed since the server last announced a change.
     Current,
+    /// With this tool, or listed since another one was not found either. Code may ask for any number of tools that do not
+    /// exist.
+    With(&'a str),
     /// Listed now.
     New,
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::secrets::Secrets;
 use crate::mcp::bounds::{Bounds, count_values, work_on};
+use crate::mcp::client::UnreadShare;
 use crate::mcp::repair::parse;
 use crate::upstream::alias::aliases;
 use crate::upstream::tool_doc::ToolDoc;
@@ -29,12 +30,14 @@ const LONGEST_CURSOR: usize = 64 << 10;
 const MOST_WARNINGS: usize = 20;
 
 /// The result of a call, as the server wrote it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct CallOutcome {
     /// The MCP result: JSON text with the server's order of keys, digits of numbers and depth.
     pub json: Box<RawValue>,
     /// Whether the tool says that it failed.
     pub is_error: bool,
+    /// Counts it as unread.
+    _share: Option<UnreadShare>,
 }
 
 #[derive(serde::Deserialize)]
@@ -44,11 +47,11 @@ struct Flag<'a> {
 }
 
 impl CallOutcome {
-    pub(super) fn new(json: Box<RawValue>) -> Self {
+    pub(crate) fn new(json: Box<RawValue>, share: Option<UnreadShare>) -> Self {
         let read = || serde_json::from_str::<Flag<'_>>(json.get()).ok().and_then(|flag| flag.is_error);
         let flag = work_on(json.get().len(), read);
         let is_error = flag.is_some_and(|flag| matches!(flag.get(), "true" | r#""true""#));
-        Self { is_error, json }
+        Self { is_error, json, _share: share }
     }
 
     /// Removes credentials. Only failures need this: a result that code asked for may contain anything.
@@ -265,7 +268,7 @@ mod tests {
     }
 
     fn outcome_of(json: &str) -> CallOutcome {
-        CallOutcome::new(raw(json))
+        CallOutcome::new(raw(json), None)
     }
 
     fn listed(page: &str) -> ToolList {

@@ -46,7 +46,7 @@ ODD_TOOLS = [
     "listings", "ask", "cancelled", "fail",
 ]
 
-write_lock = threading.Lock()
+write_lock = threading.RLock()
 deaf = threading.Event()
 cancelled = []
 answers = {}
@@ -105,10 +105,11 @@ def call(id, name, arguments, token):
         return None
     if name == "big":
         size = arguments["bytes"]
-        put(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % id)
-        for _ in range(size >> 20):
-            put(b"x" * (1 << 20))
-        put(b"x" * (size & ((1 << 20) - 1)) + b'"}]}}\n')
+        with write_lock:
+            put(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % id)
+            for _ in range(size >> 20):
+                put(b"x" * (1 << 20))
+            put(b"x" * (size & ((1 << 20) - 1)) + b'"}]}}\n')
         return None
     if name == "progress":
         for step in range(1, arguments["steps"] + 1):

@@ -18,7 +18,7 @@ METHODS = {
 }
 USUAL = {"server": "fake", "tool": "tool-1", "name": "f", "source": "def f(): pass", "query": "x", "run_id": 1, "arguments": {}}
 # Large enough to count for the whole bridge, and the largest.
-LARGE, LARGEST = 2 << 20, 64 << 20
+LARGE, LARGEST = (1 << 20) + 1024, 64 << 20
 
 
 def filled(size, before, after, unit):
@@ -41,7 +41,7 @@ for method, keys in METHODS.items():
 # Values take many times the bytes of their text.
 head, tail = parts("servers", "aliases", b"[]")
 answered += "error" in ask(filled(4 * LARGE, head + b'"a"', tail, b',"a"'))
-nobody = filled(8 * LARGE, b'{"params":{"server":"other","tool":"t","arguments":{"a":[0', b']}},"method":"call"}', b",0")
+nobody = filled(LARGE, b'{"params":{"server":"other","tool":"t","arguments":{"a":[0', b']}},"method":"call"}', b",0")
 answered += ask(nobody).get("kind") == "server"
 some = filled(LARGEST, b'{"params":{"server":"fake","tool":"tool-1","arguments":{"b":[0', b']}},"method":"call"}', b",0")
 answered += ask(some).get("kind") == "arguments"
@@ -57,7 +57,7 @@ for method in METHODS:
     payload = json.dumps({"method": method, "params": USUAL}).encode()
     first = number
     # Nobody reads the answers.
-    for _ in range(10000):
+    for _ in range(3000):
         number += 1
         send(b"Q", number, payload)
     # The last ones are withdrawn before they are begun.
@@ -67,19 +67,19 @@ print("sent")
 
 # %% frames
 for kind in b"W", b"N", b"T":
-    for _ in range(10000):
+    for _ in range(3000):
         send(kind, run, b"" if kind == b"W" else b"x")
-for _ in range(4):
+for _ in range(2):
     send(b"N", run, b"n" * (64 << 10))
     send(b"T", run, b"t" * (4 << 20))
-os.write(1, b"o" * (16 << 20))
-os.write(2, b"e" * (16 << 20))
+os.write(1, b"o" * (8 << 20))
+os.write(2, b"e" * (8 << 20))
 
 # %% withdrawals_past_the_supervisor
 import time
 
 frames = b"".join(b"W" + number.to_bytes(4, "big") + bytes(4) for number in range(100000))
-end = time.monotonic() + 3
+end = time.monotonic() + 2
 try:
     pipe = host()
 except PermissionError:
@@ -89,3 +89,13 @@ else:
         rest = memoryview(frames)
         while rest:
             rest = rest[os.write(pipe, rest) :]
+
+# %% unread_results
+import json
+import time
+
+big = json.dumps({"method": "call", "params": {"server": "fake", "tool": "big", "arguments": {"bytes": 20 << 20}}}).encode()
+for number in range(200):
+    send(b"Q", 1 << 20 | number, big)
+time.sleep(4)
+print("still answered" if "ok" in ask(b'{"method":"list_saved_tools","params":{}}') else "lost")

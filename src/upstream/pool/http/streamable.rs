@@ -121,6 +121,8 @@ impl Posts {
         if !is_of_type(&response, JSON) {
             return Err(StreamableHttpError::Client(unexpected_type(&response)));
         }
+        let has_room = self.inbox().has_room_for_results();
+        has_room.await;
         let Some(bytes) = body(&mut response, LONGEST_LINE).await.map_err(StreamableHttpError::Client)?
         else {
             return Err(StreamableHttpError::Client(HttpError::TooLong(LONGEST_LINE)));

@@ -114,6 +114,26 @@ async fn no_answer_however_odd_hangs_its_call() {
 }
 
 #[tokio::test]
+async fn a_server_does_not_list_its_tools_for_each_one_that_it_does_not_have() {
+    let bench = Setup::args(&["--named", "known"]).start();
+    let ask = async |tool: &str| {
+        let arguments = RawArguments::new("{}".into()).unwrap();
+        bench.upstream.call("fake", tool, arguments, CallOptions::new(&bench.cancel)).await
+    };
+    for at in 0..50 {
+        let error = ask(&format!("nope-{at}")).await.unwrap_err();
+        assert!(matches!(error, UpstreamError::UnknownTool { .. }), "{error}");
+    }
+    let listings = bench.say("listings", json!({})).await.as_u64().unwrap();
+    assert!((2..10).contains(&listings), "{listings}");
+    // The server announces this change, so the list is read again.
+    bench.say("change", json!({ "tools": 1 })).await;
+    let error = ask("tool-0").await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Refused { .. }), "it was not called: {error}");
+    bench.upstream.shutdown().await;
+}
+
+#[tokio::test]
 async fn lists_come_in_pages_and_have_an_end() {
     let bench = Bench::with(&["--tools", "24", "--page", "10"]);
     assert_eq!(bench.tools().await.unwrap().tools.len(), 25);

@@ -118,7 +118,7 @@ impl Bench {
         progress: Option<mpsc::Sender<ServerProgress>>,
         cancel: &CancellationToken,
     ) -> Result<CallOutcome, UpstreamError> {
-        let options = CallOptions { progress, answers: Arc::clone(&self.answers), cancel };
+        let options = CallOptions { progress, answers: Arc::clone(&self.answers), unread: None, cancel };
         self.call_with(tool, arguments, options).await
     }
 
