@@ -70,7 +70,7 @@ variables! {
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8"
         "Maximum number of sessions; starting another one ends the session that has been idle longest";
     STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs"
-        "Folder of saved tools, server definitions and the catalogue of tools";
+        "Folder of saved tools, server definitions, their approvals and the catalogue of tools";
     OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact"
         "Format of results: `compact`, `toon` or `json`";
     OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000"

@@ -291,9 +291,18 @@ pub async fn terminate(child: &mut Child, group: Option<Pid>, grace: Duration) {
     let _ = child.wait().await;
 }
 
-/// Finds a program by name in PATH, or takes a path as it is.
+/// Finds a program by name in PATH, or takes a path as it is. Entries of PATH that are not absolute do not count: the working
+/// directory may be somebody else's work.
 pub fn find_program(name: &Path) -> Option<PathBuf> {
-    which::which(name).ok().and_then(|path| std::path::absolute(path).ok())
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    find_in_absolute(name, &path)
+}
+
+fn find_in_absolute(name: &Path, path: &OsStr) -> Option<PathBuf> {
+    let absolute = std::env::split_paths(path).filter(|entry| entry.is_absolute());
+    let path = std::env::join_paths(absolute).ok()?;
+    let found = which::which_in(name, Some(path), std::env::current_dir().ok()?).ok()?;
+    std::path::absolute(found).ok()
 }
 
 /// Finds a program by name in a search path, or takes a path relative to a folder.

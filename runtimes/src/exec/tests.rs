@@ -113,3 +113,18 @@ async fn a_relative_place_of_the_user_keeps_its_meaning_in_another_folder() {
         names("CONTAINERS_CONF") && names("REGISTRY_AUTH_FILE") && !names("DOCKER_HOST") && !names("PATH")
     );
 }
+
+#[test]
+fn programs_are_not_looked_for_in_the_working_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = std::env::current_dir().unwrap();
+    let up = "../".repeat(here.components().count());
+    let program = folder.path().join("engine");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let relative = format!("{up}{}", folder.path().strip_prefix("/").unwrap().display());
+    let find = |path: &str| super::find_in_absolute("engine".as_ref(), path.as_ref());
+    assert!(std::path::Path::new(&relative).join("engine").is_file());
+    assert_eq!(find(&format!("{relative}::.")), None);
+    assert_eq!(find(&format!("{relative}:{}", folder.path().display())), Some(program));
+}
