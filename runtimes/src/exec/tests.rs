@@ -123,8 +123,8 @@ fn programs_are_not_looked_for_in_the_working_directory() {
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let relative = format!("{up}{}", folder.path().strip_prefix("/").unwrap().display());
-    let find = |path: &str| super::find_in_absolute("engine".as_ref(), path.as_ref());
-    assert!(std::path::Path::new(&relative).join("engine").is_file());
+    let find = |path: &str| find_in_absolute("engine".as_ref(), path.as_ref());
+    assert!(Path::new(&relative).join("engine").is_file());
     assert_eq!(find(&format!("{relative}::.")), None);
     assert_eq!(find(&format!("{relative}:{}", folder.path().display())), Some(program));
 }
