@@ -13,6 +13,7 @@ mod attacks;
 mod certificates;
 mod clients;
 mod command_line;
+mod daemon_losses;
 mod dependencies;
 mod desktops;
 mod detection;
@@ -75,6 +76,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     certificates::register,
     clients::register,
     command_line::register,
+    daemon_losses::register,
     dependencies::register,
     desktops::register,
     detection::register,
