@@ -160,28 +160,26 @@ struct Checked {
 /// Adds up the memory of all descendants, and kills the largest when that is too much. `falling_from` is what the last check
 /// found if it killed any: the memory of their sockets may take a moment to be free.
 fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -> io::Result<Checked> {
-    let processes = descendants(root)?;
-    // Its end is that of all others.
-    let first = processes.iter().find(|process| process.parent == root);
-    let of_files = match first.map_or(Ok(0), |first| allowed.folders.memory(first.pid)) {
+    let processes = of_sandbox(root)?;
+    let Some(first) = processes.first() else { return Ok(Checked { used: 0, killed: false }) };
+    let of_files = match allowed.folders.memory(first.pid) {
         Ok(memory) => memory,
         Err(too_many) => {
             // Set first, so that whoever sees the end finds the reason.
             let reason = done.ended.get_or_init(|| too_many);
             tracing::info!(%reason, "ended a sandbox");
-            first.and_then(|first| first.kill(&done.kills));
+            // Its end is that of all others.
+            first.kill(&done.kills);
             return Ok(Checked { used: 0, killed: true });
         }
     };
     let counted = allowed.counted;
-    // All processes of a sandbox share one network.
-    let inside = processes.iter().map(|process| process.pid).find(|pid| kernel::has_own_network(*pid));
     let limit = allowed.memory.saturating_add(ALLOWANCE);
-    let most = most_of(&processes, inside, counted);
+    let most = most_of(&processes, first.pid, counted);
     if most <= limit {
         return Ok(Checked { used: most + of_files, killed: false });
     }
-    let (used, mut shares) = account(&processes, inside, counted);
+    let (used, mut shares) = account(&processes, first.pid, counted);
     if falling_from.is_some_and(|before| used < before) {
         return Ok(Checked { used, killed: false });
     }
@@ -213,8 +211,9 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
 }
 
 /// Returns an upper bound that is quick to compute: shared pages count for each process, and each socket counts as full.
-fn most_of(processes: &[Usage], inside: Option<u32>, counted: Counted) -> u64 {
-    let sockets = inside.and_then(kernel::most_of_sockets).unwrap_or(0);
+fn most_of(processes: &[Usage], first: u32, counted: Counted) -> u64 {
+    // All processes of a sandbox share one network.
+    let sockets = kernel::most_of_sockets(first).unwrap_or(0);
     let of_process = |process: &Usage| {
         let pipes = kernel::memory_of_pipes(kernel::descriptors(process.pid));
         process.resident + kernel::most_of_page_tables(process.reserved) + pipes
@@ -227,9 +226,9 @@ fn most_of(processes: &[Usage], inside: Option<u32>, counted: Counted) -> u64 {
 
 /// Returns the memory of all processes together, and of each what its end would free. Sockets belong to whoever has descriptors,
 /// because nothing tells an ordinary user whose they are.
-fn account(processes: &[Usage], inside: Option<u32>, counted: Counted) -> (u64, Vec<(u64, &Usage)>) {
+fn account(processes: &[Usage], first: u32, counted: Counted) -> (u64, Vec<(u64, &Usage)>) {
     let network_only = counted == Counted::NetworkSockets;
-    let sockets = inside.and_then(|pid| kernel::sockets(pid, network_only)).unwrap_or(0);
+    let sockets = kernel::sockets(first, network_only).unwrap_or(0);
     let descriptors: Vec<u64> = processes.iter().map(|process| kernel::descriptors(process.pid)).collect();
     let all = descriptors.iter().sum::<u64>().max(1);
     let mut used = sockets;
@@ -315,8 +314,14 @@ fn is_monitor(line: &[u8], container: &[u8]) -> bool {
     (name.starts_with(b"containerd-shim") || name == b"conmon") && words.any(|word| word == container)
 }
 
-fn descendants(root: u32) -> io::Result<Vec<Usage>> {
-    Ok(below(root, process::ids()?.filter_map(Usage::read)))
+/// Returns the processes of the sandbox whose parent on this host is `root`, the first one first. The parent may have other
+/// children, such as the command by which conmon removes a container: those are outside.
+fn of_sandbox(root: u32) -> io::Result<Vec<Usage>> {
+    let all: Vec<Usage> = process::ids()?.filter_map(Usage::read).collect();
+    let is_first = |process: &&Usage| process.parent == root && kernel::has_own_network(process.pid);
+    let Some(first) = all.iter().find(is_first).cloned() else { return Ok(Vec::new()) };
+    let others = below(first.pid, all.into_iter());
+    Ok(std::iter::once(first).chain(others).collect())
 }
 
 fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
@@ -355,7 +360,10 @@ fn parse_share(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::exec::{self, CommandLine};
 
     #[test]
     fn a_process_with_any_name_is_read() {
@@ -387,6 +395,17 @@ mod tests {
         let mut found: Vec<u32> = below(2, all.into_iter()).iter().map(|it| it.pid).collect();
         found.sort_unstable();
         assert_eq!(found, [3, 4, 6]);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_the_monitor_starts_outside_of_the_sandbox_does_not_count() {
+        let sleep = exec::find_program(Path::new("sleep")).unwrap();
+        let mut child = exec::spawn_piped(&CommandLine::new(sleep).arg("100")).unwrap();
+        let own = std::process::id();
+        let children = below(own, process::ids().unwrap().filter_map(Usage::read));
+        assert!(children.iter().any(|it| Some(it.pid) == child.id()));
+        assert_eq!(of_sandbox(own).unwrap(), []);
+        child.kill().await.unwrap();
     }
 
     #[test]
