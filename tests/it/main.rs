@@ -51,6 +51,7 @@ mod servers;
 mod sessions;
 mod structure;
 mod trust;
+mod two_bridges;
 
 use std::process::ExitCode;
 
@@ -107,6 +108,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     structure::register,
     trust::register,
+    two_bridges::register,
     recipes::register,
 ];
 
