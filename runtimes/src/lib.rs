@@ -35,6 +35,7 @@ mod state;
 mod stragglers;
 mod subids;
 mod sweep;
+mod watched_folders;
 
 pub use detect::{
     Choice, Detector, EngineImage, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, Setback,

@@ -2,13 +2,14 @@
 //!
 //! An rlimit holds each process by itself, and a sandbox may have many. So their memory is added up regularly, with that of the
 //! kernel for their sockets and pipes. When it is more than the limit, the largest process is killed, as the kernel does for a
-//! control group. Between two checks they can grow beyond the limit.
+//! control group. Between two checks they can grow beyond the limit. Files do not end with a process: where they are watched and
+//! become too many, the whole sandbox is ended.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -18,6 +19,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use crate::kernel_memory as kernel;
 use crate::owner::fields_after_command;
 use crate::process::{self, Process};
+use crate::watched_folders::{TooMany, WatchedFolders};
 
 /// The time between two checks while code runs. A machine where a check takes long is checked less often.
 const QUICK: Duration = Duration::from_millis(50);
@@ -43,25 +45,41 @@ pub(crate) enum Counted {
     NetworkSockets,
 }
 
+/// What a sandbox may use.
+#[derive(Debug, Clone)]
+pub(crate) struct Allowed {
+    /// The memory of all processes, in bytes.
+    pub(crate) memory: u64,
+    pub(crate) counted: Counted,
+    pub(crate) folders: WatchedFolders,
+}
+
+/// What a watch has done so far.
+#[derive(Debug, Default)]
+struct Done {
+    kills: AtomicU32,
+    ended: OnceLock<TooMany>,
+}
+
 /// Watches one sandbox until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
     task: AbortHandle,
     busy: watch::Sender<bool>,
-    kills: Arc<AtomicU32>,
+    done: Arc<Done>,
 }
 
 impl MemoryWatch {
     /// Watches the descendants of the process that `find` returns when code runs for the first time; the process itself does not
-    /// count. `limit` in bytes.
-    pub(crate) fn start<F>(limit: u64, counted: Counted, find: impl FnMut() -> F + Send + 'static) -> Self
+    /// count.
+    pub(crate) fn start<F>(allowed: Allowed, find: impl FnMut() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Option<u32>> + Send + 'static,
     {
         let (busy, is_busy) = watch::channel(false);
-        let kills = Arc::new(AtomicU32::new(0));
-        let watching = watch_descendants(find, (limit, counted), is_busy, Arc::clone(&kills));
-        Self { task: tokio::spawn(watching).abort_handle(), busy, kills }
+        let done = Arc::<Done>::default();
+        let watching = watch_descendants(find, Arc::new(allowed), is_busy, Arc::clone(&done));
+        Self { task: tokio::spawn(watching).abort_handle(), busy, done }
     }
 
     /// Sets whether code runs in the sandbox.
@@ -70,7 +88,12 @@ impl MemoryWatch {
     }
 
     pub(crate) fn kills(&self) -> u32 {
-        self.kills.load(Ordering::Acquire)
+        self.done.kills.load(Ordering::Acquire)
+    }
+
+    /// Returns why the sandbox was ended.
+    pub(crate) fn ended(&self) -> Option<TooMany> {
+        self.done.ended.get().copied()
     }
 }
 
@@ -82,9 +105,9 @@ impl Drop for MemoryWatch {
 
 async fn watch_descendants<F: Future<Output = Option<u32>>>(
     mut find: impl FnMut() -> F,
-    (limit, counted): (u64, Counted),
+    allowed: Arc<Allowed>,
     mut busy: watch::Receiver<bool>,
-    kills: Arc<AtomicU32>,
+    done: Arc<Done>,
 ) {
     let root = loop {
         if busy.wait_for(|busy| *busy).await.is_err() {
@@ -104,12 +127,9 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
     let (mut slow, mut most, mut falling_from) = (SLOW, 0, None);
     loop {
         let began = Instant::now();
-        let kills = Arc::clone(&kills);
-        let Ok(Ok(Checked { used, killed })) =
-            spawn_blocking(move || check(root, limit, counted, falling_from, &kills)).await
-        else {
-            return;
-        };
+        let (allowed, done) = (Arc::clone(&allowed), Arc::clone(&done));
+        let checked = spawn_blocking(move || check(root, &allowed, falling_from, &done)).await;
+        let Ok(Ok(Checked { used, killed })) = checked else { return };
         slow = if killed || used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
         most = used;
         falling_from = killed.then_some(used);
@@ -132,29 +152,34 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
 
 /// What a check has found.
 struct Checked {
-    /// At least the memory of all processes together, in bytes.
+    /// At least the memory of all processes together and of watched files, in bytes.
     used: u64,
     killed: bool,
 }
 
 /// Adds up the memory of all descendants, and kills the largest when that is too much. `falling_from` is what the last check
 /// found if it killed any: the memory of their sockets may take a moment to be free.
-fn check(
-    root: u32,
-    limit: u64,
-    counted: Counted,
-    falling_from: Option<u64>,
-    kills: &AtomicU32,
-) -> io::Result<Checked> {
-    let processes = descendants(root)?;
-    // All processes of a sandbox share one network.
-    let inside = processes.iter().map(|process| process.pid).find(|pid| kernel::has_own_network(*pid));
-    let limit = limit.saturating_add(ALLOWANCE);
-    let most = most_of(&processes, inside, counted);
+fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -> io::Result<Checked> {
+    let processes = of_sandbox(root)?;
+    let Some(first) = processes.first() else { return Ok(Checked { used: 0, killed: false }) };
+    let of_files = match allowed.folders.memory(first.pid) {
+        Ok(memory) => memory,
+        Err(too_many) => {
+            // Set first, so that whoever sees the end finds the reason.
+            let reason = done.ended.get_or_init(|| too_many);
+            tracing::info!(%reason, "ended a sandbox");
+            // Its end is that of all others.
+            first.kill(&done.kills);
+            return Ok(Checked { used: 0, killed: true });
+        }
+    };
+    let counted = allowed.counted;
+    let limit = allowed.memory.saturating_add(ALLOWANCE);
+    let most = most_of(&processes, first.pid, counted);
     if most <= limit {
-        return Ok(Checked { used: most, killed: false });
+        return Ok(Checked { used: most + of_files, killed: false });
     }
-    let (used, mut shares) = account(&processes, inside, counted);
+    let (used, mut shares) = account(&processes, first.pid, counted);
     if falling_from.is_some_and(|before| used < before) {
         return Ok(Checked { used, killed: false });
     }
@@ -164,7 +189,7 @@ fn check(
     while left > limit
         && let Some((share, largest)) = shares.pop()
     {
-        if let Some(process) = largest.kill(kills) {
+        if let Some(process) = largest.kill(&done.kills) {
             killed.push(process);
             let pid = largest.pid;
             tracing::info!(
@@ -186,8 +211,9 @@ fn check(
 }
 
 /// Returns an upper bound that is quick to compute: shared pages count for each process, and each socket counts as full.
-fn most_of(processes: &[Usage], inside: Option<u32>, counted: Counted) -> u64 {
-    let sockets = inside.and_then(kernel::most_of_sockets).unwrap_or(0);
+fn most_of(processes: &[Usage], first: u32, counted: Counted) -> u64 {
+    // All processes of a sandbox share one network.
+    let sockets = kernel::most_of_sockets(first).unwrap_or(0);
     let of_process = |process: &Usage| {
         let pipes = kernel::memory_of_pipes(kernel::descriptors(process.pid));
         process.resident + kernel::most_of_page_tables(process.reserved) + pipes
@@ -200,9 +226,9 @@ fn most_of(processes: &[Usage], inside: Option<u32>, counted: Counted) -> u64 {
 
 /// Returns the memory of all processes together, and of each what its end would free. Sockets belong to whoever has descriptors,
 /// because nothing tells an ordinary user whose they are.
-fn account(processes: &[Usage], inside: Option<u32>, counted: Counted) -> (u64, Vec<(u64, &Usage)>) {
+fn account(processes: &[Usage], first: u32, counted: Counted) -> (u64, Vec<(u64, &Usage)>) {
     let network_only = counted == Counted::NetworkSockets;
-    let sockets = inside.and_then(|pid| kernel::sockets(pid, network_only)).unwrap_or(0);
+    let sockets = kernel::sockets(first, network_only).unwrap_or(0);
     let descriptors: Vec<u64> = processes.iter().map(|process| kernel::descriptors(process.pid)).collect();
     let all = descriptors.iter().sum::<u64>().max(1);
     let mut used = sockets;
@@ -288,8 +314,14 @@ fn is_monitor(line: &[u8], container: &[u8]) -> bool {
     (name.starts_with(b"containerd-shim") || name == b"conmon") && words.any(|word| word == container)
 }
 
-fn descendants(root: u32) -> io::Result<Vec<Usage>> {
-    Ok(below(root, process::ids()?.filter_map(Usage::read)))
+/// Returns the processes of the sandbox whose parent on this host is `root`, the first one first. The parent may have other
+/// children, such as the command by which conmon removes a container: those are outside.
+fn of_sandbox(root: u32) -> io::Result<Vec<Usage>> {
+    let all: Vec<Usage> = process::ids()?.filter_map(Usage::read).collect();
+    let is_first = |process: &&Usage| process.parent == root && kernel::has_own_network(process.pid);
+    let Some(first) = all.iter().find(is_first).cloned() else { return Ok(Vec::new()) };
+    let others = below(first.pid, all.into_iter());
+    Ok(std::iter::once(first).chain(others).collect())
 }
 
 fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
@@ -328,7 +360,10 @@ fn parse_share(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::exec::{self, CommandLine};
 
     #[test]
     fn a_process_with_any_name_is_read() {
@@ -362,6 +397,17 @@ mod tests {
         assert_eq!(found, [3, 4, 6]);
     }
 
+    #[tokio::test]
+    async fn a_command_that_the_monitor_starts_outside_of_the_sandbox_does_not_count() {
+        let sleep = exec::find_program(Path::new("sleep")).unwrap();
+        let mut child = exec::spawn_piped(&CommandLine::new(sleep).arg("100")).unwrap();
+        let own = std::process::id();
+        let children = below(own, process::ids().unwrap().filter_map(Usage::read));
+        assert!(children.iter().any(|it| Some(it.pid) == child.id()));
+        assert_eq!(of_sandbox(own).unwrap(), []);
+        child.kill().await.unwrap();
+    }
+
     #[test]
     fn shared_pages_count_in_part() {
         let text = "55-7f ---p 0 00:00 0  [rollup]\nRss:  2000 kB\nPss:   181 kB\nSwapPss:   3 kB\n";
@@ -375,10 +421,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_sandbox_is_searched_for_again_when_its_code_ended_before_it_was_found() {
+        let allowed = Allowed { memory: 1 << 40, counted: Counted::All, folders: WatchedFolders::default() };
         let (asked, mut asking) = tokio::sync::mpsc::unbounded_channel();
         let answer = Arc::new(tokio::sync::Notify::new());
         let answers = Arc::clone(&answer);
-        let watch = MemoryWatch::start(1 << 40, Counted::All, move || {
+        let watch = MemoryWatch::start(allowed, move || {
             let (asked, answers) = (asked.clone(), Arc::clone(&answers));
             async move {
                 let _ = asked.send(());

@@ -13,6 +13,7 @@ use crate::root::{ComposedRoot, RootError};
 use crate::runtime::{CgroupMode, RuntimeKind};
 use crate::spec::{SandboxName, SpecError};
 use crate::state::{Record, StateError};
+use crate::watched_folders::WatchedFolders;
 
 /// How a sandbox's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub struct Plan {
     pub held: HeldLimits,
     /// The memory limit of all processes together, in bytes.
     pub memory: u64,
+    /// The writable folders whose files have to be counted from outside.
+    pub(crate) folders: WatchedFolders,
     pub own_limits: OwnLimits,
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
-use crate::memory::{Counted, MemoryWatch};
+use crate::memory::{Allowed, Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
@@ -83,7 +83,8 @@ impl Sandbox {
         };
         let memory = counted.map(|counted| {
             let (driver, name, own) = (Arc::clone(&driver), plan.record.name.clone(), child.id());
-            MemoryWatch::start(plan.memory, counted, move || {
+            let allowed = Allowed { memory: plan.memory, counted, folders: plan.folders };
+            MemoryWatch::start(allowed, move || {
                 let (driver, name) = (Arc::clone(&driver), name.clone());
                 async move { driver.parent_of_first(&name, own).await }
             })
@@ -128,6 +129,11 @@ impl Sandbox {
     /// control group holds it.
     pub fn killed_for_memory(&self) -> u32 {
         self.memory.as_ref().map_or(0, MemoryWatch::kills)
+    }
+
+    /// Returns why it was ended from outside; only where its files are watched.
+    pub fn ended_because(&self) -> Option<String> {
+        Some(self.memory.as_ref()?.ended()?.to_string())
     }
 
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {

@@ -258,6 +258,12 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// Returns whether what was written at this time, in seconds since 1970, is younger than that. The age is unknown if the clock was
+/// set back meanwhile: then it is not.
+pub(crate) fn is_younger(written: u64, age: u64) -> bool {
+    unix_seconds().checked_sub(written).is_some_and(|since| since < age)
+}
+
 /// Treats what somebody else has removed as removed.
 fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
@@ -322,6 +328,13 @@ fn can_be_written(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_written_before_the_clock_was_set_back_is_not_young() {
+        let now = unix_seconds();
+        assert!(is_younger(now, 60) && is_younger(now - 60, 3600));
+        assert!(!is_younger(now - 60, 60) && !is_younger(now + 60, 3600) && !is_younger(now + 3600, 60));
+    }
 
     #[test]
     fn a_folder_can_be_used_when_it_is_writable_or_can_be_made() {

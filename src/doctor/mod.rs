@@ -200,7 +200,7 @@ fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
             "{no_group}: rlimits apply to each process, and the bridge watches the memory of all of them together; the files in writable folders do not count"
         )),
         Mechanism::Rlimit => reduced.push(format!(
-            "{no_group}: rlimits apply to each process, and nothing limits the memory of the kernel for sockets and pipes"
+            "{no_group}: rlimits apply to each process, and nothing limits the memory of the kernel for sockets, pipes and files"
         )),
         _ if pids == Mechanism::Rlimit => reduced.push(format!("{no_group}: rlimits apply to each process")),
         _ => {}

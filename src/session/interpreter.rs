@@ -176,7 +176,7 @@ impl Interpreter {
     /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
     pub(super) fn lost_while_idle(&mut self) -> Option<String> {
         let loss = self.loss_in_frames()?;
-        let loss = if self.ran_out_of_memory() { loss.out_of_memory() } else { loss };
+        let loss = self.explain_loss(loss);
         Some(self.describe(&loss))
     }
 
@@ -277,12 +277,22 @@ impl Interpreter {
     /// Says that memory ran out, if it did during the run: as the reason of a loss, else as a notice.
     fn explain_memory(&mut self, end: RunEnd, notices: &mut Vec<String>) -> RunEnd {
         match end {
-            end if !self.ran_out_of_memory() => end,
-            RunEnd::Lost(loss) => RunEnd::Lost(loss.out_of_memory()),
+            RunEnd::Lost(loss) => RunEnd::Lost(self.explain_loss(loss)),
             end => {
-                notices.push("out of memory: the largest process of the sandbox was killed".into());
+                if self.ran_out_of_memory() {
+                    notices.push("out of memory: the largest process of the sandbox was killed".into());
+                }
                 end
             }
+        }
+    }
+
+    /// Returns the same loss with its reason, where the bridge itself ended something.
+    fn explain_loss(&mut self, loss: Loss) -> Loss {
+        match (self.sandbox.ended_because(), self.ran_out_of_memory()) {
+            (Some(reason), _) => Loss::Vanished(reason),
+            (None, true) => loss.out_of_memory(),
+            (None, false) => loss,
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::host::{First, traces};
+use crate::harness::matrix::Kind;
 use crate::harness::{BridgeBuilder, Suite, TestEnv};
 use crate::{python, tests};
 
@@ -18,6 +19,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_sandbox_out_of_memory_leaves_no_file_in_the_working_directory,
             memory_counts_for_all_processes_together,
             memory_that_processes_share_counts_once,
+            files_are_limited_in_number,
             the_reported_mechanism_holds_processes,
             the_least_memory_still_starts_an_interpreter,
             processes_of_one_session_do_not_count_in_another,
@@ -121,6 +123,29 @@ fn memory_that_processes_share_counts_once(env: &TestEnv) {
     // Resident in all of them, and more than they may have if it were their own.
     let code = python!("limits", "shared_pages");
     assert_eq!(bridge.run(code).ok(), (60 << 20).to_string());
+    bridge.close();
+}
+
+/// Even empty files take memory of the kernel. Where podman has a control group, that counts it.
+fn files_are_limited_in_number(env: &TestEnv) {
+    let ended = match (env.runtime().kind, held(env, "memory").as_str()) {
+        (Kind::Podman, "watch") => true,
+        (Kind::Podman, _) => return,
+        _ => false,
+    };
+    let bridge = env.bridge().start();
+    // The watch counts the files of all folders together.
+    let folders = if ended { &["/projects"][..] } else { &["/tmp", "/workspace", "/projects"] };
+    for folder in folders {
+        let code = format!("FOLDER = '{folder}'\n{}", python!("limits", "many_files"));
+        let outcome = bridge.call(serde_json::json!({ "code": code, "timeout": 100 }));
+        if ended {
+            let _ = outcome.expect("error").because("too many files").noting("has ended");
+            assert_eq!(bridge.run("'FOLDER' in globals()").noting("is new").ok(), "False");
+        } else {
+            assert_eq!(outcome.ok(), "'ENOSPC'", "{folder}");
+        }
+    }
     bridge.close();
 }
 

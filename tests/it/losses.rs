@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::host::traces;
-use crate::harness::process::{children, command_line, kill};
+use crate::harness::host::{First, REMOVAL, traces};
+use crate::harness::process::{children, command_line, kill, parent_of};
 use crate::harness::{Bridge, Outcome, Suite, TestEnv};
 use crate::{python, tests};
 
@@ -18,6 +18,8 @@ pub(crate) fn register(suite: &mut Suite) {
             a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once,
             a_sandbox_killed_from_outside_while_idle_is_replaced,
             killing_the_runtimes_client_leaves_no_sandbox_behind,
+            killing_the_monitor_while_code_runs_leaves_no_sandbox_behind,
+            killing_the_monitor_while_idle_leaves_no_sandbox_behind,
         ],
     );
 }
@@ -73,7 +75,9 @@ fn a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once(env: &TestEnv
     let first = traces.see(&bridge, "main");
     let call = busy(&bridge, "main");
     kill(first.pid(), Signal::KILL);
-    assert_lost(call.outcome());
+    let outcome = call.outcome();
+    assert!(!outcome.error().contains("too many files"), "{outcome}");
+    assert_lost(outcome);
     assert_fresh(&bridge, "main");
     if env.runtime().kind.is_engine() {
         let call = busy(&bridge, "main");
@@ -127,6 +131,49 @@ fn killing_the_runtimes_client_leaves_no_sandbox_behind(env: &TestEnv) {
     }
     bridge.close();
     traces.assert_nothing_left();
+}
+
+/// Kills the process that the runtime keeps for a sandbox: conmon, containerd's shim, or the low-level runtime itself.
+fn kill_monitor(first: First) {
+    kill(parent_of(first.pid()).expect("the sandbox has ended"), Signal::KILL);
+}
+
+fn killing_the_monitor_while_code_runs_leaves_no_sandbox_behind(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let mut traces = traces_of(&bridge, "main");
+    let first = traces.see(&bridge, "main");
+    let call = busy(&bridge, "main");
+    kill_monitor(first);
+    if env.runtime().kind.is_engine() {
+        assert_lost(call.outcome());
+        assert_fresh(&bridge, "main");
+        traces.wait_until_gone(first);
+    } else {
+        // The streams of a low-level runtime are ours: the code goes on.
+        call.0.cancel();
+        assert_eq!(bridge.run("6 * 7").within(SOON).ok(), "42");
+    }
+    bridge.close();
+    traces.wait_until_nothing_is_left(REMOVAL);
+}
+
+fn killing_the_monitor_while_idle_leaves_no_sandbox_behind(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let mut traces = traces_of(&bridge, "main");
+    let first = traces.see(&bridge, "main");
+    let _ = bridge.run("x = 1").expect("success");
+    kill_monitor(first);
+    let next = bridge.run("'x' in globals()").within(SOON);
+    match (next.status(), next.stdout().as_str()) {
+        ("success", "False") => drop(next.noting("is new")),
+        ("success", _) => {}
+        _ => assert_lost(next),
+    }
+    if bridge.run("'x' in globals()").within(SOON).ok() == "False" {
+        traces.wait_until_gone(first);
+    }
+    bridge.close();
+    traces.wait_until_nothing_is_left(REMOVAL);
 }
 
 /// What there is of a bridge that has started a sandbox for a session.

@@ -13,6 +13,7 @@ mod attacks;
 mod certificates;
 mod clients;
 mod command_line;
+mod daemon_losses;
 mod dependencies;
 mod desktops;
 mod detection;
@@ -50,6 +51,7 @@ mod servers;
 mod sessions;
 mod structure;
 mod trust;
+mod two_bridges;
 
 use std::process::ExitCode;
 
@@ -75,6 +77,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     certificates::register,
     clients::register,
     command_line::register,
+    daemon_losses::register,
     dependencies::register,
     desktops::register,
     detection::register,
@@ -105,6 +108,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     structure::register,
     trust::register,
+    two_bridges::register,
     recipes::register,
 ];
 

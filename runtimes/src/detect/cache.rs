@@ -15,7 +15,7 @@ use crate::exec;
 use crate::refusal::Refusal;
 use crate::runtime::{Address, RuntimeKind, Target};
 use crate::spec::RootFs;
-use crate::state::{read_json, unix_seconds, write_json};
+use crate::state::{is_younger, read_json, unix_seconds, write_json};
 
 /// A runtime that passed its probe and later failed to launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,9 @@ pub struct Setback {
 struct Entry {
     key: String,
     /// Seconds since 1970.
-    expires: u64,
+    written: u64,
+    /// How long the choice is valid, in seconds.
+    age: u64,
     choice: Option<Remembered>,
     setback: Option<Setback>,
 }
@@ -62,7 +64,8 @@ impl Cache {
 
     /// Returns the remembered choice, when nothing that it depends on has changed.
     pub(super) fn read(&self) -> Option<Remembered> {
-        let entry = self.entry().filter(|entry| entry.expires > unix_seconds() && entry.key == self.key())?;
+        let entry =
+            self.entry().filter(|entry| is_younger(entry.written, entry.age) && entry.key == self.key())?;
         entry.choice.filter(|remembered| match &remembered.choice.root {
             RootFs::Directory(path) => path.is_dir(),
             _ => true,
@@ -74,7 +77,8 @@ impl Cache {
         let setback = self.setback().filter(|setback| setback.runtime != choice.runtime.target());
         self.store(&Entry {
             key: self.key(),
-            expires: unix_seconds() + age.as_secs(),
+            written: unix_seconds(),
+            age: age.as_secs(),
             choice: Some(Remembered {
                 choice: choice.clone(),
                 rank: choice.rank,
@@ -87,7 +91,7 @@ impl Cache {
     pub(super) fn drop_choice(&self, choice: &Choice, refusal: &Refusal) {
         let setback =
             Setback { runtime: choice.runtime.target(), refusal: refusal.clone(), when: unix_seconds() };
-        self.store(&Entry { key: self.key(), expires: 0, choice: None, setback: Some(setback) });
+        self.store(&Entry { key: self.key(), written: 0, age: 0, choice: None, setback: Some(setback) });
     }
 
     pub(super) fn setback(&self) -> Option<Setback> {

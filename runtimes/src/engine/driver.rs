@@ -10,14 +10,15 @@ use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::memory::find_monitor;
 use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
-use crate::plan::{End, HeldLimits, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
 use crate::seccomp;
-use crate::spec::{SandboxName, SandboxSpec, User};
+use crate::spec::{SandboxName, SandboxSpec, Tmpfs, User};
 use crate::state::{Instance, Record};
+use crate::watched_folders::WatchedFolders;
 
 use super::desktop::find_stopped;
 use super::dialect::Dialect;
@@ -28,8 +29,8 @@ use super::skeleton;
 pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// A pull may take long; the engine reports its own failures much earlier.
 const PULL_LIMIT: Duration = Duration::from_secs(900);
-/// `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
-const SHM_SIZE: &str = "64m";
+/// In MiB. `/dev/shm` is part of a minimal `/dev`: POSIX semaphores live there.
+const SHM_SIZE: u64 = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineDriver {
@@ -129,6 +130,13 @@ impl EngineDriver {
             args.extend([format!("--entrypoint={program}"), "--pull=never".into(), reference]);
         }
         args.extend(rest.iter().cloned());
+        // The processes of a remote engine cannot be seen from here.
+        let held = HeldLimits::of(
+            self.id.cgroups,
+            spec.limits.cpus,
+            !self.id.remote,
+            self.id.remote || !cgroup::is_v1(),
+        );
         let writes = dialect.writes_to_working_directory && !self.id.remote;
         Ok(Plan {
             command: self.engine().args(args),
@@ -137,14 +145,9 @@ impl EngineDriver {
             root,
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
-            // The processes of a remote engine cannot be seen from here.
-            held: HeldLimits::of(
-                self.id.cgroups,
-                spec.limits.cpus,
-                !self.id.remote,
-                self.id.remote || !cgroup::is_v1(),
-            ),
+            held,
             memory: spec.limits.memory,
+            folders: self.watched_folders(spec, held),
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
     }
@@ -162,7 +165,7 @@ impl EngineDriver {
             format!("--hostname={}", spec.hostname),
             "--ipc=private".into(),
             "--cgroupns=private".into(),
-            format!("--shm-size={SHM_SIZE}"),
+            format!("--shm-size={SHM_SIZE}m"),
             format!("--ulimit=nofile={0}:{0}", rlimits.descriptors),
             "--ulimit=core=0:0".into(),
             // Both engines mount /dev/mqueue, where anybody may make files.
@@ -204,9 +207,19 @@ impl EngineDriver {
             format!("--tmpfs={path}:ro,noexec,nosuid,nodev,size=4096")
         }));
         if self.dialect().asks_for_shm {
-            args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE},mode=1777"));
+            args.push(format!("--tmpfs=/dev/shm:rw,noexec,nosuid,nodev,size={SHM_SIZE}m,mode=1777"));
         }
         args
+    }
+
+    /// Returns the writable folders whose files only the watch can limit: no engine has an option for those of `/dev/shm`.
+    fn watched_folders(&self, spec: &SandboxSpec, held: HeldLimits) -> WatchedFolders {
+        if held.memory != Mechanism::Watch {
+            return WatchedFolders::default();
+        }
+        let shm = Tmpfs { target: "/dev/shm".into(), size: SHM_SIZE << 20 };
+        let without_limit = spec.tmpfs.iter().filter(|_| !self.dialect().owns_tmpfs).cloned();
+        WatchedFolders::of(without_limit.chain([shm]))
     }
 
     /// Returns the limits of a control group, or what replaces it.

@@ -17,7 +17,7 @@ use crate::messages::machine::{self as messages, Machine};
 use crate::random::random_hex;
 use crate::runtime::{RuntimeId, RuntimeKind};
 use crate::spec::RootFs;
-use crate::state::{Instance, Record, read_json, unix_seconds, write_json};
+use crate::state::{Instance, Record, is_younger, read_json, unix_seconds, write_json};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Seconds for which an answer holds: a shared folder stays shared, and the user may share one that is not.
@@ -80,8 +80,8 @@ impl Shares {
     fn known(&self, engine: &str, folder: &Path) -> Option<bool> {
         let entries: Vec<Entry> = read_json(self.cache.as_ref()?)?;
         let entry = entries.into_iter().find(|entry| entry.engine == engine && entry.folder == folder)?;
-        let age = unix_seconds().saturating_sub(entry.when);
-        (age < if entry.shared { SHARED_AGE } else { NOT_SHARED_AGE }).then_some(entry.shared)
+        let longest = if entry.shared { SHARED_AGE } else { NOT_SHARED_AGE };
+        is_younger(entry.when, longest).then_some(entry.shared)
     }
 
     fn remember(&self, engine: &str, folder: &Path, shared: bool) {

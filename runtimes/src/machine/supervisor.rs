@@ -2,7 +2,7 @@
 //! a while. It starts with the machine and ends with it, independently of bridges; each machine has one.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FlockOperation;
 
@@ -36,6 +36,28 @@ pub async fn supervise_machine(dir: PathBuf, podman: &Path, name: &str) {
     }
 }
 
+/// The last use of a machine that was seen. A bridge marks the use of an engine by the time of the lock file; only a change of it
+/// counts, because the clock of this host may be set meanwhile.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    seen: Instant,
+    mark: Option<SystemTime>,
+}
+
+impl Use {
+    fn now(mark: Option<SystemTime>) -> Self {
+        Self { seen: Instant::now(), mark }
+    }
+
+    /// Returns whether the last use is that long ago, now that the mark is this one.
+    fn is_over(&mut self, mark: Option<SystemTime>, idle: Duration) -> bool {
+        if self.mark != mark {
+            *self = Self::now(mark);
+        }
+        self.seen.elapsed() >= idle
+    }
+}
+
 struct Supervisor<'a> {
     folder: MachineFolder,
     podman: Podman<'a>,
@@ -58,20 +80,25 @@ impl Supervisor<'_> {
     }
 
     async fn supervise(&self) {
-        let (mut used, mut had_sandboxes) = (SystemTime::now(), false);
+        let (mut used, mut had_sandboxes) = (Use::now(self.folder.last_use()), false);
+        let mut starting: Option<(Started, Instant)> = None;
         while let Some((started, idle)) = self.task() {
             tokio::time::sleep((idle / 4).clamp(PACE.0, PACE.1)).await;
             let has_sandboxes = self.has_sandboxes();
+            let mark = self.folder.last_use();
             if started.run.is_none() {
-                self.settle(started).await;
-                used = SystemTime::now();
+                let known = starting.take().filter(|(known, _)| *known == started);
+                let (known, since) = known.unwrap_or_else(|| (started.clone(), Instant::now()));
+                starting = Some((known, since));
+                self.settle(started, since.elapsed()).await;
+                used = Use::now(mark);
             } else if has_sandboxes || had_sandboxes {
                 // The last sandbox may have ended just now.
-                (used, had_sandboxes) = (SystemTime::now(), has_sandboxes);
-            } else if self.is_unused_since(used, idle) {
+                (used, had_sandboxes) = (Use::now(mark), has_sandboxes);
+            } else if used.is_over(mark, idle) {
                 match self.stop_unless_in_use(used, idle).await {
                     true => self.folder.forget_started(self.name),
-                    false => used = SystemTime::now(),
+                    false => used = Use::now(mark),
                 }
             }
         }
@@ -79,14 +106,12 @@ impl Supervisor<'_> {
 
     /// Completes the record of a machine that is being started. The bridge that starts it holds the lock and writes the result;
     /// when the bridge was killed, the machine may still start.
-    async fn settle(&self, started: Started) {
+    async fn settle(&self, started: Started, age: Duration) {
         let Some(_lock) = self.folder.try_lock() else { return };
         if self.folder.started(self.name).as_ref() != Some(&started) {
             return;
         }
         let Some(machines) = self.podman.list().await else { return };
-        let since = self.folder.started_at(self.name);
-        let age = since.and_then(|since| since.elapsed().ok()).unwrap_or(START_LIMIT);
         match machines.into_iter().find(|machine| machine.name == self.name).as_ref().and_then(run_of) {
             Some(run) => self.folder.write_started(self.name, &Started { run: Some(run), ..started }),
             None if age >= START_LIMIT => self.folder.forget_started(self.name),
@@ -107,15 +132,8 @@ impl Supervisor<'_> {
         living.any(|instance| instance.records().iter().any(|record| is_in_it(&record.runtime)))
     }
 
-    /// Returns whether the last use is that long ago. A bridge marks the use of an engine on the lock file.
-    fn is_unused_since(&self, used: SystemTime, idle: Duration) -> bool {
-        let marked = self.folder.last_use();
-        let last = marked.map_or(used, |marked| marked.max(used));
-        last.elapsed().is_ok_and(|quiet| quiet >= idle)
-    }
-
     /// Returns whether the task is over: the machine is stopped, or not ours.
-    async fn stop_unless_in_use(&self, used: SystemTime, idle: Duration) -> bool {
+    async fn stop_unless_in_use(&self, mut used: Use, idle: Duration) -> bool {
         // One lock is held by bridges that start the machine, the other by those that use it.
         let (Some(_lock), Some(_unused)) = (self.folder.try_lock(), self.folder.try_stop()) else {
             return false;
@@ -133,10 +151,30 @@ impl Supervisor<'_> {
         if busy[0] != Some(false)
             || busy[1] == Some(true)
             || self.has_sandboxes()
-            || !self.is_unused_since(used, idle)
+            || !used.is_over(self.folder.last_use(), idle)
         {
             return false;
         }
         self.podman.run(&["machine", "stop", self.name], STOP_LIMIT).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn the_last_use_does_not_depend_on_the_clock() {
+        // Marked before the clock was set back, or forth.
+        for mark in [SystemTime::now() + HOUR, SystemTime::now() - HOUR].map(Some) {
+            let Some(seen) = Instant::now().checked_sub(HOUR / 2) else { return };
+            let mut used = Use { seen, mark };
+            assert!(used.is_over(mark, HOUR / 2) && !used.is_over(mark, HOUR));
+            let again = Some(SystemTime::now());
+            assert!(!used.is_over(again, HOUR / 2));
+            assert_eq!(used.mark, again);
+        }
     }
 }

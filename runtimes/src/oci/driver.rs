@@ -17,6 +17,7 @@ use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
 use crate::spec::{SandboxName, SandboxSpec};
 use crate::state::{Instance, Record};
+use crate::watched_folders::WatchedFolders;
 
 use super::bundle;
 use super::idmap::IdMaps;
@@ -114,6 +115,7 @@ impl OciDriver {
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
             held: HeldLimits::of(self.id.cgroups, spec.limits.cpus, true, !cgroup::is_v1()),
             memory: spec.limits.memory,
+            folders: WatchedFolders::default(),
             own_limits,
         })
     }

@@ -73,3 +73,16 @@ try:
 except OSError as error:
     print(error.strerror)
 print(len(children))
+
+# %% many_files
+import errno, os, shutil
+folder = FOLDER + '/many'
+os.mkdir(folder)
+try:
+    for n in range(1_000_000):
+        os.mkdir(f'{folder}/{n}')
+    result = 'all'
+except OSError as error:
+    result = errno.errorcode[error.errno]
+shutil.rmtree(folder)
+result

@@ -29,3 +29,21 @@ for name in names:
         if name not in str(error):
             raise
 print(saved, "saved")
+
+# %% save_again_and_again
+import time
+until = time.monotonic() + 5
+body = ''.join(f"    {VERSION}{n} = '{VERSION}'\n" for n in range(500))
+while time.monotonic() < until:
+    for name in ('one', 'two', 'three'):
+        source = f"def {name}():\n{body}    return set(locals().values())\n"
+        scope = {}
+        import linecache
+        linecache.cache[f'<{name}>'] = (len(source), None, source.splitlines(True), f'<{name}>')
+        exec(compile(source, f'<{name}>', 'exec'), scope)
+        save_tool(scope[name])
+
+# %% all_are_whole
+found = [f() for name in ('one', 'two', 'three') if (f := globals().get(name))]
+assert all(it in ({'a'}, {'b'}) for it in found), found
+len(found)
