@@ -11,6 +11,8 @@ use reqwest::{Client, ClientBuilder, Response};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rustls::CertificateError;
 
+use super::turns::{Reading, Turns};
+
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Redirects that are followed.
@@ -212,9 +214,14 @@ pub(super) fn unexpected_type(response: &Response) -> HttpError {
 }
 
 /// Reads a body up to a limit; None when there is more.
-pub(super) async fn body(response: &mut Response, limit: usize) -> Result<Option<Vec<u8>>, HttpError> {
+pub(super) async fn body(
+    response: &mut Response,
+    limit: usize,
+    reading: &mut Reading,
+) -> Result<Option<Vec<u8>>, HttpError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
+        reading.add(chunk.len()).await;
         if bytes.len() + chunk.len() > limit {
             return Ok(None);
         }
@@ -227,7 +234,8 @@ pub(super) async fn body(response: &mut Response, limit: usize) -> Result<Option
 pub(super) async fn error_response(mut response: Response) -> (HttpError, Vec<u8>) {
     let status = response.status();
     let is_page = is_of_type(&response, "text/html");
-    let bytes = body(&mut response, LONGEST_ERROR).await.ok().flatten().unwrap_or_default();
+    let mut reading = Turns::default().reading();
+    let bytes = body(&mut response, LONGEST_ERROR, &mut reading).await.ok().flatten().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
     let shown = if text.is_empty() || is_page {

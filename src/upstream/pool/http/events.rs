@@ -1,14 +1,16 @@
 //! Streams of events in the format `text/event-stream`.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use reqwest::Response;
 use rmcp::model::ServerJsonRpcMessage;
+use tokio::sync::Mutex;
 use tokio_util::io::StreamReader;
 
 use super::client::HttpError;
+use super::turns::{Reading, Turns};
 use crate::mcp::client::{Inbox, Unaccepted};
 use crate::mcp::line::{Line, LineReader, Skipped};
 use crate::upstream::pool::stdio::LONGEST_LINE;
@@ -39,11 +41,15 @@ pub(super) enum Data {
 /// Reads the events of a response.
 pub(super) struct EventReader {
     lines: LineReader<Body>,
+    /// The event that is being read.
+    reading: Arc<Mutex<Reading>>,
 }
 
 impl EventReader {
-    pub(super) fn new(response: Response) -> Self {
-        Self { lines: LineReader::new(body_of(response), LONGEST_LINE) }
+    pub(super) fn new(response: Response, turns: &Turns) -> Self {
+        let reading = Arc::new(Mutex::new(turns.reading()));
+        let body = body_of(response, Arc::clone(&reading));
+        Self { lines: LineReader::new(body, LONGEST_LINE), reading }
     }
 
     /// Returns the next event; None at the end. An incomplete last event is dropped.
@@ -57,6 +63,7 @@ impl EventReader {
                 Some(Line::Complete(line)) => {
                     let line = line.strip_suffix(b"\r").unwrap_or(line);
                     if line.is_empty() {
+                        self.reading.lock().await.end();
                         if event != Event::default() {
                             return Ok(Some(event));
                         }
@@ -99,7 +106,7 @@ impl Event {
     }
 
     /// Reads the messages in its data, and returns what `rmcp` has to know of them.
-    pub(super) fn read(&self, inbox: &Mutex<Inbox>) -> Vec<ServerJsonRpcMessage> {
+    pub(super) fn read(&self, inbox: &std::sync::Mutex<Inbox>) -> Vec<ServerJsonRpcMessage> {
         let read = match &self.data {
             _ if !matches!(self.name.as_str(), "" | "message") => return Vec::new(),
             Data::None => return Vec::new(),
@@ -121,13 +128,17 @@ fn without_field_name(mut skipped: Skipped) -> Skipped {
 type Body = StreamReader<BoxStream<'static, io::Result<Chunk>>, Chunk>;
 type Chunk = io::Cursor<Vec<u8>>;
 
-fn body_of(response: Response) -> Body {
-    let chunks = unfold(response, |mut response| async move {
-        match response.chunk().await {
-            Ok(Some(chunk)) => Some((Ok(io::Cursor::new(chunk.to_vec())), response)),
-            Ok(None) => None,
-            Err(error) => Some((Err(io::Error::other(HttpError::from(error))), response)),
-        }
+fn body_of(response: Response, reading: Arc<Mutex<Reading>>) -> Body {
+    let chunks = unfold((response, reading), |(mut response, reading)| async move {
+        let chunk = match response.chunk().await {
+            Ok(Some(chunk)) => {
+                reading.lock().await.add(chunk.len()).await;
+                Ok(io::Cursor::new(chunk.to_vec()))
+            }
+            Ok(None) => return None,
+            Err(error) => Err(io::Error::other(HttpError::from(error))),
+        };
+        Some((chunk, (response, reading)))
     });
     StreamReader::new(chunks.boxed())
 }
@@ -139,7 +150,10 @@ mod tests {
     fn reader(text: &'static str) -> EventReader {
         let chunks = text.as_bytes().chunks(3).map(|chunk| Ok(io::Cursor::new(chunk.to_vec())));
         let body = StreamReader::new(futures_util::stream::iter(chunks).boxed());
-        EventReader { lines: LineReader::new(body, LONGEST_LINE) }
+        EventReader {
+            lines: LineReader::new(body, LONGEST_LINE),
+            reading: Arc::new(Mutex::new(Turns::default().reading())),
+        }
     }
 
     #[tokio::test]

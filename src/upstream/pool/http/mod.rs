@@ -9,6 +9,7 @@ mod client;
 mod events;
 mod older;
 mod streamable;
+mod turns;
 
 pub(super) use client::{has_unknown_issuer, message_of, suggests_other_transport};
 pub(super) use older::OlderTransport;

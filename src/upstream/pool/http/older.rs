@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{HttpError, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Data, EventReader};
+use super::turns::Turns;
 use crate::mcp::client::Inbox;
 use crate::upstream::pool::wire::WireMessage;
 
@@ -47,7 +48,7 @@ impl OlderTransport {
             return Err(unexpected_type(&response));
         }
         let base = response.url().clone();
-        let mut events = EventReader::new(response);
+        let mut events = EventReader::new(response, &Turns::default());
         let endpoint = loop {
             match events.next().await? {
                 Some(event) if event.name == "endpoint" => break endpoint(&base, &event.data),

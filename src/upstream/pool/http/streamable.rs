@@ -17,6 +17,7 @@ use sse_stream::Sse;
 
 use super::client::{HttpError, body, client, error_response, header_map, is_of_type, unexpected_type};
 use super::events::{Event, EventReader};
+use super::turns::Turns;
 use crate::mcp::client::{Inbox, Unaccepted, is_message, is_reply};
 use crate::upstream::pool::handler::{CallOrigin, Calls};
 use crate::upstream::pool::stdio::LONGEST_LINE;
@@ -38,8 +39,13 @@ pub(in crate::upstream::pool) fn streamable(
     inbox: Inbox,
     calls: Calls,
 ) -> Result<StreamableHttpClientTransport<Posts>, HttpError> {
-    let posts =
-        Posts { http: client(url)?, headers: header_map(headers), inbox: Arc::new(Mutex::new(inbox)), calls };
+    let posts = Posts {
+        http: client(url)?,
+        headers: header_map(headers),
+        inbox: Arc::new(Mutex::new(inbox)),
+        calls,
+        turns: Turns::default(),
+    };
     let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(calls_at_once);
     Ok(StreamableHttpClientTransport::with_client(posts, config))
 }
@@ -51,6 +57,7 @@ pub(in crate::upstream::pool) struct Posts {
     headers: HeaderMap,
     inbox: Arc<Mutex<Inbox>>,
     calls: Calls,
+    turns: Turns,
 }
 
 impl Posts {
@@ -123,8 +130,9 @@ impl Posts {
         }
         let has_room = self.inbox().has_room_for_results();
         has_room.await;
-        let Some(bytes) = body(&mut response, LONGEST_LINE).await.map_err(StreamableHttpError::Client)?
-        else {
+        let mut reading = self.turns.reading();
+        let read = body(&mut response, LONGEST_LINE, &mut reading).await;
+        let Some(bytes) = read.map_err(StreamableHttpError::Client)? else {
             return Err(StreamableHttpError::Client(HttpError::TooLong(LONGEST_LINE)));
         };
         let mut messages = self.accept(&bytes);
@@ -154,7 +162,7 @@ impl Posts {
 
     /// Returns events whose messages have passed the inbox.
     fn events(&self, response: Response, origin: Option<CallOrigin>) -> Events {
-        let state = (EventReader::new(response), self.clone(), VecDeque::new());
+        let state = (EventReader::new(response, &self.turns), self.clone(), VecDeque::new());
         let next = move |(mut reader, posts, mut ready): (EventReader, Self, VecDeque<Sse>)| async move {
             loop {
                 if let Some(event) = ready.pop_front() {
