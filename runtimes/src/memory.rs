@@ -129,10 +129,10 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
         let began = Instant::now();
         let (allowed, done) = (Arc::clone(&allowed), Arc::clone(&done));
         let checked = spawn_blocking(move || check(root, &allowed, falling_from, &done)).await;
-        let Ok(Ok(Checked { used, killed })) = checked else { return };
+        let Ok(Ok(Checked { used, killed, is_over })) = checked else { return };
         slow = if killed || used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
         most = used;
-        falling_from = killed.then_some(used);
+        falling_from = is_over.then_some(used);
         // One kill may not be enough, and others may still grow.
         let quick =
             if killed { QUICK } else { (began.elapsed() * SHARE_OF_TIME).clamp(QUICK, LONGEST_QUICK) };
@@ -155,13 +155,17 @@ struct Checked {
     /// At least the memory of all processes together and of watched files, in bytes.
     used: u64,
     killed: bool,
+    /// Whether it was more than the limit.
+    is_over: bool,
 }
 
 /// Adds up the memory of all descendants, and kills the largest when that is too much. `falling_from` is what the last check
-/// found if it killed any: the memory of their sockets may take a moment to be free.
+/// found if that was too much: the sockets of processes that have ended take a moment to be free, and must not count against
+/// the others.
 fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -> io::Result<Checked> {
     let processes = of_sandbox(root)?;
-    let Some(first) = processes.first() else { return Ok(Checked { used: 0, killed: false }) };
+    let within = |used| Ok(Checked { used, killed: false, is_over: false });
+    let Some(first) = processes.first() else { return within(0) };
     let of_files = match allowed.folders.memory(first.pid) {
         Ok(memory) => memory,
         Err(too_many) => {
@@ -170,18 +174,21 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
             tracing::info!(%reason, "ended a sandbox");
             // Its end is that of all others.
             first.kill(&done.kills);
-            return Ok(Checked { used: 0, killed: true });
+            return Ok(Checked { used: 0, killed: true, is_over: false });
         }
     };
     let counted = allowed.counted;
     let limit = allowed.memory.saturating_add(ALLOWANCE);
     let most = most_of(&processes, first.pid, counted);
     if most <= limit {
-        return Ok(Checked { used: most + of_files, killed: false });
+        return within(most + of_files);
     }
     let (used, mut shares) = account(&processes, first.pid, counted);
+    if used <= limit {
+        return within(used);
+    }
     if falling_from.is_some_and(|before| used < before) {
-        return Ok(Checked { used, killed: false });
+        return Ok(Checked { used, killed: false, is_over: true });
     }
     shares.sort_by_key(|(share, _)| *share);
     let (mut left, mut killed) = (used, Vec::new());
@@ -207,7 +214,7 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
     for process in &killed {
         process.ends_within(deadline.saturating_duration_since(Instant::now()));
     }
-    Ok(Checked { used, killed: !killed.is_empty() })
+    Ok(Checked { used, killed: !killed.is_empty(), is_over: true })
 }
 
 /// Returns an upper bound that is quick to compute: shared pages count for each process, and each socket counts as full.

@@ -210,7 +210,7 @@ impl Instance {
         let _ = fs::remove_file(self.record_path(name));
     }
 
-    /// Returns the records that can be read: see [`Instance::unreadable_records`].
+    /// Returns the records that can be read.
     pub fn records(&self) -> Vec<Record> {
         let read = self.record_paths().into_iter().filter_map(|(_, path)| read_record(&path).ok()?);
         let mut found: Vec<Record> = read.collect();

@@ -17,6 +17,7 @@ const MEMORY: u64 = (64 + 2 * 64) << 20;
 const HANG: Duration = Duration::from_secs(5);
 
 pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime("floods", tests![some_of_everything]);
     suite.on(
         &[Runtime::of_root(Kind::Podman), Runtime::of_user(Kind::Crun)],
         "floods",
@@ -27,6 +28,12 @@ pub(crate) fn register(suite: &mut Suite) {
             large_results_that_nobody_reads
         ],
     );
+}
+
+fn some_of_everything(env: &TestEnv) {
+    let bridge = bridge(env);
+    assert_eq!(flood(&bridge, python!("floods", "some_of_everything")), "4 refused");
+    bridge.close();
 }
 
 fn the_largest_questions(env: &TestEnv) {

@@ -65,7 +65,7 @@ fn limits_that_it_cannot_hold_are_reported_and_held_otherwise(env: &TestEnv) {
     // It has no control groups here: the processor limit is held by nothing, the others by what a process may set.
     let said = diagnosis(builder(), env, 10);
     let report = &said["runtimes"][0];
-    let held = json!({ "memory": "watch", "pids": "rlimit", "cpus": "nothing" });
+    let held = json!({ "memory": "watch", "sockets": "watch", "pids": "rlimit", "cpus": "nothing" });
     assert_eq!(report["works"]["held"], held, "{said:#}");
     // It is on this machine, for all that it has namespaces of its own.
     assert_eq!((&report["works"]["runtime"]["remote"], &report["share"]), (&json!(false), &Value::Null));
@@ -75,7 +75,9 @@ fn limits_that_it_cannot_hold_are_reported_and_held_otherwise(env: &TestEnv) {
     assert!(reduced.contains("nothing enforces the CPU limit"), "{said:#}");
     let text = builder().args(&["doctor"]).command().run(env.guard()).diagnosed();
     assert!(
-        text.contains("limits       memory: rlimit and watch, pids: rlimit, cpus: not enforced"),
+        text.contains(
+            "limits       memory: rlimit and watch, sockets: watch, pids: rlimit, cpus: not enforced"
+        ),
         "{text}"
     );
     let bridge = builder().start();

@@ -1,5 +1,32 @@
 # Each after attacks/frames_prelude.py. What is sent is never more than the protocol allows.
 
+# %% some_of_everything
+import json
+import time
+
+name = b"x" * ((1 << 20) + 1024)
+question = b'{"method":"%s","params":{"server":"%s","tool":"%s"}}'
+refused = sum("error" in ask(question % (method, name, name)) for method in (b"describe", b"tools", b"tool"))
+zeros = b",0" * (1 << 19)
+nobody = b'{"params":{"server":"other","tool":"t","arguments":{"a":[0' + zeros + b']}},"method":"call"}'
+refused += ask(nobody).get("kind") == "server"
+small = json.dumps({"method": "tools", "params": {"server": "fake", "tool": "tool-x"}}).encode()
+for number in range(1 << 20, (1 << 20) + 500):
+    send(b"Q", number, small)
+for number in range(1 << 20, (1 << 20) + 10000):
+    send(b"W", number, b"")
+frames = b"".join(b"W" + number.to_bytes(4, "big") + bytes(4) for number in range(100000))
+try:
+    pipe = host()
+except PermissionError:
+    pass
+else:
+    for _ in range(5):
+        rest = memoryview(frames)
+        while rest:
+            rest = rest[os.write(pipe, rest) :]
+print(refused, "refused")
+
 # %% questions
 import json
 
