@@ -2,7 +2,6 @@
 
 # %% some_of_everything
 import json
-import time
 
 name = b"x" * ((1 << 20) + 1024)
 question = b'{"method":"%s","params":{"server":"%s","tool":"%s"}}'
@@ -15,16 +14,6 @@ for number in range(1 << 20, (1 << 20) + 500):
     send(b"Q", number, small)
 for number in range(1 << 20, (1 << 20) + 10000):
     send(b"W", number, b"")
-frames = b"".join(b"W" + number.to_bytes(4, "big") + bytes(4) for number in range(100000))
-try:
-    pipe = host()
-except PermissionError:
-    pass
-else:
-    for _ in range(5):
-        rest = memoryview(frames)
-        while rest:
-            rest = rest[os.write(pipe, rest) :]
 print(refused, "refused")
 
 # %% questions
