@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::bridge::BridgeBuilder;
 use super::env::TestEnv;
 use super::matrix::{Kind, Machine, which};
-use super::process::{Prepared, Running, free_port};
+use super::process::{Prepared, Running, children, command_line, free_port, pid_of, processes};
 use super::suite::ignore;
 use super::works::works;
 
@@ -27,6 +27,7 @@ pub(crate) struct PodmanService<'a> {
     images: OsString,
     hidden: Option<PathBuf>,
     running: Option<Running>,
+    was_killed: bool,
 }
 
 impl<'a> PodmanService<'a> {
@@ -90,6 +91,7 @@ impl<'a> PodmanService<'a> {
     /// Kills it.
     pub(crate) fn kill(&mut self) {
         let mut running = self.running.take().expect("it does not run");
+        self.was_killed = true;
         running.signal(Signal::KILL);
         running.wait();
     }
@@ -164,7 +166,8 @@ impl<'a> DockerDaemon<'a> {
         };
         let folder = env.folder(&format!("docker-{name}"));
         let port = free_port();
-        let mut daemon = Self { env, name: name.into(), folder, port, hidden, running: None };
+        let mut daemon =
+            Self { env, name: name.into(), folder, port, hidden, running: None, was_killed: false };
         daemon.make_certificates();
         daemon.start_again();
         let (certificate, key, ca) = (daemon.file("cert.pem"), daemon.file("key.pem"), daemon.file("ca.pem"));
@@ -282,6 +285,26 @@ impl Drop for DockerDaemon<'_> {
         if let Some(mut running) = self.running.take() {
             running.signal(Signal::TERM);
             running.wait();
+        }
+        if self.was_killed {
+            self.end_what_it_has_forgotten();
+        }
+    }
+}
+
+impl DockerDaemon<'_> {
+    /// Ends containers that no daemon lists any more: one that was killed at the wrong moment loses them.
+    fn end_what_it_has_forgotten(&self) {
+        let address = self.file("exec/containerd/containerd.sock");
+        let is_shim = |pid: &u32| {
+            let line = command_line(*pid);
+            line.first().is_some_and(|program| program.contains("containerd-shim")) && line.contains(&address)
+        };
+        for shim in processes().filter(is_shim).collect::<Vec<_>>() {
+            for pid in children(shim).into_iter().chain([shim]) {
+                // It may have ended with the one before.
+                let _ = rustix::process::kill_process(pid_of(pid), Signal::KILL);
+            }
         }
     }
 }
