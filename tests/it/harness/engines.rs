@@ -27,7 +27,6 @@ pub(crate) struct PodmanService<'a> {
     images: OsString,
     hidden: Option<PathBuf>,
     running: Option<Running>,
-    was_killed: bool,
 }
 
 impl<'a> PodmanService<'a> {
@@ -91,7 +90,6 @@ impl<'a> PodmanService<'a> {
     /// Kills it.
     pub(crate) fn kill(&mut self) {
         let mut running = self.running.take().expect("it does not run");
-        self.was_killed = true;
         running.signal(Signal::KILL);
         running.wait();
     }
@@ -149,6 +147,8 @@ pub(crate) struct DockerDaemon<'a> {
     port: u16,
     hidden: Option<PathBuf>,
     running: Option<Running>,
+    /// Whether it was ever killed.
+    was_killed: bool,
 }
 
 impl<'a> DockerDaemon<'a> {
@@ -262,6 +262,7 @@ impl<'a> DockerDaemon<'a> {
 
     /// Kills the daemon; its containerd keeps running.
     pub(crate) fn kill(&mut self) {
+        self.was_killed = true;
         let mut running = self.running.take().expect("it does not run");
         running.signal(Signal::KILL);
         running.wait();
