@@ -107,6 +107,15 @@ fn nothing_is_sent_to_an_address_that_is_not_approved(env: &TestEnv) {
     bridge.close();
     let came = listener.accept();
     assert!(came.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+    // Once it is approved, the same use reaches the address: so it was the approval that was missing.
+    let folder = env.folder("cloned");
+    let _ = command(env, &folder, &["servers", "trust", "theirs"]).run(env.guard()).ok();
+    let bridge = env.bridge().in_folder(folder).start();
+    let pending = bridge.start_call(json!({ "code": USES[4], "servers": ["theirs"] }));
+    let connection = eventually("a connection", env.guard().left(), || listener.accept().ok());
+    drop((connection, listener));
+    let _ = pending.outcome().expect("error");
+    bridge.close();
 }
 
 /// Opens a connection as a client that shows forms.
