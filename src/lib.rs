@@ -18,5 +18,6 @@ pub mod reaper;
 pub mod server;
 pub mod session;
 pub mod settings;
+pub mod setup;
 pub mod upstream;
 pub mod workspace;

@@ -46,6 +46,8 @@ pub enum Command {
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Register codebridge in an MCP client
+    Setup(SetupArgs),
     /// Show a topic of the documentation, or the flags of a command
     Help {
         /// A topic or a command; nothing = list the topics
@@ -210,6 +212,24 @@ pub struct DoctorArgs {
     /// First remove the sandboxes of dead bridges, delete the cached choice of a runtime, and pull the image
     #[arg(long)]
     pub fix: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    /// The client; nothing = list the clients
+    #[arg(value_name = "CLIENT")]
+    pub client: Option<String>,
+    /// List the clients, which of them are on this machine, and their files
+    #[arg(long, conflicts_with_all = ["client", "yes", "print"])]
+    pub list: bool,
+    /// Print the entry, and change nothing
+    #[arg(long, requires = "client")]
+    pub print: bool,
+    /// Do not ask before the file is changed
+    #[arg(short = 'y', long, requires = "client", conflicts_with = "print")]
+    pub yes: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
+use crate::setup::SetupError;
 use crate::upstream::{RawArgumentsError, UpstreamError, trust_command};
 
 /// Why a command failed.
@@ -28,6 +29,16 @@ pub(super) enum CommandError {
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
     NobodyToAsk { names: Vec<String> },
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error("unknown client '{name}'")]
+    UnknownClient { name: String, nearest: Option<&'static str> },
+    #[error("could not ask whether to change '{0}': standard input is not a terminal")]
+    Unconfirmed(String),
+    #[error("could not find the files of clients: HOME is not set")]
+    NoHome,
+    #[error("could not name this program in a configuration: {0}")]
+    OwnPath(#[source] io::Error),
     #[error("unknown help topic or command '{name}'")]
     HelpTopic { name: String, nearest: Option<String> },
     #[error("invalid output '{0}': expected oci-archive:FILE[:TAG]")]
@@ -84,6 +95,13 @@ impl CommandError {
                 let commands: Vec<String> = names.iter().map(|name| format!("`{}`", trust_command(name))).collect();
                 Some(format!("approve one of them: {}", commands.join(", ")))
             }
+            Self::Setup(SetupError::Problem { .. }) => {
+                Some("correct the file, or print the entry with `--print` and add it by hand".into())
+            }
+            Self::UnknownClient { nearest: Some(name), .. } => Some(format!("try `codebridge setup {name}`")),
+            Self::UnknownClient { nearest: None, .. } => Some("`codebridge setup --list` lists all clients".into()),
+            Self::Unconfirmed(_) => Some("add `--yes`, or print the entry with `--print`".into()),
+            Self::NoHome => Some("set HOME to your home folder".into()),
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
@@ -106,11 +124,16 @@ impl CommandError {
             | Self::Arguments(_)
             | Self::ToolName(_)
             | Self::NobodyToAsk { .. }
+            | Self::Setup(SetupError::Problem { .. })
+            | Self::UnknownClient { .. }
+            | Self::Unconfirmed(_)
+            | Self::NoHome
+            | Self::OwnPath(_)
             | Self::HelpTopic { .. }
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Recipe(_) => Exit::Usage,
-            Self::Io(_) | Self::Serve(_) => Exit::Io,
+            Self::Io(_) | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,

@@ -17,6 +17,7 @@ mod sandboxes;
 mod say;
 mod serve;
 mod servers;
+mod setup;
 mod signals;
 mod spinner;
 mod tools;
@@ -36,7 +37,7 @@ use errors::CommandError;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
-    SearchArgs, ServersArgs, ServersCommand, ToolsCommand,
+    SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use flags::SettingFlags;
 
@@ -57,6 +58,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     // Processes that bridges start beside themselves must be small: nothing else is set up for them.
     match command {
         Command::Help { words } => return help::help(&words),
+        Command::Setup(args) => return setup::setup(&args, environment),
         Command::Reaper { owner } => {
             reaper::run(owner).map_err(CommandError::Process)?;
             return Ok(Exit::Success.into());
@@ -98,7 +100,7 @@ async fn dispatch(
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => tools::call(&open(), args).await,
         Command::Image(command) => image::image(command).await,
-        Command::Help { .. } | Command::Reaper { .. } | Command::MachineSupervisor(_) => {
+        Command::Help { .. } | Command::Setup(_) | Command::Reaper { .. } | Command::MachineSupervisor(_) => {
             Ok(Exit::Success.into())
         }
     }

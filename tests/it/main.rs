@@ -49,6 +49,7 @@ mod saved_tools;
 mod server_access;
 mod servers;
 mod sessions;
+mod setup;
 mod structure;
 mod trust;
 mod two_bridges;
@@ -106,6 +107,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     server_access::register,
     servers::register,
     sessions::register,
+    setup::register,
     structure::register,
     trust::register,
     two_bridges::register,

@@ -27,7 +27,7 @@ const USERS_OF: &[(&str, &[&str])] = &[
         "codebridge_runtimes",
         &[
             "cli", "doctor", "guest", "housekeeping", "image_sources", "machine_supervisor", "reaper",
-            "server", "session", "settings", "upstream",
+            "server", "session", "settings", "setup", "upstream",
         ],
     ),
     ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),

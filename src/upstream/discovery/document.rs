@@ -62,22 +62,24 @@ impl Node {
     }
 }
 
+/// JSON as the files of clients contain it: with comments and trailing commas.
+pub const JSON_WITH_COMMENTS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
 /// Parses JSON, in which comments and trailing commas are allowed. Returns None for an empty file.
 pub(super) fn parse_json(text: &str) -> Result<Option<Node>, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let options = ParseOptions {
-        allow_comments: true,
-        allow_trailing_commas: true,
-        allow_loose_object_property_names: false,
-        allow_missing_commas: false,
-        allow_single_quoted_strings: false,
-        allow_hexadecimal_numbers: false,
-        allow_unary_plus_numbers: false,
-        allow_bare_decimal_point_numbers: false,
-        allow_non_finite_numbers: false,
-        allow_extended_string_escapes: false,
-    };
-    match parse_to_ast(text, &CollectOptions::default(), &options) {
+    match parse_to_ast(text, &CollectOptions::default(), &JSON_WITH_COMMENTS) {
         Ok(parsed) => Ok(parsed.value.map(|value| from_json(&value, &Lines::of(text)))),
         Err(error) => Err(Problem { line: error.line_display(), message: error.kind().to_string() }),
     }

@@ -38,6 +38,11 @@ pub(super) fn is_itself(command: &str, args: &[String], lookup: Option<ProgramLo
         }
 }
 
+/// Whether a command line plainly starts this bridge, or the one whose configurations it takes over.
+pub fn runs_this_bridge(command: &str, args: &[String]) -> bool {
+    is_itself(command, args, None)
+}
+
 /// Options of uvx, npx and pipx whose value may be the next word.
 const WITH_VALUES: &[&str] = &[
     "--python", "--with", "-w", "--with-editable", "--with-requirements", "--index", "--default-index",

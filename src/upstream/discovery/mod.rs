@@ -24,6 +24,8 @@ mod trust;
 pub(super) use itself::OWN_NAMES;
 
 pub use definition::{Definition, Launch, Proposal, Server, Skip, Source};
+pub use document::JSON_WITH_COMMENTS;
+pub use itself::runs_this_bridge;
 pub use snapshot::{Discovery, Snapshot, Warning};
 pub use surroundings::Surroundings;
 pub use trust::TrustError;
