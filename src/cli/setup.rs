@@ -83,7 +83,7 @@ fn register(installation: &Installation, command: &str, yes: bool) -> Result<(),
     let file = installation.file.display();
     match installation.plan(command)? {
         Change::None => {
-            return Ok(write(&visible(&format!("{title} starts this codebridge already: {file}\n")))?);
+            return write(&visible(&format!("{title} starts this codebridge already: {file}\n")));
         }
         Change::Add { .. } => {
             say(format_args!(
@@ -102,7 +102,7 @@ fn register(installation: &Installation, command: &str, yes: bool) -> Result<(),
         say("warning: this program is in a cache, and the entry ends with it; install codebridge first");
     }
     if !yes && !confirm(&file.to_string())? {
-        return Ok(write("nothing was changed\n")?);
+        return write("nothing was changed\n");
     }
     let done = match installation.register(command)? {
         Some(backup) => format!("changed {file}; the old file is {}\n", backup.display()),
