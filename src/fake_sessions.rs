@@ -33,6 +33,7 @@ pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
         },
         stdout: Stream { text: stdout.into(), total_bytes: stdout.len() as u64, truncated: false },
         stderr: Stream::default(),
+        displays: Vec::new(),
         error: None,
         notices: Vec::new(),
         elapsed: Duration::ZERO,
@@ -93,6 +94,14 @@ impl RunPython for FakeSessions {
         let start = (start as usize).min(bytes.len());
         let end = start.saturating_add(length as usize).min(bytes.len());
         Some(bytes[start..end].to_vec())
+    }
+
+    fn display(&self, _: u32, _: usize) -> Option<Vec<(String, Vec<u8>)>> {
+        None
+    }
+
+    fn display_types(&self, _: u32) -> Vec<Vec<String>> {
+        Vec::new()
     }
 
     fn kept_runs(&self) -> Vec<u32> {

@@ -131,6 +131,12 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
         for notice in &outcome.notices {
             self.stderr.write_all(visible(&format!("codebridge: {notice}\n")).as_bytes()).await?;
         }
+        let pictures = outcome.displays.iter().filter(|display| display.picture.is_some()).count();
+        if pictures > 0 {
+            let what =
+                if pictures == 1 { "1 picture was".into() } else { format!("{pictures} pictures were") };
+            self.stderr.write_all(format!("codebridge: {what} displayed\n").as_bytes()).await?;
+        }
         if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
             self.stderr.write_all(visible(&format!("codebridge: {error}\n")).as_bytes()).await?;
         }

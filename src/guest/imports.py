@@ -1,6 +1,7 @@
 # Adjusts modules of the standard library once user code has imported them, so that code without a file works like code in
 # a file. `guest` is the interpreter.
 
+import os
 import sys
 
 
@@ -23,6 +24,10 @@ class AdjustingLoader:
 
 
 def adjusted(spec):
+    if spec.name == "matplotlib":
+        # The backend that draws pictures, without a search for a screen.
+        os.environ.setdefault("MPLBACKEND", "agg")
+        return spec
     spec.loader = AdjustingLoader(spec.loader)
     return spec
 
@@ -148,4 +153,7 @@ ADJUSTMENTS = {
     "warnings": notice_unawaited,
     "multiprocessing.context": prefer_fork,
     "threading": show_thread_failures,
+    "matplotlib.backends.backend_agg": lambda module: guest.part("display").adjust_agg(module),
+    "plotly.basedatatypes": lambda module: guest.part("display").adjust_plotly(module),
+    "IPython.core.display_functions": lambda module: guest.part("display").adjust_ipython(module),
 }

@@ -11,11 +11,17 @@ PROTOCOL = 1
 SOFTWARE_FAILURE = 70
 LARGEST_NOTICE = 4000
 ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1000000, 0x80
+# Methods of objects that have more than their text: Jupyter's display protocol.
+RICH = "_repr_mimebundle_", *("_repr_%s_" % form for form in ("html", "png", "jpeg", "svg", "markdown", "latex", "json"))
 # Names in the code of a cell itself, not of its functions.
 WANTS_LOOP = {"create_task", "ensure_future", "get_running_loop", "gather"}
 HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
 # imports.py says what happens to these modules when user code imports them.
-WATCHED_IMPORTS = {"linecache", "inspect", "warnings", "multiprocessing.context"}
+WATCHED_IMPORTS = {
+    "linecache", "inspect", "warnings", "multiprocessing.context",
+    "matplotlib", "matplotlib.backends.backend_agg", "IPython.core.display_functions",
+    "plotly.basedatatypes",
+}
 if sys.version_info < (3, 13):
     WATCHED_IMPORTS.add("threading")
 
@@ -34,12 +40,15 @@ class ImportWatch:
     def find_spec(self, name, path=None, target=None):
         if name[:11] == "mcp.servers" and name[11:12] in ("", "."):
             return self.guest.part("servers").find_spec(name)
-        if name not in WATCHED_IMPORTS:
+        notebook = name[:7] == "IPython"
+        if name not in WATCHED_IMPORTS and not notebook:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
-                return self.guest.part("imports").adjusted(spec)
+                return self.guest.part("imports").adjusted(spec) if name in WATCHED_IMPORTS else spec
+        if notebook:
+            return self.guest.part("display").find_shim(name)
 
 
 class OutputBuffer(_io.BufferedWriter):
@@ -52,6 +61,8 @@ class OutputBuffer(_io.BufferedWriter):
 class Interpreter:
     def __init__(self, down, up, out, err, settings):
         self.pid = os.getpid()
+        # The number of the run, 0 between runs.
+        self.current = 0
         self.settings = settings
         self.channel = load("channel").Channel(down, up)
         self.interrupts = load("interrupts").Interrupts(Interpreter.execute.__code__)
@@ -187,7 +198,9 @@ class Interpreter:
         self.channel.send((b"B", number, b""))
         if "address_space" in self.settings:
             self.reserve_memory()
+        self.current = number
         error = self.execute(number, source)
+        self.current = 0
         self.reserve = b""
         self.interrupts.reset()
         if os.getpid() != self.pid:
@@ -230,6 +243,18 @@ class Interpreter:
             return error
 
     def evaluate(self, name, source):
+        try:
+            self.evaluate_cell(name, source)
+        except Exception:
+            self.show_figures()
+            raise
+        self.show_figures()
+
+    def show_figures(self):
+        if "matplotlib._pylab_helpers" in sys.modules:
+            self.part("display").show_figures()
+
+    def evaluate_cell(self, name, source):
         for variable, value in self.bridge_names.items():
             # A deleted name comes back; a variable of the user under that name stays.
             self.namespace.setdefault(variable, value)
@@ -300,12 +325,26 @@ class Interpreter:
             cache[name] = len(text), None, (text if text[-1:] == "\n" else text + "\n").splitlines(True), name
 
     def display(self, value):
+        if self.is_rich(value):
+            import builtins
+
+            self.part("display").display(value)
+            builtins._ = value
+            return
         sys.displayhook(value)
         if type(value).__name__ == "coroutine":
             self.hinted.add(id(value))
             self.notices.append(
                 "did you forget await? The last value is the coroutine '%s', which was not run." % value.__qualname__
             )
+
+    def is_rich(self, value):
+        """Whether a value has more than its text. Its type decides: objects that have every attribute have no such form."""
+        kind = type(value)
+        if kind.__module__ == "builtins" or sys.displayhook is not sys.__displayhook__:
+            return False
+        figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", ())
+        return isinstance(value, figure) or any(hasattr(kind, method) for method in RICH)
 
     # The output streams, which user code may replace, close or take away the descriptors of.
 

@@ -17,6 +17,7 @@ const PARTS: &[(&str, &str)] = &[
     ("imports", include_str!("imports.py")),
     ("questions", include_str!("questions.py")),
     ("report", include_str!("report.py")),
+    ("display", include_str!("display.py")),
     ("runtime", include_str!("runtime.py")),
     ("servers", include_str!("servers.py")),
     ("values", include_str!("values.py")),

@@ -105,9 +105,15 @@ def make_names(guest):
         """Saves a function: it is defined again in every later session."""
         return runtime.save_tool(function)
 
+    def display(*objects, **options):
+        """Shows objects: pictures as pictures, tables and other rich objects also in their rich form."""
+        guest.part("display").display(*objects, **options)
+
     sys.stdin = sys.__stdin__ = NoInput()
     sys.argv = [""]
     if sys.path[:1] != [""]:
         # As at the prompt: the current working directory.
         sys.path.insert(0, "")
-    return dict(runtime=runtime, mcp=mcp, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool)
+    return dict(
+        runtime=runtime, mcp=mcp, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool, display=display
+    )

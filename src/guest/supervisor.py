@@ -16,9 +16,10 @@ CHUNK = 256 * 1024
 PIPE_CAPACITY = 1024 * 1024
 LARGEST_TEXT = 4 * 1024 * 1024
 LARGEST_NOTICE = 64 * 1024
+LARGEST_DISPLAY = 17 * 1024 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0}
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S"), LARGEST_FRAME)
 ANSWER = ord("A")
 # Seconds between the end of the control channel and the end of the process that held it.
@@ -196,6 +197,14 @@ class Supervisor:
             # The output of the run is in the pipes already: send all of it first, under the number of the run.
             self.drain()
             self.run, self.begun = 0, False
+        elif kind == b"V":
+            if number != self.run:
+                # From a thread that displayed something while the run ended.
+                return
+            if len(raw) == HEADER:
+                # The interpreter is about to display something: what it printed before is in the pipes.
+                self.drain()
+                return
         elif kind not in (b"Q", b"W"):
             self.expect_run(kind, number)
         self.send_host_raw(memoryview(raw))

@@ -214,6 +214,9 @@ class Blob(Raw, bytes):
     def __repr__(self):
         return "<%s, %d bytes>" % (self.mime_type, len(self))
 
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {self.mime_type: bytes(self), "text/plain": repr(self)} if self.mime_type else {}
+
 
 for kind in Record, Text, Items, Whole, Real, Blob:
     kind.__module__ = "mcp.runtime"

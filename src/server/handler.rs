@@ -200,7 +200,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         match resources::read(&*self.sessions, &request.uri) {
-            Some(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
+            Some(contents) => Ok(ReadResourceResult::new(contents).into()),
             None => {
                 Err(ErrorData::resource_not_found("no such resource", Some(json!({ "uri": request.uri }))))
             }

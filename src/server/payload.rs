@@ -1,8 +1,9 @@
 //! The outcome of a call, in the fields that users see.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
-use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
+use crate::session::{Display, Failure, RunOutcome, RunRequest, Status, Stream};
 
 /// The fields of a result, empty ones dropped. The order is the order in which they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -30,6 +31,9 @@ pub struct Payload {
     /// Notices for the caller, such as that the session is new.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
+    /// What the code displayed beside its text.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "display_fields")]
+    pub displays: Vec<Display>,
     /// The number of the run, when output was cut and the rest can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u32>,
@@ -41,7 +45,8 @@ impl Payload {
     /// Returns the payload of a call that ran or failed to start.
     pub fn new(request: &RunRequest, outcome: RunOutcome) -> Self {
         let cut = outcome.stdout.truncated || outcome.stderr.truncated;
-        let silent = outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty();
+        let silent =
+            outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty() && outcome.displays.is_empty();
         let seconds = request.timeout.as_secs();
         let (status, summary, error) = match outcome.status {
             Status::Success if silent => (Self::SUCCESS, "Success (no output)".to_owned(), outcome.error),
@@ -65,6 +70,7 @@ impl Payload {
             error,
             timeout_seconds: (outcome.status == Status::Timeout).then_some(seconds),
             notices: outcome.notices,
+            displays: outcome.displays,
             run_id: cut.then_some(outcome.run_id),
         }
     }
@@ -78,6 +84,14 @@ impl Payload {
     pub fn is_error(&self) -> bool {
         self.status != Self::SUCCESS
     }
+}
+
+/// Writes what a client needs to read the displayed objects.
+fn display_fields<S: Serializer>(displays: &[Display], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(displays.iter().map(|display| {
+        let types: Vec<&str> = display.forms.iter().map(|form| &*form.mime).collect();
+        json!({ "mimeTypes": types, "uri": display.uri })
+    }))
 }
 
 fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {

@@ -1,17 +1,32 @@
 //! Writes a result in the three output modes. Pure functions.
 
-use rmcp::model::{CallToolResult, ContentBlock};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{Annotations, CallToolResult, ContentBlock, Resource, Role};
 use serde_json::{Value, json};
 
 use super::Payload;
+use crate::session::{Display, Picture};
 use crate::settings::OutputMode;
+
+/// Pixels of a side from which on models pay much for a picture, or refuse it.
+const LARGE_PICTURE: usize = 2000;
+/// Pictures that are named, of those that a result has no space for. The client gets links to all of them.
+const MOST_NAMED: usize = 4;
 
 /// Returns the payload as a tool result.
 pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
     let (language, text, fields) = formatted(payload, mode);
-    // Output cannot end the fence: both formats write a line of it as a quoted string in a longer line.
-    let text = if language.is_empty() { text } else { format!("```{language}\n{text}\n```") };
-    let content = vec![ContentBlock::text(text)];
+    let mut content = if language.is_empty() {
+        compact_content(payload)
+    } else {
+        // Output cannot end the fence: both formats write a line of it as a quoted string in a longer line.
+        let mut content = Content::default();
+        content.lines.push(format!("```{language}\n{text}\n```"));
+        payload.displays.iter().for_each(|display| content.add(display));
+        content.finish()
+    };
+    content.extend(payload.displays.iter().filter_map(link));
     let mut result = match payload.is_error() {
         true => CallToolResult::error(content),
         false => CallToolResult::success(content),
@@ -43,23 +58,117 @@ fn full_fields(payload: &Payload) -> Value {
 }
 
 fn compact_text(payload: &Payload) -> String {
-    let Payload { stdout, stderr, error, .. } = payload;
+    let mut parts = lines_before(payload);
+    parts.extend_from_slice(&payload.stdout);
+    parts.extend(lines_after(payload));
+    let is_silent = payload.stdout.is_empty() && payload.stderr.is_empty() && payload.error.is_none();
+    if is_silent && !payload.is_error() {
+        parts.push(payload.summary.clone());
+    }
+    parts.join("\n")
+}
+
+/// Returns the text with the pictures between the lines where the code displayed them.
+fn compact_content(payload: &Payload) -> Vec<ContentBlock> {
+    if payload.displays.is_empty() {
+        return vec![ContentBlock::text(compact_text(payload))];
+    }
+    let mut content = Content { lines: lines_before(payload), ..Content::default() };
+    let mut shown = 0;
+    for display in &payload.displays {
+        let until = display.after_line.clamp(shown, payload.stdout.len());
+        content.lines.extend_from_slice(&payload.stdout[shown..until]);
+        shown = until;
+        content.add(display);
+    }
+    content.lines.extend_from_slice(&payload.stdout[shown..]);
+    content.lines.extend(lines_after(payload));
+    content.finish()
+}
+
+/// Text and pictures in their order.
+#[derive(Default)]
+struct Content {
+    blocks: Vec<ContentBlock>,
+    /// The text after the last block.
+    lines: Vec<String>,
+    /// Pictures that the result has no space for.
+    left_out: usize,
+}
+
+impl Content {
+    /// Adds the picture of an object, or says what the model has to know of it.
+    fn add(&mut self, display: &Display) {
+        let Some(Picture { mime, bytes, size, data }) = &display.picture else { return };
+        let pixels = format!("{}x{} pixels", size.0, size.1);
+        match data {
+            Some(data) => {
+                self.end_text();
+                self.blocks.push(ContentBlock::image(STANDARD.encode(data), &**mime));
+                if size.0.max(size.1) > LARGE_PICTURE {
+                    self.lines.push(format!("[the picture has {pixels}; smaller ones cost less]"));
+                }
+            }
+            None if self.left_out < MOST_NAMED => {
+                self.left_out += 1;
+                let uri = &display.uri;
+                self.lines
+                    .push(format!("[{mime}, {pixels}, {bytes} bytes, is not in this result: read {uri}]"));
+            }
+            None => self.left_out += 1,
+        }
+    }
+
+    fn end_text(&mut self) {
+        if !self.lines.is_empty() {
+            self.blocks.push(ContentBlock::text(std::mem::take(&mut self.lines).join("\n")));
+        }
+    }
+
+    fn finish(mut self) -> Vec<ContentBlock> {
+        if self.left_out > MOST_NAMED {
+            self.lines.push(format!("[{} more pictures are not in this result]", self.left_out - MOST_NAMED));
+        }
+        self.end_text();
+        self.blocks
+    }
+}
+
+/// Returns a link to what the result does not contain. It is for the person: the model has the text.
+fn link(display: &Display) -> Option<ContentBlock> {
+    let is_whole = |picture: &Picture| picture.data.is_some() && display.forms.len() == 1;
+    if display.picture.as_ref().is_some_and(is_whole) {
+        return None;
+    }
+    let form = display.forms.first()?;
+    let name = display.uri.rsplit_once('/').map_or(&*display.uri, |(_, number)| number);
+    let resource = Resource::new(&*display.uri, format!("display {name}"))
+        .with_mime_type(&*form.mime)
+        .with_size(form.bytes)
+        .with_annotations(Annotations::default().with_audience(vec![Role::User]));
+    Some(ContentBlock::resource_link(resource))
+}
+
+/// Returns the lines before standard output.
+fn lines_before(payload: &Payload) -> Vec<String> {
     let mut parts = Vec::new();
     if payload.is_error() {
         parts.push(format!("status: {}", payload.status));
         parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
     }
     parts.extend(payload.notices.iter().map(|notice| format!("note: {notice}")));
-    parts.extend_from_slice(stdout);
-    if !stderr.is_empty() {
+    parts
+}
+
+/// Returns the lines after standard output.
+fn lines_after(payload: &Payload) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !payload.stderr.is_empty() {
         parts.push("stderr:".into());
-        parts.extend_from_slice(stderr);
+        parts.extend_from_slice(&payload.stderr);
     }
-    parts.extend(error.iter().map(|error| format!("error: {error}")));
-    if !payload.is_error() && stdout.is_empty() && stderr.is_empty() && error.is_none() {
-        parts.push(payload.summary.clone());
-    }
-    parts.join("\n")
+    parts.extend(payload.error.iter().map(|error| format!("error: {error}")));
+    parts
 }
 
 /// Returns the fields that are not obvious from a success.
@@ -83,10 +192,85 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
+    use crate::session::{Failure, Form, RunOutcome, RunRequest, Status, Stream};
 
     fn stream(text: &str) -> Stream {
         Stream { text: text.into(), total_bytes: text.len() as u64, truncated: false }
+    }
+
+    fn picture(number: usize, after_line: usize, size: (usize, usize), data: Option<&[u8]>) -> Display {
+        Display {
+            uri: format!("codebridge://runs/7/display/{number}"),
+            after_line,
+            forms: vec![Form { mime: "image/png".into(), bytes: 3 }],
+            picture: Some(Picture {
+                mime: "image/png".into(),
+                bytes: 3,
+                size,
+                data: data.map(<[u8]>::to_vec),
+            }),
+        }
+    }
+
+    /// Text as it is, a picture as the number of its letters in base64, a link as its address.
+    fn content(displays: Vec<Display>, outcome: RunOutcome, mode: OutputMode) -> Vec<String> {
+        let result = render(&payload(RunOutcome { displays, ..outcome }), mode);
+        let block = |block: &ContentBlock| match block {
+            ContentBlock::Text(text) => text.text.clone(),
+            ContentBlock::Image(image) => format!("<{} {}>", image.mime_type, image.data.len()),
+            ContentBlock::ResourceLink(link) => format!("-> {}", link.uri),
+            other => panic!("{other:?}"),
+        };
+        result.content.iter().map(block).collect()
+    }
+
+    #[test]
+    fn pictures_stand_where_they_were_displayed() {
+        let pictures = vec![picture(1, 0, (1, 1), Some(b"png")), picture(2, 1, (3000, 1), Some(b"png"))];
+        let text = [
+            "<image/png 4>",
+            "a",
+            "<image/png 4>",
+            "[the picture has 3000x1 pixels; smaller ones cost less]\nb",
+        ];
+        assert_eq!(content(pictures.clone(), outcome("a\nb\n", ""), OutputMode::Compact), text);
+        let only = vec![picture(1, usize::MAX, (1, 1), Some(b"png"))];
+        assert_eq!(content(only.clone(), outcome("", ""), OutputMode::Compact), ["<image/png 4>"]);
+        assert_eq!(
+            content(only, outcome("a\n", "w\n"), OutputMode::Compact),
+            ["a", "<image/png 4>", "stderr:\nw"]
+        );
+        let json = content(pictures, outcome("a\nb\n", ""), OutputMode::Json);
+        assert_eq!(json[1..3], ["<image/png 4>", "<image/png 4>"]);
+        assert!(
+            json[0]
+                .contains(r#""displays":[{"mimeTypes":["image/png"],"uri":"codebridge://runs/7/display/1"}"#)
+        );
+    }
+
+    #[test]
+    fn pictures_without_space_are_named_and_linked() {
+        let pictures = (1..=6).map(|number| picture(number, 0, (10, 20), None)).collect();
+        let shown = content(pictures, outcome("a\n", ""), OutputMode::Compact);
+        let lines: Vec<&str> = shown[0].lines().collect();
+        assert_eq!(
+            lines[0],
+            "[image/png, 10x20 pixels, 3 bytes, is not in this result: read codebridge://runs/7/display/1]"
+        );
+        assert_eq!(lines[4..], ["a", "[2 more pictures are not in this result]"]);
+        assert_eq!(shown.len(), 7);
+        assert_eq!(shown[6], "-> codebridge://runs/7/display/6");
+    }
+
+    #[test]
+    fn a_table_costs_the_model_its_text() {
+        let table = Display {
+            forms: vec![Form { mime: "text/html".into(), bytes: 9 }],
+            picture: None,
+            ..picture(1, 1, (1, 1), None)
+        };
+        let shown = content(vec![table], outcome("   a\n0  1\n", ""), OutputMode::Compact);
+        assert_eq!(shown, ["   a\n0  1", "-> codebridge://runs/7/display/1"]);
     }
 
     fn outcome(stdout: &str, stderr: &str) -> RunOutcome {
@@ -97,6 +281,7 @@ mod tests {
             exit_code: Some(0),
             stdout: stream(stdout),
             stderr: stream(stderr),
+            displays: Vec::new(),
             error: None,
             notices: Vec::new(),
             elapsed: Duration::from_millis(3),

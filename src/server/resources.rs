@@ -1,5 +1,7 @@
 //! The resources: the helper reference, and output that was cut in a result.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{MetaObject, Resource, ResourceContents, ResourceTemplate};
 use serde_json::json;
 
@@ -28,6 +30,14 @@ pub(super) fn list(sessions: &impl RunPython) -> Vec<Resource> {
                 );
             }
         }
+        for (index, types) in sessions.display_types(run).into_iter().enumerate() {
+            let number = index + 1;
+            let display = Resource::new(
+                format!("{RUNS}{run}/display/{number}"),
+                format!("display {number} of run {run}"),
+            );
+            resources.extend(types.first().map(|mime| display.with_mime_type(mime)));
+        }
     }
     resources
 }
@@ -39,14 +49,34 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
             "Output that was cut: stream is stdout, stderr or traceback, start is the number of the first byte",
         )
         .with_mime_type("text/plain");
-    vec![output]
+    let display = ResourceTemplate::new(format!("{RUNS}{{run}}/display/{{number}}"), "displayed object")
+        .with_description(
+            "What a run displayed: a picture, a table or another form, by its number from 1 on",
+        );
+    vec![output, display]
 }
 
 /// Returns the contents of a resource; None when there is none.
-pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<ResourceContents> {
+pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<Vec<ResourceContents>> {
     if uri == CAPABILITIES_URI {
-        return Some(ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown"));
+        return Some(vec![ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown")]);
     }
+    if let Some((run, number)) = parse_display(uri) {
+        let forms = sessions.display(run, number)?;
+        return Some(forms.into_iter().map(|(mime, data)| form(uri, &mime, data)).collect());
+    }
+    Some(vec![read_output(sessions, uri)?])
+}
+
+/// Returns a form of a displayed object: as text if it is text.
+fn form(uri: &str, mime: &str, data: Vec<u8>) -> ResourceContents {
+    match String::from_utf8(data) {
+        Ok(text) => ResourceContents::text(text, uri).with_mime_type(mime),
+        Err(bytes) => ResourceContents::blob(STANDARD.encode(bytes.into_bytes()), uri).with_mime_type(mime),
+    }
+}
+
+fn read_output(sessions: &impl RunPython, uri: &str) -> Option<ResourceContents> {
     let (run, stream, start) = parse(uri)?;
     // One byte more says whether anything follows.
     let mut bytes = sessions.output(run, stream, start, MOST_AT_ONCE + 1)?;
@@ -66,6 +96,12 @@ pub(super) fn read(sessions: &impl RunPython, uri: &str) -> Option<ResourceConte
         meta.insert("next".into(), json!(format!("{base}?start={}", start + bytes.len() as u64)));
     }
     Some(contents.with_meta(meta))
+}
+
+/// Returns the run and the number that a URI of a displayed object names.
+fn parse_display(uri: &str) -> Option<(u32, usize)> {
+    let (run, number) = uri.strip_prefix(RUNS)?.split_once("/display/")?;
+    Some((run.parse().ok()?, number.parse().ok()?))
 }
 
 /// Returns the run, the stream and the first byte that a URI of kept output names.

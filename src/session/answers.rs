@@ -13,7 +13,8 @@ use super::OutputStream;
 use super::access::ServerAccess;
 use super::frames::{AnswerJson, ToGuest};
 use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, ok};
-use super::output::{Outputs, whole_characters};
+use super::kept::Outputs;
+use super::output::whole_characters;
 use super::shares::Shares;
 use super::tools::SavedTools;
 

@@ -103,6 +103,11 @@ pub(super) enum FromGuest {
     Stderr(Vec<u8>),
     /// A traceback, or a piece of one.
     Traceback(Vec<u8>),
+    /// A piece of an object that the code displayed.
+    Display {
+        piece: Vec<u8>,
+        is_last: bool,
+    },
     /// Text for the result.
     Notice(String),
     /// A run has ended: run, status, exit code, one line of error.
@@ -142,6 +147,7 @@ fn limit_of(kind: u8) -> Option<u32> {
     match kind {
         b'O' | b'E' => Some(256 << 10),
         b'T' => Some(4 << 20),
+        b'V' => Some(17 << 20),
         b'N' => Some(64 << 10),
         b'P' => Some(1 << 20),
         b'Q' => Some(64 << 20),
@@ -156,19 +162,19 @@ fn limit_of(kind: u8) -> Option<u32> {
 #[derive(Debug)]
 pub(super) struct FrameReader<R> {
     reader: R,
-    /// Bytes of a traceback that are still to come.
-    traceback: u32,
+    /// The type and the bytes that are still to come of a frame that is passed on in pieces.
+    rest: (u8, u32),
     greeted: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, traceback: 0, greeted: false }
+        Self { reader, rest: (0, 0), greeted: false }
     }
 
     /// Reads the next frame; None at the end of the stream. After a question its payload has to be read or skipped.
     pub(super) async fn next(&mut self) -> Result<Option<FromGuest>, FrameError> {
-        if self.traceback > 0 {
+        if self.rest.1 > 0 {
             return self.piece().await.map(Some);
         }
         let mut header = [0; HEADER];
@@ -185,8 +191,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
         match kind {
             b'Q' => return Ok(Some(FromGuest::Question(id, length))),
-            b'T' => {
-                self.traceback = length;
+            b'T' | b'V' => {
+                self.rest = (kind, length);
                 return self.piece().await.map(Some);
             }
             // It is megabytes for nobody.
@@ -198,11 +204,16 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         parse(kind, id, payload).ok_or(FrameError::Malformed(kind.into())).map(Some)
     }
 
-    /// Reads the next part of a traceback: what waits to be shown waits in pieces of one size.
+    /// Reads the next part of a long frame: what waits to be taken waits in pieces of one size.
     async fn piece(&mut self) -> Result<FromGuest, FrameError> {
-        let length = self.traceback.min(PIECE);
-        self.traceback -= length;
-        self.payload(length).await.map(FromGuest::Traceback)
+        let (kind, length) = self.rest;
+        let now = length.min(PIECE);
+        self.rest.1 -= now;
+        let piece = self.payload(now).await?;
+        Ok(match kind {
+            b'V' => FromGuest::Display { piece, is_last: now == length },
+            _ => FromGuest::Traceback(piece),
+        })
     }
 
     pub(super) async fn payload(&mut self, length: u32) -> Result<Vec<u8>, FrameError> {

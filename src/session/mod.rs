@@ -10,10 +10,12 @@
 mod access;
 mod answers;
 mod bytecode;
+mod displays;
 mod frames;
 mod grant;
 mod guest_questions;
 mod interpreter;
+mod kept;
 mod launch;
 mod library;
 mod loss;
@@ -31,7 +33,9 @@ mod template;
 mod tools;
 
 pub use launch::{Launcher, cache_dir};
-pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
+pub use outcome::{
+    Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
+};
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};
 pub use sessions::Sessions;

@@ -68,6 +68,36 @@ pub struct Stream {
     pub truncated: bool,
 }
 
+/// An object that the code displayed, beside its text in standard output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Display {
+    /// Where the client reads all forms.
+    pub uri: String,
+    /// How many lines of standard output, as it is shown, come before it.
+    pub after_line: usize,
+    pub forms: Vec<Form>,
+    /// The form that a model sees.
+    pub picture: Option<Picture>,
+}
+
+/// One form of a displayed object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    pub mime: String,
+    pub bytes: u64,
+}
+
+/// A displayed object as PNG or JPEG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    pub mime: String,
+    pub bytes: u64,
+    /// Width and height in pixels.
+    pub size: (usize, usize),
+    /// None if the result has no space for it.
+    pub data: Option<Vec<u8>>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOutcome {
     /// Number of the run, for reading the rest of a cut output; 0 when nothing ran.
@@ -82,6 +112,8 @@ pub struct RunOutcome {
     pub stdout: Stream,
     /// Their standard error, and the traceback.
     pub stderr: Stream,
+    /// What the code displayed, in this order.
+    pub displays: Vec<Display>,
     /// One line: the exception, or how the sandbox failed and what to do.
     pub error: Option<String>,
     /// Notices for the caller: a new session, a missing await, a fallback image.
@@ -99,6 +131,7 @@ impl RunOutcome {
             exit_code: None,
             stdout: Stream::default(),
             stderr: Stream::default(),
+            displays: Vec::new(),
             error: Some(error),
             notices: Vec::new(),
             elapsed: Duration::ZERO,

@@ -1,19 +1,10 @@
 //! The output of a run: the part that is shown, within a budget, and all of it on disk when it is longer.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::{OutputStream, Stream};
-
-/// Bytes of one stream of one run that are kept on disk; the rest is counted and dropped.
-const KEPT_PER_STREAM: u64 = 128 << 20;
-/// Runs whose output is kept.
-const KEPT_RUNS: usize = 32;
-/// Bytes of all output that is kept or being captured: the folder of temporary files may be in memory.
-const KEPT_IN_ALL: u64 = 512 << 20;
+use super::Stream;
+use super::kept::{KeptStream, Outputs};
 
 /// Collects one stream, in at most twice its budget of memory.
 #[derive(Debug)]
@@ -55,6 +46,21 @@ impl Capture {
         self.tail.drain(..surplus);
     }
 
+    /// Bytes so far.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Returns how many lines of what is shown so many bytes of output are. Of output that is cut it counts all that is shown.
+    pub(super) fn lines_in(&self, bytes: u64) -> usize {
+        if self.total > self.budget as u64 {
+            return usize::MAX;
+        }
+        let before = &self.head[..self.head.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        lines + usize::from(!before.is_empty() && !before.ends_with(b"\n"))
+    }
+
     /// Ends the capture. Returns the part to show, and all of it where that is more; `rest` says how to read the rest.
     pub(super) fn finish(mut self, rest: impl FnOnce() -> String) -> (Stream, Option<KeptStream>) {
         if self.total <= self.budget as u64 {
@@ -80,11 +86,11 @@ impl Capture {
                 "[output cut: {} bytes in total, {omitted} not shown and lost: failed to write a temporary file]",
                 self.total
             ),
-            Some(kept) if kept.length < self.total => {
+            Some(kept) if kept.length() < self.total => {
                 format!(
                     "[output cut: {} bytes in total, {omitted} not shown; the first {} are kept: {}]",
                     self.total,
-                    kept.length,
+                    kept.length(),
                     rest()
                 )
             }
@@ -122,122 +128,6 @@ pub fn whole_characters(bytes: &[u8]) -> usize {
     let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     let is_cut = str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
     if is_cut { bytes.len() - end.len() } else { bytes.len() }
-}
-
-/// One stream of a run that was cut, as far as it is kept.
-#[derive(Debug, Clone)]
-pub(super) struct KeptStream {
-    file: Arc<KeptFile>,
-    length: u64,
-}
-
-/// A file without a name, so that it is deleted with its last descriptor.
-#[derive(Debug)]
-struct KeptFile {
-    file: File,
-    /// Its share of all output that is kept.
-    share: AtomicU64,
-    used: Arc<AtomicU64>,
-}
-
-impl Drop for KeptFile {
-    fn drop(&mut self) {
-        self.used.fetch_sub(self.share.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-impl KeptStream {
-    fn start(outputs: &Mutex<Outputs>) -> Option<Self> {
-        let used = Arc::clone(&lock(outputs).used);
-        match tempfile::tempfile() {
-            Ok(file) => {
-                Some(Self { file: Arc::new(KeptFile { file, share: AtomicU64::new(0), used }), length: 0 })
-            }
-            Err(error) => {
-                tracing::warn!(%error, "could not keep the output beyond the budget");
-                None
-            }
-        }
-    }
-
-    /// Appends as much as there is space for.
-    fn append(&mut self, bytes: &[u8], outputs: &Mutex<Outputs>) {
-        // A gap would be read as if there were none.
-        let is_whole = self.file.share.load(Ordering::Relaxed) == self.length;
-        let wanted = (bytes.len() as u64).min(KEPT_PER_STREAM.saturating_sub(self.length));
-        if wanted == 0 || !is_whole {
-            return;
-        }
-        let share = lock(outputs).reserve(wanted);
-        self.file.share.fetch_add(share, Ordering::Relaxed);
-        let bytes = &bytes[..usize::try_from(share).unwrap_or(0)];
-        // The disk may be full: what was written so far stays readable.
-        if self.file.file.write_all_at(bytes, self.length).is_ok() {
-            self.length += share;
-        }
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Returns bytes from `start`, at most `length` and 64 MiB.
-    pub(super) fn read(&self, start: u64, length: u64) -> Vec<u8> {
-        let length = length.min(self.length.saturating_sub(start)).min(64 << 20);
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-        match self.file.file.read_exact_at(&mut bytes, start) {
-            Ok(()) => bytes,
-            Err(error) => {
-                tracing::warn!(%error, "could not read kept output");
-                Vec::new()
-            }
-        }
-    }
-}
-
-/// The kept outputs of the last runs.
-#[derive(Debug, Default)]
-pub(super) struct Outputs {
-    runs: VecDeque<(u32, Kept)>,
-    /// Bytes of them, and of what is being captured.
-    used: Arc<AtomicU64>,
-}
-
-/// In the order of [`OutputStream`].
-pub(super) type Kept = [Option<KeptStream>; 3];
-
-fn lock(outputs: &Mutex<Outputs>) -> std::sync::MutexGuard<'_, Outputs> {
-    outputs.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Outputs {
-    pub(super) fn keep(&mut self, run: u32, streams: Kept) {
-        if streams.iter().all(Option::is_none) {
-            return;
-        }
-        self.runs.push_back((run, streams));
-        while self.runs.len() > KEPT_RUNS {
-            self.runs.pop_front();
-        }
-    }
-
-    /// Takes bytes for output that is being captured, from that of the oldest runs if necessary; returns how many.
-    fn reserve(&mut self, wanted: u64) -> u64 {
-        let used = |this: &Self| this.used.load(Ordering::Relaxed);
-        while used(self) + wanted > KEPT_IN_ALL && self.runs.pop_front().is_some() {}
-        let share = wanted.min(KEPT_IN_ALL.saturating_sub(used(self)));
-        self.used.fetch_add(share, Ordering::Relaxed);
-        share
-    }
-
-    pub(super) fn runs(&self) -> Vec<u32> {
-        self.runs.iter().map(|(run, _)| *run).collect()
-    }
-
-    pub(super) fn get(&self, run: u32, stream: OutputStream) -> Option<KeptStream> {
-        let (_, streams) = self.runs.iter().find(|(id, _)| *id == run)?;
-        streams[stream as usize].clone()
-    }
 }
 
 #[cfg(test)]
@@ -295,47 +185,5 @@ mod tests {
         assert_eq!(whole_characters(&"a🦀".as_bytes()[..4]), 1);
         assert_eq!(whole_characters(b"a\xff"), 2);
         assert_eq!(whole_characters(b""), 0);
-    }
-
-    #[test]
-    fn the_oldest_outputs_are_dropped_when_there_are_too_many() {
-        let outputs = Arc::<Mutex<Outputs>>::default();
-        let stream = |length: u64| {
-            let mut kept = KeptStream::start(&outputs).unwrap();
-            kept.length = lock(&outputs).reserve(length);
-            kept.file.share.store(kept.length, Ordering::Relaxed);
-            Some(kept)
-        };
-        let keep = |run, streams| lock(&outputs).keep(run, streams);
-        (1..=3).for_each(|run| keep(run, [stream(KEPT_IN_ALL / 4), stream(KEPT_IN_ALL / 4), None]));
-        assert_eq!(lock(&outputs).runs(), [2, 3]);
-        (4..=100).for_each(|run| keep(run, [stream(1), None, None]));
-        let outputs = lock(&outputs);
-        assert_eq!(
-            (outputs.runs().len(), outputs.used.load(Ordering::Relaxed)),
-            (KEPT_RUNS, KEPT_RUNS as u64)
-        );
-        assert!(outputs.get(100, OutputStream::Stdout).is_some());
-        assert!(outputs.get(100, OutputStream::Stderr).is_none());
-    }
-
-    #[test]
-    fn output_that_is_being_captured_counts_like_that_which_is_kept() {
-        let outputs = Arc::<Mutex<Outputs>>::default();
-        let used = || lock(&outputs).used.load(Ordering::Relaxed);
-        lock(&outputs).used.store(KEPT_IN_ALL - 1000, Ordering::Relaxed);
-        let mut captures = [(); 3].map(|()| Capture::new(100, Arc::clone(&outputs)));
-        for _ in 0..6 {
-            captures.iter_mut().for_each(|capture| capture.push(&[b'x'; 100]));
-        }
-        assert_eq!(used(), KEPT_IN_ALL);
-        let [first, second, third] = captures;
-        let (shown, kept) = first.finish(|| "ask".into());
-        let kept = kept.unwrap();
-        assert!(shown.text.starts_with("[output cut: 600 bytes in total, "), "{}", shown.text);
-        assert!(shown.text.contains("the first 400 are kept: ask"), "{}", shown.text);
-        assert_eq!(kept.read(0, 1000), [b'x'; 400]);
-        drop((kept, second, third));
-        assert_eq!(used(), KEPT_IN_ALL - 1000);
     }
 }

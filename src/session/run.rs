@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::displays::{DisplayCapture, PictureBudget};
 use super::frames::{DoneStatus, FrameError, FromGuest};
 use super::grant::Grant;
+use super::kept::{Kept, Outputs};
 use super::loss::Loss;
-use super::output::{Capture, Kept, Outputs};
+use super::output::Capture;
 use super::{Failure, OutputStream, Progress, RunOutcome, Status};
 
 /// Bytes of a traceback, which has a budget of its own so that other output on standard error cannot push it out.
@@ -21,6 +23,7 @@ const MOST_NOTICES: usize = 20;
 pub(super) struct Budgets {
     pub(super) stdout: usize,
     pub(super) stderr: usize,
+    pub(super) pictures: PictureBudget,
 }
 
 #[derive(Debug)]
@@ -88,6 +91,8 @@ pub(super) struct RunInProgress {
     stdout: Capture,
     stderr: Capture,
     traceback: Capture,
+    displays: DisplayCapture,
+    pictures: PictureBudget,
     pub(super) notices: Vec<String>,
 }
 
@@ -98,6 +103,8 @@ impl RunInProgress {
             stdout: capture(budgets.stdout),
             stderr: capture(budgets.stderr),
             traceback: capture(TRACEBACK_BUDGET),
+            displays: DisplayCapture::new(Arc::clone(outputs)),
+            pictures: budgets.pictures,
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -127,6 +134,9 @@ impl RunInProgress {
                     self.traceback.push(&bytes);
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
+                FromGuest::Display { piece, is_last } => {
+                    self.displays.push(&piece, is_last, self.stdout.total());
+                }
                 FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
                 FromGuest::Done(id, status, exit_code, error) if id == run => {
                     return Some(RunEnd::Done { status, exit_code, error });
@@ -152,7 +162,7 @@ impl RunInProgress {
 
     /// Ends the run; `describe` puts a loss into words.
     pub(super) fn finish(
-        self,
+        mut self,
         run_id: u32,
         end: RunEnd,
         interrupt: Option<Interrupt>,
@@ -166,6 +176,8 @@ impl RunInProgress {
                 )
             }
         };
+        let lines = |bytes| self.stdout.lines_in(bytes);
+        let (displays, kept_displays) = self.displays.finish(run_id, self.pictures, lines, &mut self.notices);
         let (stdout, kept_stdout) = self.stdout.finish(rest("stdout"));
         let (mut stderr, kept_stderr) = self.stderr.finish(rest("stderr"));
         let (traceback, kept_traceback) = self.traceback.finish(rest("traceback"));
@@ -189,9 +201,20 @@ impl RunInProgress {
             None => end.describe(loss.as_deref()),
         };
         let notices = self.notices;
-        let outcome =
-            RunOutcome { run_id, status, failure, exit_code, stdout, stderr, error, notices, elapsed };
-        FinishedRun { outcome, loss, kept: [kept_stdout, kept_stderr, kept_traceback] }
+        let outcome = RunOutcome {
+            run_id,
+            status,
+            failure,
+            exit_code,
+            stdout,
+            stderr,
+            displays,
+            error,
+            notices,
+            elapsed,
+        };
+        let streams = [kept_stdout, kept_stderr, kept_traceback];
+        FinishedRun { outcome, loss, kept: Kept { streams, displays: kept_displays } }
     }
 }
 

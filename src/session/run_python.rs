@@ -36,6 +36,12 @@ pub trait RunPython: Send + Sync + 'static {
     /// Returns part of the kept output of a run: bytes from `start`, at most `length`; None when nothing of that run is kept.
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>>;
 
-    /// Returns the runs whose output was cut and is still kept, oldest first.
+    /// Returns the forms of an object that a run displayed, with their MIME types; None when it is not kept. Numbers start at 1.
+    fn display(&self, run_id: u32, number: usize) -> Option<Vec<(String, Vec<u8>)>>;
+
+    /// Returns the MIME types of each object that a run displayed and that is kept.
+    fn display_types(&self, run_id: u32) -> Vec<Vec<String>>;
+
+    /// Returns the runs with output that was cut, or displayed objects, that are still kept, oldest first.
     fn kept_runs(&self) -> Vec<u32>;
 }

@@ -12,10 +12,11 @@ use tokio_util::task::TaskTracker;
 
 use super::access::ServerAccess;
 use super::answers::Answerer;
+use super::displays::PictureBudget;
 use super::grant::Grant;
 use super::interpreter::{Interpreter, StartError};
+use super::kept::Outputs;
 use super::launch::Launcher;
-use super::output::Outputs;
 use super::run::{Budgets, Cell, FinishedRun};
 use super::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
@@ -23,6 +24,8 @@ use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
+/// Bytes of all pictures in a result.
+const PICTURES_BUDGET: u64 = 4 << 20;
 
 /// The error of a call that was cancelled while it waited for its session.
 const CANCELLED_EARLY: &str = "cancelled before it started";
@@ -83,7 +86,11 @@ impl Sessions {
             became_idle: Notify::new(),
             persist: settings.session_persist.value,
             idle_limit: settings.runtime_idle_timeout.value,
-            budgets: Budgets { stdout: settings.output_limit.value, stderr: STDERR_BUDGET },
+            budgets: Budgets {
+                stdout: settings.output_limit.value,
+                stderr: STDERR_BUDGET,
+                pictures: PictureBudget { count: settings.max_images.value, bytes: PICTURES_BUDGET },
+            },
             next_run: AtomicU32::new(1),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -136,6 +143,15 @@ impl RunPython for Sessions {
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
         let kept = lock(&self.0.outputs).get(run_id, stream)?;
         Some(kept.read(start, length))
+    }
+
+    fn display(&self, run_id: u32, number: usize) -> Option<Vec<(String, Vec<u8>)>> {
+        let kept = lock(&self.0.outputs).displays(run_id)?;
+        kept.read(number)
+    }
+
+    fn display_types(&self, run_id: u32) -> Vec<Vec<String>> {
+        lock(&self.0.outputs).displays(run_id).map(|kept| kept.types()).unwrap_or_default()
     }
 
     fn kept_runs(&self) -> Vec<u32> {

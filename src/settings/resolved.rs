@@ -45,6 +45,8 @@ pub struct Settings {
     pub output_mode: Setting<OutputMode>,
     /// Bytes of standard output in a result.
     pub output_limit: Setting<usize>,
+    /// The maximum number of pictures in a result.
+    pub max_images: Setting<usize>,
     /// A level or log directives, as given.
     pub log_level: Setting<String>,
     /// Whether sessions keep their interpreter between calls.
@@ -95,6 +97,7 @@ impl Settings {
                 OutputMode::parse,
             )?,
             output_limit: raw.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
+            max_images: raw.count(&var::MAX_IMAGES)?.map(|count| count as usize),
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             security_opt: raw.optional(&var::SECURITY_OPT, |text, _| {

@@ -78,6 +78,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_STATE_DIR", "/srv/state"),
         ("MCP_BRIDGE_OUTPUT_MODE", "json"),
         ("MCP_BRIDGE_OUTPUT_LIMIT", "100"),
+        ("MCP_BRIDGE_MAX_IMAGES", "2"),
         ("MCP_BRIDGE_LOG_LEVEL", "DEBUG"),
         ("MCP_BRIDGE_SESSION_PERSIST", "false"),
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable"),

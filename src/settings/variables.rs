@@ -75,6 +75,8 @@ variables! {
         "Format of results: `compact`, `toon` or `json`";
     OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000"
         "Bytes of standard output in a result; the middle of longer output is cut and can be read later";
+    MAX_IMAGES = ["MCP_BRIDGE_MAX_IMAGES"] "max-images" "N" "4"
+        "Maximum number of pictures in a result; the client can read the others";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO"
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true"

@@ -17,6 +17,7 @@ mod daemon_losses;
 mod dependencies;
 mod desktops;
 mod detection;
+mod display;
 mod doctor;
 mod documentation;
 mod execution;
@@ -82,6 +83,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     dependencies::register,
     desktops::register,
     detection::register,
+    display::register,
     doctor::register,
     documentation::register,
     execution::register,

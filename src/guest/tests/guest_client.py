@@ -24,6 +24,7 @@ PARTS = (
     "questions",
     "event_loop",
     "report",
+    "display",
     "imports",
     "runtime",
     "servers",
@@ -73,6 +74,8 @@ class Result:
     def __init__(self):
         self.stdout = self.stderr = b""
         self.traceback, self.notices = "", []
+        # Each with the length of standard output before it, and its forms.
+        self.displays = []
         self.status = self.code = self.error = None
 
     @property
@@ -203,6 +206,13 @@ class Guest:
             result.traceback += payload.decode()
         elif kind == b"N":
             result.notices.append(payload.decode())
+        elif kind == b"V":
+            table, _, rest = payload.partition(b"\n")
+            forms = {}
+            for mime, size in json.loads(table):
+                forms[mime], rest = rest[:size], rest[size:]
+            assert not rest
+            result.displays.append((len(result.stdout), forms))
         elif kind == b"D":
             first, _, result.error = payload.decode().partition("\n")
             result.status, code = first.split()

@@ -1,0 +1,103 @@
+//! Pictures and tables that code displays: the model sees pictures in their place, the client reads the rest.
+
+use serde_json::{Value, json};
+
+use crate::harness::matrix::Kind;
+use crate::harness::{Bridge, Runtime, Suite, TestEnv};
+use crate::{python, tests};
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime("display", tests![pictures_stand_between_the_lines_where_they_were_displayed]);
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "display",
+        tests![
+            a_result_has_so_many_pictures_and_names_the_others,
+            forged_objects_reach_nobody,
+            exec_says_how_many_pictures_there_were,
+        ],
+    );
+}
+
+/// The blocks of a result: text as it is, pictures by their width, links by their address.
+fn content(bridge: &Bridge<'_>, code: &str) -> (Vec<String>, Value) {
+    let arguments = json!({ "name": "run_python", "arguments": { "code": code } });
+    let result = bridge.ask("tools/call", arguments);
+    let block = |block: &Value| match block["type"].as_str().unwrap() {
+        "text" => block["text"].as_str().unwrap().to_owned(),
+        "image" => format!("<{} {}>", block["mimeType"].as_str().unwrap(), width(&block["data"])),
+        "resource_link" => format!("-> {}", block["uri"].as_str().unwrap()),
+        other => panic!("{other}"),
+    };
+    (result["content"].as_array().unwrap().iter().map(block).collect(), result)
+}
+
+/// The width of a PNG in base64: bytes 16 to 19, which are letters 21 to 27 with bits of their neighbours.
+fn width(data: &Value) -> u32 {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(data.as_str().unwrap()).unwrap();
+    u32::from_be_bytes(bytes[16..20].try_into().unwrap())
+}
+
+fn pictures_stand_between_the_lines_where_they_were_displayed(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let _ = bridge.run(python!("display", "names")).expect("success");
+    let (blocks, result) = content(&bridge, python!("display", "in_order"));
+    let expected = [
+        "before 0",
+        "<image/png 1>",
+        "after 0\nbefore 1",
+        "<image/png 2>",
+        "after 1\nbefore 2",
+        "<image/png 3>",
+        "after 2\n<HTML, 25 bytes>",
+        "-> codebridge://runs/2/display/4",
+    ];
+    assert_eq!(blocks, expected);
+    let html = json!({ "mimeTypes": ["text/html"], "uri": "codebridge://runs/2/display/4" });
+    assert_eq!(result["structuredContent"]["displays"][3], html);
+    let read = bridge.ask("resources/read", json!({ "uri": html["uri"] }));
+    let forms = json!([{ "uri": html["uri"], "mimeType": "text/html", "text": "<script>alert(1)</script>" }]);
+    assert_eq!(read["contents"], forms);
+    let listed = bridge.ask("resources/list", json!({}))["resources"].to_string();
+    assert_eq!(listed.matches("codebridge://runs/2/display/").count(), 4, "{listed}");
+    bridge.close();
+}
+
+fn a_result_has_so_many_pictures_and_names_the_others(env: &TestEnv) {
+    let bridge = env.bridge().var("MCP_BRIDGE_MAX_IMAGES", "1").start();
+    let _ = bridge.run(python!("display", "names")).expect("success");
+    let (blocks, result) = content(&bridge, "display(Image(png(2001, 1)), Image(png(2, 1)))");
+    let bytes = bridge.run("len(png(2, 1))").ok();
+    let text = format!(
+        "[the picture has 2001x1 pixels; smaller ones cost less]\n\
+         [image/png, 2x1 pixels, {bytes} bytes, is not in this result: read codebridge://runs/2/display/2]"
+    );
+    assert_eq!(blocks, ["<image/png 2001>", &text, "-> codebridge://runs/2/display/2"]);
+    let uri = &result["structuredContent"]["displays"][1]["uri"];
+    let read = bridge.ask("resources/read", json!({ "uri": uri }));
+    assert_eq!(width(&read["contents"][0]["blob"]), 2);
+    bridge.close();
+}
+
+fn forged_objects_reach_nobody(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let (blocks, _) = content(&bridge, python!("display", "forged"));
+    assert_eq!(
+        blocks,
+        ["note: 3 displayed objects could not be kept\nalive", "-> codebridge://runs/1/display/1"]
+    );
+    let lost = bridge.run(python!("display", "too_long")).expect("error");
+    let said = lost.notices();
+    assert!(said.contains("its protocol was broken by a frame of type b'V'"), "{said}");
+    assert_eq!(bridge.run("1 + 1").ok(), "2");
+    bridge.close();
+}
+
+fn exec_says_how_many_pictures_there_were(env: &TestEnv) {
+    let code =
+        format!("{}\ndisplay(Image(png(1, 1)), Image(png(1, 1)))\nprint('x')", python!("display", "names"));
+    let output = env.bridge().args(&["exec", "--log-level", "warn", "-c", &code]).command().run(env.guard());
+    assert_eq!(output.stderr, "codebridge: 2 pictures were displayed\n");
+    assert_eq!(output.ok(), "x\n");
+}
