@@ -2,26 +2,39 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use super::SettingFlags;
+use super::flags::{SettingFlags, with_settings};
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
-/// Runs Python in a locked-down OCI sandbox, as an MCP server or once
-#[derive(Debug, Parser)]
-#[command(
-    name = "codebridge",
-    version,
-    disable_help_subcommand = true,
-    after_help = "`codebridge help` lists the topics of the documentation."
-)]
+/// The whole command line.
+#[derive(Debug, Args)]
 pub struct Cli {
-    #[command(subcommand)]
-    pub command: Option<Command>,
+    // Read before the command, which takes its part of the matches away.
     #[command(flatten)]
     pub settings: SettingFlags,
+    #[command(subcommand)]
+    pub command: Option<Command>,
 }
+
+// Not derived: each command gets the flags of the settings that act on it.
+impl CommandFactory for Cli {
+    fn command() -> clap::Command {
+        let command = clap::Command::new("codebridge")
+            .version(env!("CARGO_PKG_VERSION"))
+            .about("Runs Python in a locked-down OCI sandbox, as an MCP server or once")
+            .disable_help_subcommand(true)
+            .after_help("`codebridge help` lists the topics of the documentation; `codebridge help settings` is about settings.");
+        with_settings(Self::augment_args(command))
+    }
+
+    fn command_for_update() -> clap::Command {
+        Self::command()
+    }
+}
+
+impl Parser for Cli {}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -236,8 +249,8 @@ pub struct ExecArgs {
     /// An MCP server that the code can call; can be repeated
     #[arg(long = "server", value_name = "NAME")]
     pub servers: Vec<String>,
-    /// The name of the session
-    #[arg(long, value_name = "NAME")]
+    /// Refused: a run has no session that another run could go on with.
+    #[arg(long, value_name = "NAME", hide = true)]
     pub session: Option<String>,
     /// Print the result at the end in this format, instead of the output as it comes: compact, toon or json
     #[arg(long = "output", value_name = "MODE", value_parser = output_mode)]
@@ -250,8 +263,6 @@ fn output_mode(text: &str) -> Result<OutputMode, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(line: &str) -> Cli {

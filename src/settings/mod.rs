@@ -19,4 +19,4 @@ pub use origin::{Origin, Setting};
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
 pub use values::OutputMode;
-pub use variables::{ALL, Variable};
+pub use variables::{ALL, Commands, Variable};
