@@ -8,7 +8,7 @@ use super::flags::{SettingFlags, with_settings};
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
-/// The whole command line.
+/// Runs Python in a locked-down OCI sandbox, as an MCP server or once
 #[derive(Debug, Args)]
 pub struct Cli {
     // Read before the command, which takes its part of the matches away.
@@ -23,9 +23,9 @@ impl CommandFactory for Cli {
     fn command() -> clap::Command {
         let command = clap::Command::new("codebridge")
             .version(env!("CARGO_PKG_VERSION"))
-            .about("Runs Python in a locked-down OCI sandbox, as an MCP server or once")
             .disable_help_subcommand(true)
-            .after_help("`codebridge help` lists the topics of the documentation; `codebridge help settings` is about settings.");
+            .term_width(100)
+            .after_help("`codebridge help` lists the topics of the documentation, such as `codebridge help settings`.");
         with_settings(Self::augment_args(command))
     }
 

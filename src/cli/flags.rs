@@ -6,6 +6,8 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use crate::settings::variables::NO_DEFAULT;
 use crate::settings::{ALL, Variable};
 
+/// The command that runs if none is named.
+const DEFAULT: &str = "serve";
 /// The command that reads no settings: its text is the same everywhere.
 const HELP: &str = "help";
 
@@ -16,8 +18,12 @@ pub(super) const SETTINGS_HEADING: &str = "Settings";
 const IN_SHORT_HELP: &str = "Settings: see `--help`, or `codebridge help settings`.";
 
 /// A flag for each setting, which wins over its variable. Flags can stand before and after the command, if they act on it.
-#[derive(Debug, Default)]
-pub struct SettingFlags(pub Vec<(&'static Variable, String)>);
+#[derive(Debug)]
+pub struct SettingFlags {
+    pub given: Vec<(&'static Variable, String)>,
+    /// The command that they are for.
+    pub command: String,
+}
 
 fn with_flags(
     command: clap::Command,
@@ -76,10 +82,10 @@ impl Args for SettingFlags {
 impl FromArgMatches for SettingFlags {
     /// Reads the flags before, after and between the words of the command. Those that stand later win.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut flags: Vec<_> = flags_at(matches).collect();
+        let mut given: Vec<_> = flags_at(matches).collect();
         let mut place = matches.subcommand();
-        if let Some((command, _)) = place
-            && let Some((variable, _)) = flags.iter().find(|(variable, _)| !variable.acts_on(command))
+        let command = place.map_or(DEFAULT, |(command, _)| command).to_owned();
+        if let Some((variable, _)) = given.iter().find(|(variable, _)| !variable.acts_on(&command))
         {
             let text = format!(
                 "unexpected argument '--{}' found: `codebridge {command}` does not use it",
@@ -88,10 +94,10 @@ impl FromArgMatches for SettingFlags {
             return Err(clap::Error::raw(ErrorKind::UnknownArgument, text));
         }
         while let Some((_, matches)) = place {
-            flags.extend(flags_at(matches));
+            given.extend(flags_at(matches));
             place = matches.subcommand();
         }
-        Ok(Self(flags))
+        Ok(Self { given, command })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -113,7 +119,7 @@ mod tests {
     }
 
     fn flags(line: &str) -> Vec<(&'static str, String)> {
-        let flags = parse(line).unwrap().settings.0;
+        let flags = parse(line).unwrap().settings.given;
         flags.into_iter().map(|(variable, value)| (variable.name, value)).collect()
     }
 

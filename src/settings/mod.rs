@@ -14,7 +14,7 @@ pub mod variables;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Expected, SettingError};
+pub use error::{Expected, SettingError, SettingWarning};
 pub use origin::{Origin, Setting};
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;

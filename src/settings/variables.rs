@@ -22,6 +22,11 @@ pub struct Variable {
 }
 
 impl Variable {
+    /// Returns its names in the environment, the one that wins first.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
     /// Returns whether it changes something for a command: the first word after `codebridge`.
     pub fn acts_on(&self, command: &str) -> bool {
         match self.commands {

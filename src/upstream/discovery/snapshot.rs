@@ -20,6 +20,9 @@ use crate::upstream::alias::{alias, aliases};
 const MOST_FILES: usize = 20;
 const MOST_SERVERS: usize = 100;
 
+/// Of a file that the user has named. The program says it at its start, also if nothing asks for servers.
+const NO_SUCH_FILE: &str = "MCP_SERVERS_CONFIG names this file, which does not exist";
+
 /// Something wrong with a file or one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Warning {
@@ -100,8 +103,38 @@ struct Cache {
     /// The contents that the snapshot is made of.
     contents: Vec<Arc<FileContent>>,
     snapshot: Arc<Snapshot>,
-    /// Warnings that are in the log already.
-    logged: HashSet<Warning>,
+    /// What the log says of the present snapshot.
+    logged: Logged,
+}
+
+/// What the log says of a snapshot. The next one is logged as far as it differs.
+#[derive(Debug, Default)]
+struct Logged {
+    untrusted: usize,
+    /// Without their lines, which change with each edit of a file.
+    warnings: HashSet<(Arc<Path>, String)>,
+}
+
+impl Logged {
+    fn update(&mut self, snapshot: &Snapshot) {
+        let is_untrusted = |server: &&Arc<Server>| matches!(server.definition, Err(Skip::Untrusted(_)));
+        let untrusted = snapshot.skipped.iter().filter(is_untrusted).count();
+        if untrusted > self.untrusted {
+            tracing::info!(
+                count = untrusted,
+                "servers of the working directory are not trusted yet; `codebridge servers` lists them"
+            );
+        }
+        let mut warnings = HashSet::new();
+        for warning in snapshot.warnings.iter().filter(|warning| warning.message != NO_SUCH_FILE) {
+            let key = (Arc::clone(&warning.path), warning.message.clone());
+            if !self.warnings.contains(&key) && warnings.insert(key.clone()) {
+                tracing::warn!("{warning}");
+            }
+            warnings.insert(key);
+        }
+        *self = Self { untrusted, warnings };
+    }
 }
 
 /// Finds definitions, and reads files again only when they have changed.
@@ -148,19 +181,7 @@ impl Discovery {
         if !is_same {
             let snapshot = Snapshot::of(&contents);
             cache.contents = contents;
-            let untrusted = |server: &&Arc<Server>| matches!(server.definition, Err(Skip::Untrusted(_)));
-            let count = snapshot.skipped.iter().filter(untrusted).count();
-            if count > 0 {
-                tracing::info!(
-                    count,
-                    "servers of the working directory are not trusted yet; `codebridge servers` lists them"
-                );
-            }
-            for warning in &snapshot.warnings {
-                if cache.logged.insert(warning.clone()) {
-                    tracing::warn!("{warning}");
-                }
-            }
+            cache.logged.update(&snapshot);
             cache.snapshot = Arc::new(snapshot);
         }
         Arc::clone(&cache.snapshot)
@@ -215,7 +236,7 @@ impl Discovery {
             Ok(Some(text)) => text,
             Ok(None) => {
                 if place.is_explicit {
-                    warn(None, "MCP_SERVERS_CONFIG names this file, which does not exist".into());
+                    warn(None, NO_SUCH_FILE.into());
                 }
                 return content;
             }
