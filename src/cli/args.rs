@@ -24,7 +24,6 @@ impl CommandFactory for Cli {
         let command = clap::Command::new("codebridge")
             .version(env!("CARGO_PKG_VERSION"))
             .disable_help_subcommand(true)
-            .term_width(100)
             .after_help("`codebridge help` lists the topics of the documentation, such as `codebridge help settings`.");
         with_settings(Self::augment_args(command))
     }
@@ -55,7 +54,7 @@ pub enum Command {
     /// Call a tool of an MCP server and print its result as JSON
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
-    Reap,
+    Reap(Form),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -99,6 +98,8 @@ pub enum ImageCommand {
         /// Allow plain HTTP, and certificates that cannot be verified
         #[arg(long)]
         plain_http: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// List the images of the store
     Ls(Form),
@@ -107,6 +108,8 @@ pub enum ImageCommand {
         /// Names or prefixes of ids
         #[arg(value_name = "IMAGE", required = true)]
         names: Vec<String>,
+        #[command(flatten)]
+        form: Form,
     },
     /// Remove images without a name, and interrupted downloads
     Prune {
@@ -116,6 +119,8 @@ pub enum ImageCommand {
         /// Also remove the compressed layers of unpacked images
         #[arg(long)]
         layers: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// Build an image from packages
     Build(BuildArgs),
@@ -144,6 +149,8 @@ pub struct BuildArgs {
     /// Only print what would be downloaded
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]
@@ -252,7 +259,7 @@ pub struct ExecArgs {
     /// Refused: a run has no session that another run could go on with.
     #[arg(long, value_name = "NAME", hide = true)]
     pub session: Option<String>,
-    /// Print the result at the end in this format, instead of the output as it comes: compact, toon or json
+    /// Print the result at the end, in this format: compact, toon or json [default: the output as it comes]
     #[arg(long = "output", value_name = "MODE", value_parser = output_mode)]
     pub output: Option<OutputMode>,
 }

@@ -21,7 +21,11 @@ pub(super) fn check(settings: &Settings, flags: &SettingFlags) -> Result<(), Com
         if settings.servers_config.is_from_flag() {
             return Err(CommandError::ServersConfig { path: path.clone(), source });
         }
-        tracing::warn!("could not read {}, the file of {}: {source}", path.display(), settings.servers_config.origin);
+        tracing::warn!(
+            "could not read {}, the file of {}: {source}",
+            path.display(),
+            settings.servers_config.origin
+        );
     }
     Ok(())
 }

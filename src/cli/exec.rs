@@ -43,6 +43,8 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
         session: RunRequest::THROW_AWAY.to_owned(),
+        // The settings have said it.
+        clamped: None,
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
@@ -180,6 +182,7 @@ mod tests {
             servers: Vec::new(),
             timeout: std::time::Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         }
     }
 

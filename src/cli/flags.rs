@@ -3,6 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
+use crate::help::in_lines;
 use crate::settings::variables::NO_DEFAULT;
 use crate::settings::{ALL, Variable};
 
@@ -14,6 +15,8 @@ const HELP: &str = "help";
 /// The heading of the settings in the flags of a command.
 pub(super) const SETTINGS_HEADING: &str = "Settings";
 
+/// Columns of the text of a flag, which is indented.
+const COLUMNS: usize = 90;
 /// What `-h` says instead of listing the settings.
 const IN_SHORT_HELP: &str = "Settings: see `--help`, or `codebridge help settings`.";
 
@@ -37,7 +40,7 @@ fn with_flags(
         Arg::new(variable.flag)
             .long(variable.flag)
             .value_name(variable.placeholder)
-            .help(format!("{} [{}{default}]", variable.meaning, variable.name))
+            .help(in_lines(&format!("{} [{}{default}]", variable.meaning, variable.name), COLUMNS))
             .help_heading(SETTINGS_HEADING)
             .hide_short_help(true)
     }))
@@ -57,7 +60,10 @@ pub(super) fn with_settings(program: clap::Command) -> clap::Command {
 /// Gives a command, and the commands below it, the flags of a command of the program.
 fn below(command: clap::Command, name: &str) -> clap::Command {
     let acting = ALL.into_iter().filter(|variable| variable.acts_on(name));
-    with_flags(command, acting).after_help(IN_SHORT_HELP).after_long_help("").mut_subcommands(|command| below(command, name))
+    with_flags(command, acting)
+        .after_help(IN_SHORT_HELP)
+        .after_long_help("")
+        .mut_subcommands(|command| below(command, name))
 }
 
 /// Returns the flags that stand at one place of the command line.
@@ -85,8 +91,7 @@ impl FromArgMatches for SettingFlags {
         let mut given: Vec<_> = flags_at(matches).collect();
         let mut place = matches.subcommand();
         let command = place.map_or(DEFAULT, |(command, _)| command).to_owned();
-        if let Some((variable, _)) = given.iter().find(|(variable, _)| !variable.acts_on(&command))
-        {
+        if let Some((variable, _)) = given.iter().find(|(variable, _)| !variable.acts_on(&command)) {
             let text = format!(
                 "unexpected argument '--{}' found: `codebridge {command}` does not use it",
                 variable.flag
@@ -202,5 +207,6 @@ mod tests {
             assert!(help.contains(variable.name), "{}", variable.name);
         }
         assert!(help.contains("[MCP_BRIDGE_PIDS, default 128]"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
 }

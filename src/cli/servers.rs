@@ -96,9 +96,10 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
     // The table has those of a definition.
     let is_listed = |warning: &&Warning| {
-        snapshot.skipped.iter().any(|server| {
-            server.source.path == warning.path && Some(server.source.line) == warning.line
-        })
+        snapshot
+            .skipped
+            .iter()
+            .any(|server| server.source.path == warning.path && Some(server.source.line) == warning.line)
     };
     for warning in snapshot.warnings.iter().filter(|warning| !is_listed(warning)) {
         say(format_args!("warning: {warning}"));

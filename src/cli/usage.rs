@@ -23,7 +23,9 @@ pub(super) fn hint(error: &Error) -> Option<String> {
             is_file.then(|| format!("to run a file, use `codebridge exec {word}`"))
         }
         ErrorKind::UnknownArgument => match context(ContextKind::InvalidArg)? {
-            "-c" | "--code" if is_of_program(error) => Some("to run code, use `codebridge exec -c CODE`".to_owned()),
+            "-c" | "--code" if is_of_program(error) => {
+                Some("to run code, use `codebridge exec -c CODE`".to_owned())
+            }
             "--output-mode" => Some("`exec` prints another format with `--output`".to_owned()),
             _ => None,
         },

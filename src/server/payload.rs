@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
+use crate::session::{Clamped, Failure, RunOutcome, RunRequest, Status, Stream};
+use crate::settings::Origin;
+use crate::settings::variables::MAX_TIMEOUT;
 
 /// The fields of a result, empty ones dropped. The order is the order in which they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -43,6 +45,13 @@ impl Payload {
         let cut = outcome.stdout.truncated || outcome.stderr.truncated;
         let silent = outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty();
         let seconds = request.timeout.as_secs();
+        // A timeout says it itself.
+        let clamped = request.clamped.filter(|_| outcome.status != Status::Timeout);
+        let notices = clamped
+            .map(|clamped| clamped_note(clamped, seconds))
+            .into_iter()
+            .chain(outcome.notices)
+            .collect();
         let (status, summary, error) = match outcome.status {
             Status::Success if silent => (Self::SUCCESS, "Success (no output)".to_owned(), outcome.error),
             Status::Success => (Self::SUCCESS, "Success".to_owned(), outcome.error),
@@ -53,7 +62,10 @@ impl Payload {
                 outcome.error.or_else(|| Some(format!("Execution timed out after {seconds} seconds"))),
             ),
             Status::Cancelled => ("cancelled", "Cancelled".to_owned(), outcome.error),
-            Status::Refused => return Self::validation_error(outcome.error.unwrap_or_default()),
+            Status::Refused => {
+                let refused = Self::validation_error(outcome.error.unwrap_or_default());
+                return Self { notices, ..refused };
+            }
         };
         Self {
             status,
@@ -64,7 +76,7 @@ impl Payload {
             stderr: lines(outcome.stderr),
             error,
             timeout_seconds: (outcome.status == Status::Timeout).then_some(seconds),
-            notices: outcome.notices,
+            notices,
             run_id: cut.then_some(outcome.run_id),
         }
     }
@@ -78,6 +90,14 @@ impl Payload {
     pub fn is_error(&self) -> bool {
         self.status != Self::SUCCESS
     }
+}
+
+fn clamped_note(Clamped { requested, limit_from }: Clamped, seconds: u64) -> String {
+    let limit_from = match limit_from {
+        Origin::Default => MAX_TIMEOUT.name.to_owned(),
+        origin => origin.to_string(),
+    };
+    format!("timeout {} s is cut to {seconds} s by {limit_from}", requested.as_secs())
 }
 
 fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {

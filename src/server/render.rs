@@ -55,7 +55,10 @@ fn compact_text(payload: &Payload) -> String {
         parts.push("stderr:".into());
         parts.extend_from_slice(stderr);
     }
-    parts.extend(error.iter().map(|error| format!("error: {error}")));
+    // A traceback ends with its exception.
+    let said = stderr.join("\n");
+    let is_said = |error: &&String| said.trim_end().ends_with(error.trim_end());
+    parts.extend(error.iter().filter(|error| !is_said(error)).map(|error| format!("error: {error}")));
     if !payload.is_error() && stdout.is_empty() && stderr.is_empty() && error.is_none() {
         parts.push(payload.summary.clone());
     }
@@ -109,6 +112,7 @@ mod tests {
             servers: Vec::new(),
             timeout: Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         };
         Payload::new(&request, outcome)
     }
@@ -182,7 +186,7 @@ mod tests {
         expect(
             compact(raised()),
             "status: error\nexit: 1\nbefore\nstderr:\nTraceback (most recent call last):\n  …\n\
-             ValueError: no\nerror: ValueError: no",
+             ValueError: no",
             r#"{"status":"error","exitCode":1,"stdout":["before"],"stderr":["Traceback (most recent call last):","  …","ValueError: no"],"error":"ValueError: no"}"#,
             true,
         );
@@ -284,6 +288,7 @@ mod tests {
             servers: vec!["github".into()],
             timeout: Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         };
         let rendered = parts(render(&Payload::new(&request, outcome("1\n", "")), OutputMode::Compact));
         assert_eq!(rendered.1, r#"{"servers":["github"],"stdout":["1"]}"#);

@@ -31,7 +31,7 @@ mod template;
 mod tools;
 
 pub use launch::{Launcher, cache_dir};
-pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
+pub use outcome::{Clamped, Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};
 pub use sessions::Sessions;

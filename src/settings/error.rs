@@ -72,7 +72,10 @@ impl fmt::Display for SettingWarning {
                 write!(f, "unknown variable {name} is ignored: did you mean {nearest}?")
             }
             Self::Unknown { name, nearest: None } => {
-                write!(f, "unknown variable {name} is ignored: `codebridge help settings` lists the variables")
+                write!(
+                    f,
+                    "unknown variable {name} is ignored: `codebridge help settings` lists the variables"
+                )
             }
             Self::Ignored { ignored, used } => write!(f, "{ignored} is ignored: {used} is set"),
             Self::Cut { timeout, wanted, by, used } => {

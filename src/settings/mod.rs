@@ -16,6 +16,7 @@ mod tests;
 
 pub use error::{Expected, SettingError, SettingWarning};
 pub use origin::{Origin, Setting};
+pub use parse::parse_time;
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
 pub use values::OutputMode;

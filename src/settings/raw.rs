@@ -41,14 +41,15 @@ impl RawSettings {
                 match raw.values.get(variable.name) {
                     None => drop(raw.values.insert(variable.name, (value, Origin::Variable(name)))),
                     Some((used, _)) if *used == value => {}
-                    Some((_, used)) => raw.warnings.push(SettingWarning::Ignored {
-                        ignored: Origin::Variable(name),
-                        used: *used,
-                    }),
+                    Some((_, used)) => raw
+                        .warnings
+                        .push(SettingWarning::Ignored { ignored: Origin::Variable(name), used: *used }),
                 }
             }
         }
-        raw.warnings.extend(environment.iter().filter(|(_, value)| !value.is_empty()).filter_map(|(name, _)| unknown(name)));
+        raw.warnings.extend(
+            environment.iter().filter(|(_, value)| !value.is_empty()).filter_map(|(name, _)| unknown(name)),
+        );
         Ok(raw)
     }
 
