@@ -247,4 +247,16 @@ mod tests {
         assert!(!is_writable(&writer));
         drop(reader);
     }
+
+    #[test]
+    fn a_warning_is_a_sentence() {
+        let remark = Remark {
+            message: "could not store it".into(),
+            about: vec!["folder: /x".into()],
+            error: Some("disk full".into()),
+        };
+        assert_eq!(remark.to_string(), "could not store it (folder: /x): disk full");
+        let short = Remark { message: "it is late".into(), ..Remark::default() };
+        assert_eq!(short.to_string(), "it is late");
+    }
 }

@@ -15,7 +15,7 @@ use super::signals::until_stopped;
 use super::{Form, ServersArgs, ServersCommand, trust};
 use crate::error::Exit;
 use crate::upstream::catalog::ServerDocs;
-use crate::upstream::discovery::{Server, Skip, Warning};
+use crate::upstream::discovery::{Server, Skip};
 use crate::upstream::{UpstreamError, trust_command};
 use crate::workspace::Workspace;
 
@@ -94,14 +94,7 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
     let used = used.map(|server| ServerEntry::of(server, docs.remove(&server.name).as_deref(), None));
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, None, None));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
-    // The table has those of a definition.
-    let is_listed = |warning: &&Warning| {
-        snapshot
-            .skipped
-            .iter()
-            .any(|server| server.source.path == warning.path && Some(server.source.line) == warning.line)
-    };
-    for warning in snapshot.warnings.iter().filter(|warning| !is_listed(warning)) {
+    for warning in snapshot.warnings_of_files() {
         say(format_args!("warning: {warning}"));
     }
     write(form, &entries, table(&entries), Exit::Success).await

@@ -68,7 +68,7 @@ impl RawSettings {
 /// Returns a warning about a variable that has one of our prefixes and sets nothing.
 fn unknown(name: &str) -> Option<SettingWarning> {
     fn own_part(name: &str) -> &str {
-        PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+        ["MCP_BRIDGE_", "MCP_"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
     }
     let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     if !is_ours || ALL.iter().any(|variable| variable.names().any(|known| known == name)) {

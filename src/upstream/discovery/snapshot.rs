@@ -58,6 +58,15 @@ impl Snapshot {
         self.by_name.get(name).map(|at| &self.servers[*at])
     }
 
+    /// Returns the warnings that a list of all definitions does not have, except the one that the program gives at its start.
+    pub fn warnings_of_files(&self) -> impl Iterator<Item = &Warning> {
+        let is_listed = |warning: &Warning| {
+            let sources = self.skipped.iter().map(|server| &server.source);
+            sources.into_iter().any(|source| source.path == warning.path && Some(source.line) == warning.line)
+        };
+        self.warnings.iter().filter(move |warning| warning.message != NO_SUCH_FILE && !is_listed(warning))
+    }
+
     /// Returns an unused definition of a name: the first one of the user, else the first that is not trusted, which is also known
     /// by its alias.
     pub fn skipped(&self, name: &str) -> Option<&Arc<Server>> {
@@ -116,7 +125,8 @@ struct Logged {
 }
 
 impl Logged {
-    fn update(&mut self, snapshot: &Snapshot) {
+    /// Logs what is new in a snapshot; returns its new warnings.
+    fn update<'a>(&mut self, snapshot: &'a Snapshot) -> Vec<&'a Warning> {
         let is_untrusted = |server: &&Arc<Server>| matches!(server.definition, Err(Skip::Untrusted(_)));
         let untrusted = snapshot.skipped.iter().filter(is_untrusted).count();
         if untrusted > self.untrusted {
@@ -125,15 +135,17 @@ impl Logged {
                 "servers of the working directory are not trusted yet; `codebridge servers` lists them"
             );
         }
-        let mut warnings = HashSet::new();
+        let (mut warnings, mut new) = (HashSet::new(), Vec::new());
         for warning in snapshot.warnings.iter().filter(|warning| warning.message != NO_SUCH_FILE) {
             let key = (Arc::clone(&warning.path), warning.message.clone());
-            if !self.warnings.contains(&key) && warnings.insert(key.clone()) {
+            let is_known = self.warnings.contains(&key);
+            if warnings.insert(key) && !is_known {
                 tracing::warn!("{warning}");
+                new.push(warning);
             }
-            warnings.insert(key);
         }
         *self = Self { untrusted, warnings };
+        new
     }
 }
 
@@ -420,4 +432,25 @@ fn projects(cwd: &Path) -> Vec<PathBuf> {
         }
     }
     projects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_logged_once_until_it_is_gone() {
+        let warning =
+            |line| Warning { path: Path::new("/f").into(), line: Some(line), message: "bad".into() };
+        let snapshot = |warnings: Vec<Warning>| Snapshot { warnings, ..Snapshot::default() };
+        let mut logged = Logged::default();
+        assert_eq!(logged.update(&snapshot(vec![warning(1)])), [&warning(1)]);
+        // Another part of the file has changed.
+        assert_eq!(logged.update(&snapshot(vec![warning(5)])), [&warning(1); 0]);
+        assert_eq!(logged.update(&snapshot(Vec::new())), [&warning(1); 0]);
+        assert_eq!(logged.update(&snapshot(vec![warning(5)])), [&warning(5)]);
+        // It is said at the start.
+        let missing = Warning { message: NO_SUCH_FILE.into(), ..warning(1) };
+        assert_eq!(logged.update(&snapshot(vec![missing])), [&warning(1); 0]);
+    }
 }
