@@ -9,8 +9,8 @@ use crate::settings::{ALL, Variable};
 
 /// The command that runs if none is named.
 const DEFAULT: &str = "serve";
-/// The command that reads no settings: its text is the same everywhere.
-const HELP: &str = "help";
+/// Commands that read no settings: their text is the same everywhere.
+const WITHOUT_SETTINGS: [&str; 2] = ["help", "completions"];
 
 /// The heading of the settings in the flags of a command.
 pub(super) const SETTINGS_HEADING: &str = "Settings";
@@ -40,7 +40,7 @@ fn with_flags(
         Arg::new(variable.flag)
             .long(variable.flag)
             .value_name(variable.placeholder)
-            .help(in_lines(&format!("{} [{}{default}]", variable.meaning, variable.name), COLUMNS))
+            .help(format!("{}\n[{}{default}]", in_lines(variable.meaning, COLUMNS), variable.name))
             .help_heading(SETTINGS_HEADING)
             .hide_short_help(true)
     }))
@@ -49,7 +49,7 @@ fn with_flags(
 /// Gives the commands below the program the flags of the settings that act on them.
 pub(super) fn with_settings(program: clap::Command) -> clap::Command {
     program.mut_subcommands(|command| {
-        if command.is_hide_set() || command.get_name() == HELP {
+        if command.is_hide_set() || WITHOUT_SETTINGS.contains(&command.get_name()) {
             return command;
         }
         let name = command.get_name().to_owned();
@@ -60,9 +60,11 @@ pub(super) fn with_settings(program: clap::Command) -> clap::Command {
 /// Gives a command, and the commands below it, the flags of a command of the program.
 fn below(command: clap::Command, name: &str) -> clap::Command {
     let acting = ALL.into_iter().filter(|variable| variable.acts_on(name));
+    let own = command.get_after_help().map(ToString::to_string);
+    let short = own.iter().map(String::as_str).chain([IN_SHORT_HELP]).collect::<Vec<_>>().join("\n\n");
     with_flags(command, acting)
-        .after_help(IN_SHORT_HELP)
-        .after_long_help("")
+        .after_help(short)
+        .after_long_help(own.unwrap_or_default())
         .mut_subcommands(|command| below(command, name))
 }
 

@@ -137,8 +137,8 @@ pub(super) fn start(
         .with_ansi(io::stderr().is_terminal() && takes_colours(environment))
         .event_format(Lines { audience, whole: Format::default() })
         .with_filter(filter_fn(move |about| {
-            !repeats_messages(about.target())
-                && !(audience == Audience::Surveyor && is_surveyed(about.target()))
+            let is_shown = audience == Audience::Surveyor && is_surveyed(about.target());
+            !is_shown && !repeats_messages(about.target())
         }));
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     // A test may have set another one.

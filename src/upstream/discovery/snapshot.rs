@@ -446,11 +446,11 @@ mod tests {
         let mut logged = Logged::default();
         assert_eq!(logged.update(&snapshot(vec![warning(1)])), [&warning(1)]);
         // Another part of the file has changed.
-        assert_eq!(logged.update(&snapshot(vec![warning(5)])), [&warning(1); 0]);
-        assert_eq!(logged.update(&snapshot(Vec::new())), [&warning(1); 0]);
+        assert!(logged.update(&snapshot(vec![warning(5)])).is_empty());
+        assert!(logged.update(&snapshot(Vec::new())).is_empty());
         assert_eq!(logged.update(&snapshot(vec![warning(5)])), [&warning(5)]);
         // It is said at the start.
         let missing = Warning { message: NO_SUCH_FILE.into(), ..warning(1) };
-        assert_eq!(logged.update(&snapshot(vec![missing])), [&warning(1); 0]);
+        assert!(logged.update(&snapshot(vec![missing])).is_empty());
     }
 }
