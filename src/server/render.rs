@@ -56,8 +56,7 @@ fn compact_text(payload: &Payload) -> String {
         parts.extend_from_slice(stderr);
     }
     // A traceback ends with its exception.
-    let said = stderr.join("\n");
-    let is_said = |error: &&String| said.trim_end().ends_with(error.trim_end());
+    let is_said = |error: &&String| stderr.join("\n").trim_end().ends_with(error.trim_end());
     parts.extend(error.iter().filter(|error| !is_said(error)).map(|error| format!("error: {error}")));
     if !payload.is_error() && stdout.is_empty() && stderr.is_empty() && error.is_none() {
         parts.push(payload.summary.clone());
