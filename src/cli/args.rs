@@ -129,6 +129,8 @@ pub enum ImageCommand {
         /// A name or a prefix of an id
         #[arg(value_name = "IMAGE")]
         name: String,
+        #[command(flatten)]
+        form: Form,
     },
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn image(command: ImageCommand) -> Result<ExitCode, CommandErro
             write(&form, &pruned, pruned_text(&pruned), Exit::Success).await
         }
         ImageCommand::Build(args) => super::build::build(args).await,
-        ImageCommand::Inspect { name } => {
+        ImageCommand::Inspect { name, .. } => {
             let image = find(store, &name)?;
             write(&Form { json: true }, &image, String::new(), Exit::Success).await
         }
