@@ -20,11 +20,12 @@ pub enum Exit {
     Server = 76,
     Timeout = 124,
     Interrupted = 130,
+    Unread = 141,
     Terminated = 143,
 }
 
 /// What the documentation says of each exit code, in ascending order.
-const MEANINGS: [(Exit, &str); 13] = [
+const MEANINGS: [(Exit, &str); 14] = [
     (Exit::Success, "success"),
     (Exit::Usage, "the command line or a setting is invalid"),
     (Exit::Reduced, "`doctor`: code runs, with reduced guarantees"),
@@ -37,6 +38,7 @@ const MEANINGS: [(Exit, &str); 13] = [
     (Exit::Server, "an MCP server could not be started, or did not answer"),
     (Exit::Timeout, "the code exceeded its time limit"),
     (Exit::Interrupted, "interrupted with Ctrl-C"),
+    (Exit::Unread, "`exec`: the code was stopped, because nobody reads its output any more"),
     (Exit::Terminated, "terminated by SIGTERM"),
 ];
 

@@ -2,26 +2,38 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use super::SettingFlags;
+use super::flags::{SettingFlags, with_settings};
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
 /// Runs Python in a locked-down OCI sandbox, as an MCP server or once
-#[derive(Debug, Parser)]
-#[command(
-    name = "codebridge",
-    version,
-    disable_help_subcommand = true,
-    after_help = "`codebridge help` lists the topics of the documentation."
-)]
+#[derive(Debug, Args)]
 pub struct Cli {
-    #[command(subcommand)]
-    pub command: Option<Command>,
+    // Read before the command, which takes its part of the matches away.
     #[command(flatten)]
     pub settings: SettingFlags,
+    #[command(subcommand)]
+    pub command: Option<Command>,
 }
+
+// Not derived: each command gets the flags of the settings that act on it.
+impl CommandFactory for Cli {
+    fn command() -> clap::Command {
+        let command = clap::Command::new("codebridge")
+            .version(env!("CARGO_PKG_VERSION"))
+            .disable_help_subcommand(true)
+            .after_help("`codebridge help` lists the topics of the documentation, such as `codebridge help settings`.");
+        with_settings(Self::augment_args(command))
+    }
+
+    fn command_for_update() -> clap::Command {
+        Self::command()
+    }
+}
+
+impl Parser for Cli {}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -42,7 +54,7 @@ pub enum Command {
     /// Call a tool of an MCP server and print its result as JSON
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
-    Reap,
+    Reap(Form),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -88,6 +100,8 @@ pub enum ImageCommand {
         /// Allow plain HTTP, and certificates that cannot be verified
         #[arg(long)]
         plain_http: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// List the images of the store
     Ls(Form),
@@ -96,6 +110,8 @@ pub enum ImageCommand {
         /// Names or prefixes of ids
         #[arg(value_name = "IMAGE", required = true)]
         names: Vec<String>,
+        #[command(flatten)]
+        form: Form,
     },
     /// Remove images without a name, and interrupted downloads
     Prune {
@@ -105,6 +121,8 @@ pub enum ImageCommand {
         /// Also remove the compressed layers of unpacked images
         #[arg(long)]
         layers: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// Build an image from packages
     Build(BuildArgs),
@@ -113,6 +131,8 @@ pub enum ImageCommand {
         /// A name or a prefix of an id
         #[arg(value_name = "IMAGE")]
         name: String,
+        #[command(flatten)]
+        form: Form,
     },
 }
 
@@ -133,6 +153,8 @@ pub struct BuildArgs {
     /// Only print what would be downloaded
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]
@@ -256,10 +278,10 @@ pub struct ExecArgs {
     /// An MCP server that the code can call; can be repeated
     #[arg(long = "server", value_name = "NAME")]
     pub servers: Vec<String>,
-    /// The name of the session
-    #[arg(long, value_name = "NAME")]
+    /// Refused: a run has no session that another run could go on with.
+    #[arg(long, value_name = "NAME", hide = true)]
     pub session: Option<String>,
-    /// Print the result at the end in this format, instead of the output as it comes: compact, toon or json
+    /// Print the result at the end, in this format: compact, toon or json [default: the output as it comes]
     #[arg(long = "output", value_name = "MODE", value_parser = output_mode)]
     pub output: Option<OutputMode>,
 }
@@ -270,8 +292,6 @@ fn output_mode(text: &str) -> Result<OutputMode, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(line: &str) -> Cli {

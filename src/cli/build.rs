@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use codebridge_images::{ImageName, Recipe};
 use codebridge_runtimes::exec::visible_line;
 use indicatif::ProgressBar;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::BuildArgs;
 use super::errors::CommandError;
-use super::output::print;
+use super::output::write;
 use super::say::say;
 use super::signals::Signals;
 use super::spinner::{self, BYTES, ITEMS, TEXT};
+use super::{BuildArgs, Form};
 use crate::error::Exit;
 use crate::image_sources::build::{self, Listener, Order};
 
@@ -25,7 +26,7 @@ fn order(args: BuildArgs) -> Result<Order, CommandError> {
 }
 
 pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
-    let dry_run = args.dry_run;
+    let (dry_run, form) = (args.dry_run, Form { json: args.form.json });
     let (order, signals) = (order(args)?, Signals::listen()?);
     let stop = CancellationToken::new();
     let reporter = Reporter(spinner::start());
@@ -33,8 +34,8 @@ pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
     reporter.0.finish_and_clear();
     match (built, signal) {
         (Some(Ok(digest)), _) => {
-            print(&digest.map(|digest| format!("{digest}\n")).unwrap_or_default()).await?;
-            Ok(Exit::Success.into())
+            let text = digest.as_ref().map(|digest| format!("{digest}\n")).unwrap_or_default();
+            write(&form, &json!({ "digest": digest }), text, Exit::Success).await
         }
         (Some(Err(error)), signal) if !error.is_cancelled() || signal.is_none() => {
             Err(CommandError::Build(error))

@@ -1,6 +1,7 @@
 //! Errors of commands. One function prints them, each with its hint and its exit code.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
@@ -23,6 +24,10 @@ pub(super) enum CommandError {
     Setting(#[from] SettingError),
     #[error(transparent)]
     Code(#[from] CodeError),
+    #[error("exec has no sessions: nothing is left when it ends")]
+    Session,
+    #[error("could not read {}, the file of --servers-config: {source}", path.display())]
+    ServersConfig { path: PathBuf, source: io::Error },
     #[error("invalid arguments: expected a JSON object: {0}")]
     Arguments(#[source] RawArgumentsError),
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
@@ -80,7 +85,7 @@ impl CommandError {
     /// Prints the error and its hint, and returns the exit code.
     pub(super) fn report(&self) -> ExitCode {
         if !matches!(self, Self::Stopped(_)) {
-            say(format_args!("codebridge: {self}"));
+            say(format_args!("error: {self}"));
             if let Some(hint) = self.hint() {
                 say(format_args!("hint: {hint}"));
             }
@@ -91,6 +96,9 @@ impl CommandError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Setting(error) => error.hint(),
+            Self::Session => Some(
+                "give exec all of the code at once; only clients of `codebridge serve` have sessions".into(),
+            ),
             Self::NobodyToAsk { names } => {
                 let commands: Vec<String> = names.iter().map(|name| format!("`{}`", trust_command(name))).collect();
                 Some(format!("approve one of them: {}", commands.join(", ")))
@@ -121,6 +129,8 @@ impl CommandError {
         match self {
             Self::Setting(_)
             | Self::Code(_)
+            | Self::Session
+            | Self::ServersConfig { .. }
             | Self::Arguments(_)
             | Self::ToolName(_)
             | Self::NobodyToAsk { .. }

@@ -25,22 +25,26 @@ const QUEUE: usize = 16;
 /// Bytes of each stream in a result that is printed at the end.
 const RESULT_LIMIT: usize = 16 << 20;
 
-/// Chooses the form of the result, and its size: no later call can read what is cut.
-pub(super) fn prepare(args: &mut ExecArgs, settings: &mut Settings) {
-    let flag = settings.output_mode.is_from_flag().then_some(*settings.output_mode);
-    args.output = args.output.or(flag);
+/// Says that the code runs once, and chooses the size of a result: no later call can read what is cut.
+pub(super) fn prepare(args: &ExecArgs, settings: &mut Settings) {
+    settings.one_shot = true;
     if args.output.is_some() && !settings.output_limit.is_explicit() {
         settings.output_limit.value = RESULT_LIMIT;
     }
 }
 
 pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCode, CommandError> {
+    if args.session.is_some() {
+        return Err(CommandError::Session);
+    }
     let code = code::read(&args)?;
     let request = RunRequest {
         code: RunRequest::without_byte_order_mark(code),
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
-        session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),
+        session: RunRequest::THROW_AWAY.to_owned(),
+        // The settings have said it.
+        clamped: None,
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
@@ -55,15 +59,19 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     let Some((outcome, written)) = done else {
         return Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted)));
     };
-    let exit = exit_code(&outcome, signal);
+    let (exit, is_stopped) = (exit_code(&outcome, signal), outcome.status == Status::Cancelled);
     let result_written = match args.output {
         Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
+        // Whoever stopped it knows that.
+        None if is_stopped => Ok(()),
         None => sink.write_remarks(&outcome).await,
     };
     match written.and(result_written) {
         Ok(()) => Ok(exit),
         // A reader that has seen enough, such as `head`, is not worth a message.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Io.into()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(if is_stopped && signal.is_none() { Exit::Unread.into() } else { exit })
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -129,7 +137,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            self.stderr.write_all(visible(&format!("codebridge: {notice}\n")).as_bytes()).await?;
+            self.stderr.write_all(visible(&format!("note: {notice}\n")).as_bytes()).await?;
         }
         let pictures = outcome.displays.iter().filter(|display| display.picture.is_some()).count();
         if pictures > 0 {
@@ -138,7 +146,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
             self.stderr.write_all(format!("codebridge: {what} displayed\n").as_bytes()).await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
-            self.stderr.write_all(visible(&format!("codebridge: {error}\n")).as_bytes()).await?;
+            self.stderr.write_all(visible(&format!("error: {error}\n")).as_bytes()).await?;
         }
         self.stderr.flush().await
     }
@@ -180,6 +188,7 @@ mod tests {
             servers: Vec::new(),
             timeout: std::time::Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         }
     }
 
@@ -238,7 +247,7 @@ mod tests {
         raised.notices = vec!["the session is new".into()];
         let mut silent = sink(Vec::new(), Vec::new(), true);
         silent.write_remarks(&raised).await.unwrap();
-        assert_eq!(silent.stderr, b"codebridge: the session is new\ncodebridge: ValueError: no\n");
+        assert_eq!(silent.stderr, b"note: the session is new\nerror: ValueError: no\n");
         raised.notices.clear();
         raised.stderr.text = "Traceback …\nValueError: no\n".into();
         let mut shown = sink(Vec::new(), Vec::new(), true);

@@ -3,32 +3,83 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
+use crate::help::in_lines;
 use crate::settings::variables::NO_DEFAULT;
 use crate::settings::{ALL, Variable};
+
+/// The command that runs if none is named.
+const DEFAULT: &str = "serve";
+/// Commands that read no settings: their text is the same everywhere.
+const WITHOUT_SETTINGS: [&str; 3] = ["help", "completions", "setup"];
 
 /// The heading of the settings in the flags of a command.
 pub(super) const SETTINGS_HEADING: &str = "Settings";
 
-/// A flag for each setting, which wins over its variable. Flags can stand before and after the command.
-#[derive(Debug, Default)]
-pub struct SettingFlags(pub Vec<(&'static Variable, String)>);
+/// Columns of the text of a flag, which is indented.
+const COLUMNS: usize = 90;
+/// What `-h` says instead of listing the settings.
+const IN_SHORT_HELP: &str = "Settings: see `--help`, or `codebridge help settings`.";
+
+/// A flag for each setting, which wins over its variable. Flags can stand before and after the command, if they act on it.
+#[derive(Debug)]
+pub struct SettingFlags {
+    pub given: Vec<(&'static Variable, String)>,
+    /// The command that they are for.
+    pub command: String,
+}
+
+fn with_flags(
+    command: clap::Command,
+    variables: impl IntoIterator<Item = &'static Variable>,
+) -> clap::Command {
+    command.args(variables.into_iter().map(|variable| {
+        let default = match variable.default {
+            NO_DEFAULT => String::new(),
+            default => format!(", default {default}"),
+        };
+        Arg::new(variable.flag)
+            .long(variable.flag)
+            .value_name(variable.placeholder)
+            .help(format!("{}\n[{}{default}]", in_lines(variable.meaning, COLUMNS), variable.name))
+            .help_heading(SETTINGS_HEADING)
+            .hide_short_help(true)
+    }))
+}
+
+/// Gives the commands below the program the flags of the settings that act on them.
+pub(super) fn with_settings(program: clap::Command) -> clap::Command {
+    program.mut_subcommands(|command| {
+        if command.is_hide_set() || WITHOUT_SETTINGS.contains(&command.get_name()) {
+            return command;
+        }
+        let name = command.get_name().to_owned();
+        below(command, &name)
+    })
+}
+
+/// Gives a command, and the commands below it, the flags of a command of the program.
+fn below(command: clap::Command, name: &str) -> clap::Command {
+    let acting = ALL.into_iter().filter(|variable| variable.acts_on(name));
+    let own = command.get_after_help().map(ToString::to_string);
+    let short = own.iter().map(String::as_str).chain([IN_SHORT_HELP]).collect::<Vec<_>>().join("\n\n");
+    with_flags(command, acting)
+        .after_help(short)
+        .after_long_help(own.unwrap_or_default())
+        .mut_subcommands(|command| below(command, name))
+}
+
+/// Returns the flags that stand at one place of the command line.
+fn flags_at(matches: &ArgMatches) -> impl Iterator<Item = (&'static Variable, String)> + '_ {
+    ALL.into_iter().filter_map(|variable| {
+        // A command that does not have the flag is an error here.
+        let value = matches.try_get_one::<String>(variable.flag).ok().flatten()?;
+        Some((variable, value.clone()))
+    })
+}
 
 impl Args for SettingFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
-        ALL.into_iter().fold(command, |command, variable| {
-            let default = match variable.default {
-                NO_DEFAULT => String::new(),
-                default => format!(", default {default}"),
-            };
-            command.arg(
-                Arg::new(variable.flag)
-                    .long(variable.flag)
-                    .value_name(variable.placeholder)
-                    .help(format!("{} [{}{default}]", variable.meaning, variable.name))
-                    .help_heading(SETTINGS_HEADING)
-                    .global(true),
-            )
-        })
+        with_flags(command, ALL)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -37,15 +88,23 @@ impl Args for SettingFlags {
 }
 
 impl FromArgMatches for SettingFlags {
+    /// Reads the flags before, after and between the words of the command. Those that stand later win.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut flags = Vec::new();
-        for variable in ALL {
-            let value = matches
-                .try_get_one::<String>(variable.flag)
-                .map_err(|error| clap::Error::raw(ErrorKind::InvalidValue, error))?;
-            flags.extend(value.map(|value| (variable, value.clone())));
+        let mut given: Vec<_> = flags_at(matches).collect();
+        let mut place = matches.subcommand();
+        let command = place.map_or(DEFAULT, |(command, _)| command).to_owned();
+        if let Some((variable, _)) = given.iter().find(|(variable, _)| !variable.acts_on(&command)) {
+            let text = format!(
+                "unexpected argument '--{}' found: `codebridge {command}` does not use it",
+                variable.flag
+            );
+            return Err(clap::Error::raw(ErrorKind::UnknownArgument, text));
         }
-        Ok(Self(flags))
+        while let Some((_, matches)) = place {
+            given.extend(flags_at(matches));
+            place = matches.subcommand();
+        }
+        Ok(Self { given, command })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -60,24 +119,86 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
+    use crate::settings::Commands;
 
-    fn parse(line: &str) -> Cli {
-        Cli::try_parse_from(std::iter::once("codebridge").chain(line.split_whitespace())).unwrap()
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("codebridge").chain(line.split_whitespace()))
     }
 
     fn flags(line: &str) -> Vec<(&'static str, String)> {
-        parse(line).settings.0.into_iter().map(|(variable, value)| (variable.name, value)).collect()
+        let flags = parse(line).unwrap().settings.given;
+        flags.into_iter().map(|(variable, value)| (variable.name, value)).collect()
+    }
+
+    /// Returns commands as they are typed, by the first word. The shortest lines that each takes.
+    const LINES: [(&str, &str); 12] = [
+        ("serve", ""),
+        ("exec", "file"),
+        ("doctor", ""),
+        ("ps", ""),
+        ("reap", ""),
+        ("servers", ""),
+        ("servers", "refresh"),
+        ("servers", "trust"),
+        ("tools", "search x"),
+        ("tools", "show x"),
+        ("call", "x.y"),
+        ("image", "ls"),
+    ];
+
+    #[test]
+    fn a_setting_is_a_flag_of_the_commands_that_it_acts_on() {
+        for variable in ALL {
+            let expected = vec![(variable.name, "value".to_owned())];
+            let flag = variable.flag;
+            assert_eq!(flags(&format!("--{flag} value")), expected);
+            for (command, rest) in LINES {
+                let before = format!("--{flag} value {command} {rest}");
+                let after = format!("{command} {rest} --{flag}=value");
+                if variable.acts_on(command) {
+                    assert_eq!(flags(&before), expected, "{before}");
+                    assert_eq!(flags(&after), expected, "{after}");
+                } else {
+                    for line in [before, after] {
+                        let error = parse(&line).unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::UnknownArgument, "{line}");
+                        let text = format!("error: unexpected argument '--{flag}' found");
+                        assert!(error.to_string().starts_with(&text), "{line}: {error}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
-    fn every_setting_is_a_flag_before_and_after_the_command() {
+    fn a_flag_after_the_command_wins() {
+        let last = |line| flags(line).pop();
+        assert_eq!(last("--memory 1g exec --memory 2g x"), Some(("MCP_BRIDGE_MEMORY", "2g".into())));
+    }
+
+    #[test]
+    fn settings_name_commands_that_exist() {
+        let program = Cli::command();
         for variable in ALL {
-            let expected = vec![(variable.name, "value".to_owned())];
-            assert_eq!(flags(&format!("--{} value", variable.flag)), expected);
-            assert_eq!(flags(&format!("--{} value serve", variable.flag)), expected);
-            assert_eq!(flags(&format!("exec --{} value file", variable.flag)), expected);
-            assert_eq!(flags(&format!("exec file --{}=value", variable.flag)), expected);
+            let Commands::Only(names) = variable.commands else { continue };
+            for name in names {
+                assert!(program.find_subcommand(name).is_some(), "{}: {name}", variable.name);
+            }
         }
+    }
+
+    #[test]
+    fn the_short_help_leaves_settings_out_and_says_where_they_are() {
+        let mut program = Cli::command();
+        program.build();
+        for name in ["exec", "serve", "servers"] {
+            let command = program.find_subcommand_mut(name).unwrap();
+            let (short, long) = (command.render_help().to_string(), command.render_long_help().to_string());
+            assert!(!short.contains("--log-level") && short.contains("codebridge help settings"), "{short}");
+            assert!(long.contains("--log-level"), "{long}");
+        }
+        let short = program.render_help().to_string();
+        assert!(!short.contains("--memory") && short.contains("codebridge help settings"), "{short}");
     }
 
     #[test]
@@ -88,5 +209,6 @@ mod tests {
             assert!(help.contains(variable.name), "{}", variable.name);
         }
         assert!(help.contains("[MCP_BRIDGE_PIDS, default 128]"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod build;
+mod cautions;
 mod code;
 mod doctor;
 mod errors;
@@ -22,6 +23,7 @@ mod signals;
 mod spinner;
 mod tools;
 mod trust;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,6 +36,8 @@ use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::workspace::{Bridge, Workspace};
 use crate::{machine_supervisor, reaper};
 use errors::CommandError;
+use logging::Audience;
+use say::say;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
@@ -48,13 +52,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
         Err(error) => {
             // If the text cannot be written, nobody reads it.
             let _ = error.print();
+            if let Some(hint) = usage::hint(&error) {
+                say(format_args!("hint: {hint}"));
+            }
             if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() }
         }
     }
 }
 
 fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
-    let mut command = cli.command.unwrap_or(Command::Serve);
+    let command = cli.command.unwrap_or(Command::Serve);
     // Processes that bridges start beside themselves must be small: nothing else is set up for them.
     match command {
         Command::Help { words } => return help::help(&words),
@@ -71,8 +78,9 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
         _ => {}
     }
     let mut settings = resolve(environment, &cli.settings)?;
-    logging::start(&settings, !matches!(command, Command::Serve))?;
-    if let Command::Exec(args) = &mut command {
+    logging::start(&settings, Audience::of(&command), environment)?;
+    cautions::check(&settings, &cli.settings)?;
+    if let Command::Exec(args) = &command {
         exec::prepare(args, &mut settings);
     }
     memory::return_large_blocks();
@@ -95,7 +103,7 @@ async fn dispatch(
         Command::Exec(args) => exec::exec(&open(), args).await,
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
-        Command::Reap => sandboxes::reap(&settings).await,
+        Command::Reap(form) => sandboxes::reap(&settings, form).await,
         Command::Servers(args) => servers::servers(&open(), args).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => tools::call(&open(), args).await,
@@ -108,7 +116,7 @@ async fn dispatch(
 
 fn resolve(environment: &Environment, flags: &SettingFlags) -> Result<Settings, SettingError> {
     let mut raw = RawSettings::from_environment(environment)?;
-    for (variable, value) in &flags.0 {
+    for (variable, value) in &flags.given {
         raw.set_flag(variable, value);
     }
     Settings::resolve(&raw)

@@ -30,8 +30,15 @@ pub(super) async fn write(
 
 pub(super) async fn print(text: &str) -> io::Result<()> {
     let mut output = stdio::output()?;
-    output.write_all(text.as_bytes()).await?;
-    output.flush().await
+    let written = match output.write_all(text.as_bytes()).await {
+        Ok(()) => output.flush().await,
+        failed => failed,
+    };
+    match written {
+        // A reader that has seen enough, such as `head`, is no error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 /// Returns rows in columns as wide as their widest cell. Each row has as many cells as the head.

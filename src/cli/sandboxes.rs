@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use codebridge_runtimes::exec::visible;
+use codebridge_runtimes::{ReclaimError, SandboxName};
+use serde::Serialize;
 
 use super::Form;
 use super::errors::CommandError;
-use super::output::{columns, print, write};
+use super::output::{columns, write};
 use crate::error::Exit;
 use crate::housekeeping::{self, SandboxEntry};
 use crate::settings::Settings;
@@ -32,13 +33,25 @@ fn table(entries: &[SandboxEntry]) -> String {
     columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"], rows)
 }
 
-pub(super) async fn reap(settings: &Settings) -> Result<ExitCode, CommandError> {
+/// What was removed, and why something was not.
+#[derive(Debug, Serialize)]
+struct Reaped<'a> {
+    removed: &'a [SandboxName],
+    failed: Vec<String>,
+    /// On engines that do not answer.
+    out_of_reach: Vec<String>,
+}
+
+pub(super) async fn reap(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
     let swept = housekeeping::reap(settings).await;
+    let texts = |errors: &[ReclaimError]| errors.iter().map(ToString::to_string).collect();
+    let (failed, out_of_reach) = (texts(&swept.failed), texts(&swept.absent));
+    let reaped = Reaped { removed: &swept.removed, failed, out_of_reach };
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
     if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
         text = "nothing to remove\n".into();
     }
-    let printed = print(&visible(&text)).await;
+    let printed = write(&form, &reaped, text, Exit::Success).await;
     let failed = swept.failed.into_iter().map(|error| CommandError::Reclaim(Box::new(error)));
     let absent = swept.absent.into_iter().map(|error| CommandError::OutOfReach(Box::new(error)));
     let failures = failed.chain(absent);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
+use super::say::say;
 use super::signals::Signals;
 use crate::error::Exit;
 use crate::mcp::stdio;
@@ -18,9 +19,7 @@ pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandErro
     let (input, output, signals) = (stdio::input()?, stdio::output()?, Signals::listen()?);
     let connection = Connection { input, output, hung_up: stdio::output_hung_up() };
     if io::stdin().is_terminal() {
-        tracing::info!(
-            "waiting for an MCP client on standard input; to run code, use `codebridge exec -c CODE`"
-        );
+        say("waiting for an MCP client on standard input; to run code, use `codebridge exec -c CODE`");
     }
     let stop = CancellationToken::new();
     let serving = async {

@@ -94,8 +94,8 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
     let used = used.map(|server| ServerEntry::of(server, docs.remove(&server.name).as_deref(), None));
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, None, None));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
-    for warning in &snapshot.warnings {
-        say(format_args!("codebridge: {warning}"));
+    for warning in snapshot.warnings_of_files() {
+        say(format_args!("warning: {warning}"));
     }
     write(form, &entries, table(&entries), Exit::Success).await
 }
@@ -114,7 +114,7 @@ async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> Result
         .collect();
     let mut exit = Exit::Success;
     for error in refreshed.iter().filter_map(|one| one.docs.as_ref().err()) {
-        say(format_args!("codebridge: {error}"));
+        say(format_args!("error: {error}"));
         exit = Exit::Server;
     }
     write(form, &entries, table(&entries), exit).await

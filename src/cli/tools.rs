@@ -40,7 +40,7 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, Com
     let Searched { tools, unknown } = until_stopped(workspace, &stop, search).await?;
     for server in unknown {
         let why = server.failure.as_deref().map_or_else(|| "it has not answered yet".into(), in_a_line);
-        say(format_args!("codebridge: the tools of '{}' are not known: {why}", server.name));
+        say(format_args!("warning: the tools of '{}' are not known: {why}", server.name));
         say(format_args!("hint: run `codebridge servers refresh {}`", server.name));
     }
     let mut text: String = tools.iter().map(described).collect();

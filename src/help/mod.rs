@@ -2,7 +2,7 @@
 
 mod terminal;
 
-pub use terminal::for_terminal;
+pub use terminal::{for_terminal, in_lines};
 
 /// One page of the documentation.
 #[derive(Debug)]

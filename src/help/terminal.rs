@@ -44,10 +44,21 @@ fn write_table(text: &mut String, table: &[Vec<&str>]) {
     }
 }
 
+/// Returns a text in lines of at most this many columns.
+pub fn in_lines(words: &str, columns: usize) -> String {
+    let mut text = String::new();
+    write_lines(&mut text, "", words, columns);
+    text.trim_end().to_owned()
+}
+
 fn write_paragraph(text: &mut String, indent: &str, words: &str) {
+    write_lines(text, indent, words, WIDTH);
+}
+
+fn write_lines(text: &mut String, indent: &str, words: &str, columns: usize) {
     let mut line = indent.to_owned();
     for word in words.split(' ') {
-        if line.chars().count() + word.chars().count() >= WIDTH {
+        if line.chars().count() + word.chars().count() >= columns && line.len() > indent.len() {
             text.push_str(line.trim_end());
             text.push('\n');
             line = indent.to_owned();

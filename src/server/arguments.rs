@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use crate::session::RunRequest;
+use crate::nearest::nearest;
+use crate::session::{Clamped, RunRequest};
+use crate::settings::{Origin, parse_time};
 
 /// Names become labels; longer ones are a mistake.
 const LONGEST_SESSION_NAME: usize = 64;
@@ -17,21 +19,47 @@ const MOST_SERVERS: usize = 1_000;
 pub(super) struct Timeouts {
     pub(super) default: Duration,
     pub(super) max: Duration,
+    /// Where `max` comes from.
+    pub(super) max_from: Origin,
 }
 
-/// Returns the request, or what is wrong with the arguments.
+/// The names of all arguments.
+const NAMES: [&str; 4] = ["code", "servers", "timeout", "session"];
+/// Unknown arguments that are named, and characters of each: whoever calls chooses both.
+const MOST_UNKNOWN: usize = 5;
+const LONGEST_UNKNOWN: usize = 40;
+
+/// Returns the request, or what is wrong with the arguments; and notes on what is not used as it was given.
 pub(super) fn parse_arguments(
     mut arguments: Map<String, Value>,
     timeouts: Timeouts,
-) -> Result<RunRequest, String> {
+) -> (Result<RunRequest, String>, Vec<String>) {
     // Models write `null` for an argument that they leave out.
     arguments.retain(|_, value| !value.is_null());
-    Ok(RunRequest {
-        code: code(arguments.remove("code"))?,
-        servers: servers(arguments.remove("servers"))?,
-        timeout: timeout(arguments.get("timeout"), timeouts)?,
-        session: session(arguments.remove("session"))?,
-    })
+    let mut notes = unknown(&arguments);
+    (request(arguments, timeouts, &mut notes), notes)
+}
+
+fn request(
+    mut arguments: Map<String, Value>,
+    timeouts: Timeouts,
+    notes: &mut Vec<String>,
+) -> Result<RunRequest, String> {
+    let code = code(arguments.remove("code"))?;
+    let servers = servers(arguments.remove("servers"), notes)?;
+    let (timeout, clamped) = timeout(arguments.remove("timeout"), timeouts, notes)?;
+    let session = session(arguments.remove("session"), notes)?;
+    Ok(RunRequest { code, servers, timeout, session, clamped })
+}
+
+fn unknown(arguments: &Map<String, Value>) -> Vec<String> {
+    let unknown = arguments.keys().filter(|name| !NAMES.contains(&name.as_str()));
+    let note = |name: &String| {
+        let meant = nearest(name, NAMES).map(|name| format!(": did you mean '{name}'?"));
+        let shown: String = name.chars().take(LONGEST_UNKNOWN).collect();
+        format!("unknown argument '{}' is ignored{}", shown.escape_debug(), meant.unwrap_or_default())
+    };
+    unknown.take(MOST_UNKNOWN).map(note).collect()
 }
 
 fn code(value: Option<Value>) -> Result<String, String> {
@@ -43,10 +71,16 @@ fn code(value: Option<Value>) -> Result<String, String> {
     }
 }
 
-fn servers(value: Option<Value>) -> Result<Vec<String>, String> {
+fn servers(value: Option<Value>, notes: &mut Vec<String>) -> Result<Vec<String>, String> {
     let items = match value {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items,
+        Some(Value::String(text)) => {
+            // Some models write the list as text.
+            let items = serde_json::from_str(&text).unwrap_or_else(|_| vec![Value::String(text)]);
+            notes.push(format!("'servers' is text: read as a list of {}", items.len()));
+            items
+        }
         Some(_) => return Err("'servers' must be a list".into()),
     };
     if items.len() > MOST_SERVERS {
@@ -63,37 +97,49 @@ fn servers(value: Option<Value>) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-fn timeout(value: Option<&Value>, timeouts: Timeouts) -> Result<Duration, String> {
-    let seconds = match value {
-        None => return Ok(timeouts.default),
-        Some(Value::Number(number)) => whole_seconds(number),
+fn timeout(
+    value: Option<Value>,
+    timeouts: Timeouts,
+    notes: &mut Vec<String>,
+) -> Result<(Duration, Option<Clamped>), String> {
+    let wanted = match value {
+        None => return Ok((timeouts.default, None)),
+        Some(Value::Number(number)) => number.as_f64(),
+        Some(Value::String(text)) => {
+            let seconds =
+                parse_time(&text).map(|time| time.as_secs_f64()).or_else(|| text.trim().parse().ok());
+            notes.extend(seconds.map(|seconds| format!("'timeout' is text: read as {seconds} s")));
+            seconds
+        }
         Some(_) => None,
     };
-    let seconds = seconds.ok_or("'timeout' must be an integer")?;
-    Ok(Duration::from_secs(seconds.clamp(1, timeouts.max.as_secs())))
-}
-
-/// Some clients write every number with a fraction: `30.0` is 30.
-fn whole_seconds(number: &Number) -> Option<u64> {
-    match number.as_i64() {
-        Some(seconds) => Some(u64::try_from(seconds).unwrap_or(0)),
-        // The cast saturates, as the timeout is clamped.
-        None => number.as_f64().filter(|seconds| seconds.fract() == 0.0).map(|seconds| seconds as u64),
+    let wanted = wanted.filter(|seconds| seconds.is_finite()).ok_or("'timeout' must be an integer")?;
+    // A part of a second counts as a whole one. The cast saturates.
+    let requested = Duration::from_secs((wanted.ceil() as u64).max(1));
+    if requested.as_secs_f64() > wanted {
+        notes.push(format!("timeout {wanted} s is raised to {} s", requested.as_secs()));
     }
+    let clamped = Clamped { requested, limit_from: timeouts.max_from };
+    Ok((requested.min(timeouts.max), Some(clamped).filter(|_| requested > timeouts.max)))
 }
 
-fn session(value: Option<Value>) -> Result<String, String> {
-    match value {
-        None => Ok(RunRequest::DEFAULT_SESSION.into()),
-        Some(Value::String(name)) if name.is_empty() => Ok(RunRequest::DEFAULT_SESSION.into()),
-        Some(Value::String(name)) => {
-            if name.chars().count() > LONGEST_SESSION_NAME || name.chars().any(char::is_control) {
-                return Err(format!("'session' must be at most {LONGEST_SESSION_NAME} printable characters"));
-            }
-            Ok(name)
+fn session(value: Option<Value>, notes: &mut Vec<String>) -> Result<String, String> {
+    let name = match value {
+        None => String::new(),
+        Some(Value::String(name)) => name,
+        Some(Value::Number(number)) => {
+            notes.push("'session' is a number: read as text".into());
+            number.to_string()
         }
-        Some(_) => Err("'session' must be a string".into()),
+        Some(_) => return Err("'session' must be a string".into()),
+    };
+    if name.is_empty() {
+        return Ok(RunRequest::DEFAULT_SESSION.into());
     }
+    if name.chars().count() > LONGEST_SESSION_NAME || name.chars().any(char::is_control) {
+        return Err(format!("'session' must be at most {LONGEST_SESSION_NAME} printable characters"));
+    }
+    Ok(name)
 }
 
 #[cfg(test)]
@@ -102,9 +148,17 @@ mod tests {
 
     use super::*;
 
-    const TIMEOUTS: Timeouts = Timeouts { default: Duration::from_secs(30), max: Duration::from_secs(120) };
+    const TIMEOUTS: Timeouts = Timeouts {
+        default: Duration::from_secs(30),
+        max: Duration::from_secs(120),
+        max_from: Origin::Default,
+    };
 
     fn parse(arguments: Value) -> Result<RunRequest, String> {
+        noted(arguments).0
+    }
+
+    fn noted(arguments: Value) -> (Result<RunRequest, String>, Vec<String>) {
         let Value::Object(arguments) = arguments else { panic!("not an object") };
         parse_arguments(arguments, TIMEOUTS)
     }
@@ -121,6 +175,7 @@ mod tests {
             servers: Vec::new(),
             timeout: Duration::from_secs(30),
             session: "main".into(),
+            clamped: None,
         };
         assert_eq!(parse(json!({"code": "1"})), Ok(expected.clone()));
         let nulls = json!({"code": "1", "servers": null, "timeout": null, "session": null});
@@ -163,13 +218,13 @@ mod tests {
             (json!({"code": null}), "Missing 'code' argument"),
             (json!({"code": " \n"}), "Missing 'code' argument"),
             (json!({"code": 1}), "'code' must be a string"),
-            (json!({"code": "1", "servers": "github"}), "'servers' must be a list"),
             (json!({"code": "1", "servers": {}}), "'servers' must be a list"),
             (json!({"code": "1", "servers": [1]}), "'servers' must be a list of strings"),
-            (json!({"code": "1", "timeout": "30"}), "'timeout' must be an integer"),
-            (json!({"code": "1", "timeout": 1.5}), "'timeout' must be an integer"),
+            (json!({"code": "1", "timeout": "soon"}), "'timeout' must be an integer"),
+            (json!({"code": "1", "timeout": "inf"}), "'timeout' must be an integer"),
+            (json!({"code": "1", "servers": "[1]"}), "'servers' must be a list of strings"),
             (json!({"code": "1", "timeout": true}), "'timeout' must be an integer"),
-            (json!({"code": "1", "session": 1}), "'session' must be a string"),
+            (json!({"code": "1", "session": true}), "'session' must be a string"),
             (
                 json!({"code": "1", "session": "a".repeat(65)}),
                 "'session' must be at most 64 printable characters",
@@ -179,5 +234,53 @@ mod tests {
         for (arguments, message) in cases {
             assert_eq!(parse(arguments.clone()), Err(message.to_owned()), "{arguments}");
         }
+    }
+
+    #[test]
+    fn what_is_not_used_as_it_was_given_is_noted() {
+        for (argument, value, notes) in [
+            ("timeout", json!(5), vec![]),
+            ("timeout", json!(30.0), vec![]),
+            ("timeout", json!(600), vec![]),
+            ("timeout", json!(0), vec!["timeout 0 s is raised to 1 s"]),
+            ("timeout", json!(1.5), vec!["timeout 1.5 s is raised to 2 s"]),
+            ("timeout", json!("5"), vec!["'timeout' is text: read as 5 s"]),
+            ("timeout", json!("30s"), vec!["'timeout' is text: read as 30 s"]),
+            ("servers", json!(["x"]), vec![]),
+            ("servers", json!("x"), vec!["'servers' is text: read as a list of 1"]),
+            ("servers", json!("[\"x\", \"y\"]"), vec!["'servers' is text: read as a list of 2"]),
+            ("session", json!(7), vec!["'session' is a number: read as text"]),
+            ("server", json!("x"), vec!["unknown argument 'server' is ignored: did you mean 'servers'?"]),
+            ("colour", json!("x"), vec!["unknown argument 'colour' is ignored"]),
+            ("colour", json!(null), vec![]),
+        ] {
+            let (request, found) = noted(json!({"code": "1", argument: value}));
+            assert!(request.is_ok() && found == notes, "{argument}: {found:?}");
+        }
+        let (request, notes) = noted(json!({"script": "1"}));
+        assert_eq!(request, Err("Missing 'code' argument".into()));
+        assert_eq!(notes, ["unknown argument 'script' is ignored"]);
+    }
+
+    #[test]
+    fn text_is_read_as_a_list_and_as_a_time() {
+        let request =
+            parse(json!({"code": "1", "servers": "github", "timeout": "1m", "session": 7})).unwrap();
+        assert_eq!((request.servers, request.timeout.as_secs()), (vec!["github".to_owned()], 60));
+        assert_eq!(request.session, "7");
+        let clamped = |timeout| parse(json!({"code": "1", "timeout": timeout})).unwrap().clamped;
+        assert_eq!(clamped(json!("10m")).unwrap().requested.as_secs(), 600);
+        assert_eq!((clamped(json!(120)), clamped(json!(0))), (None, None));
+        let request = parse(json!({"code": "1", "servers": "[\"a\", \"b\"]"})).unwrap();
+        assert_eq!(request.servers, ["a", "b"]);
+    }
+
+    #[test]
+    fn unknown_arguments_cost_little() {
+        let mut arguments = Map::from_iter([("code".to_owned(), json!("1"))]);
+        arguments.extend((0..100).map(|at| (format!("{at}{}", "x".repeat(1000)), json!(1))));
+        let (_, notes) = noted(Value::Object(arguments));
+        assert_eq!(notes.len(), MOST_UNKNOWN);
+        assert!(notes.iter().all(|note| note.len() < 100), "{notes:?}");
     }
 }

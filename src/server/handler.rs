@@ -23,7 +23,7 @@ use super::render::render;
 use super::rounds::{Round, Rounds, Step};
 use super::{progress, resources, tool};
 use crate::mcp::server::Turn;
-use crate::session::{Caller, RunPython, RunRequest};
+use crate::session::{Caller, RunOutcome, RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
 use crate::upstream::{Answers, ClientId, NoAnswers, Offers};
 
@@ -36,16 +36,23 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
 
 /// Returns what a result says of its call. Code can be long.
 fn without_code(request: &RunRequest) -> RunRequest {
-    let RunRequest { servers, timeout, session, .. } = request;
-    RunRequest { code: String::new(), servers: servers.clone(), timeout: *timeout, session: session.clone() }
+    let RunRequest { servers, timeout, session, clamped, .. } = request;
+    let (servers, session) = (servers.clone(), session.clone());
+    RunRequest { code: String::new(), servers, timeout: *timeout, session, clamped: *clamped }
 }
 
-/// Runs a call in the order in which calls were read.
-async fn in_turn<T>(turn: Option<Turn>, run: impl Future<Output = T>) -> T {
-    match turn {
+/// Runs a call in the order in which calls were read. The notes are on its arguments.
+async fn in_turn(
+    turn: Option<Turn>,
+    notes: Vec<String>,
+    run: impl Future<Output = RunOutcome>,
+) -> RunOutcome {
+    let mut outcome = match turn {
         Some(turn) => turn.start(run).await,
         None => run.await,
-    }
+    };
+    outcome.notices.splice(0..0, notes);
+    outcome
 }
 
 /// The server of one connection.
@@ -61,12 +68,18 @@ pub(super) struct McpHandler<P> {
 
 impl<P: RunPython> McpHandler<P> {
     pub(super) fn new(sessions: Arc<P>, logs: Arc<LogReceiver>, settings: &Settings) -> Self {
-        let timeouts = Timeouts { default: *settings.timeout, max: *settings.max_timeout };
+        let max = &settings.max_timeout;
+        let timeouts = Timeouts { default: *settings.timeout, max: **max, max_from: max.origin };
         let (id, rounds) = (ClientId::next(), Rounds::default());
         Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
     }
 
-    async fn run(&self, request: RunRequest, context: RequestContext<RoleServer>) -> CallToolResult {
+    async fn run(
+        &self,
+        request: RunRequest,
+        notes: Vec<String>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
         let (progress, mut events) = mpsc::channel(progress::QUEUE);
         let answers: Arc<dyn Answers> = match PeerAnswers::new(self.id, &context.peer) {
             Some(answers) => Arc::new(answers),
@@ -76,16 +89,22 @@ impl<P: RunPython> McpHandler<P> {
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&request);
         let run = Box::pin(self.sessions.run(request, caller));
-        let run = in_turn(context.extensions.get::<Turn>().cloned(), run);
+        let run = in_turn(context.extensions.get::<Turn>().cloned(), notes, run);
         let outcome = progress::forward_progress(run, &mut events, &context).await;
         self.result(&Payload::new(&about, outcome))
     }
 
     /// Begins a call whose client can be asked by its result.
-    fn begin(&self, request: RunRequest, offers: Offers, context: &RequestContext<RoleServer>) -> Round {
+    fn begin(
+        &self,
+        request: RunRequest,
+        notes: Vec<String>,
+        offers: Offers,
+        context: &RequestContext<RoleServer>,
+    ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
         Round::begin(without_code(&request), self.id, offers, |caller| {
-            tokio::spawn(async move { in_turn(turn, Box::pin(sessions.run(request, caller))).await })
+            tokio::spawn(async move { in_turn(turn, notes, Box::pin(sessions.run(request, caller))).await })
         })
     }
 
@@ -168,13 +187,17 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
                 None => self.refusal("no call waits for these answers: make the call again".into()).into(),
             });
         }
-        let request = match parse_arguments(call.arguments.unwrap_or_default(), self.timeouts) {
+        let (request, notes) = parse_arguments(call.arguments.unwrap_or_default(), self.timeouts);
+        let request = match request {
             Ok(request) => request,
-            Err(message) => return Ok(self.refusal(message).into()),
+            Err(message) => {
+                let refused = Payload { notices: notes, ..Payload::validation_error(message) };
+                return Ok(self.result(&refused).into());
+            }
         };
         Ok(match offers_by_result(&context) {
-            Some(offers) => self.resume_round(self.begin(request, offers, &context), context).await,
-            None => self.run(request, context).await.into(),
+            Some(offers) => self.resume_round(self.begin(request, notes, offers, &context), context).await,
+            None => self.run(request, notes, context).await.into(),
         })
     }
 

@@ -3,7 +3,9 @@
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::session::{Display, Failure, RunOutcome, RunRequest, Status, Stream};
+use crate::session::{Clamped, Display, Failure, RunOutcome, RunRequest, Status, Stream};
+use crate::settings::Origin;
+use crate::settings::variables::MAX_TIMEOUT;
 
 /// The fields of a result, empty ones dropped. The order is the order in which they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -48,6 +50,13 @@ impl Payload {
         let silent =
             outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty() && outcome.displays.is_empty();
         let seconds = request.timeout.as_secs();
+        // A timeout says it itself.
+        let clamped = request.clamped.filter(|_| outcome.status != Status::Timeout);
+        let notices = clamped
+            .map(|clamped| clamped_note(clamped, seconds))
+            .into_iter()
+            .chain(outcome.notices)
+            .collect();
         let (status, summary, error) = match outcome.status {
             Status::Success if silent => (Self::SUCCESS, "Success (no output)".to_owned(), outcome.error),
             Status::Success => (Self::SUCCESS, "Success".to_owned(), outcome.error),
@@ -58,7 +67,10 @@ impl Payload {
                 outcome.error.or_else(|| Some(format!("Execution timed out after {seconds} seconds"))),
             ),
             Status::Cancelled => ("cancelled", "Cancelled".to_owned(), outcome.error),
-            Status::Refused => return Self::validation_error(outcome.error.unwrap_or_default()),
+            Status::Refused => {
+                let refused = Self::validation_error(outcome.error.unwrap_or_default());
+                return Self { notices, ..refused };
+            }
         };
         Self {
             status,
@@ -69,7 +81,7 @@ impl Payload {
             stderr: lines(outcome.stderr),
             error,
             timeout_seconds: (outcome.status == Status::Timeout).then_some(seconds),
-            notices: outcome.notices,
+            notices,
             displays: outcome.displays,
             run_id: cut.then_some(outcome.run_id),
         }
@@ -92,6 +104,14 @@ fn display_fields<S: Serializer>(displays: &[Display], serializer: S) -> Result<
         let types: Vec<&str> = display.forms.iter().map(|form| &*form.mime).collect();
         json!({ "mimeTypes": types, "uri": display.uri })
     }))
+}
+
+fn clamped_note(Clamped { requested, limit_from }: Clamped, seconds: u64) -> String {
+    let limit_from = match limit_from {
+        Origin::Default => MAX_TIMEOUT.name.to_owned(),
+        origin => origin.to_string(),
+    };
+    format!("timeout {} s is cut to {seconds} s by {limit_from}", requested.as_secs())
 }
 
 fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {

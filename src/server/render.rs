@@ -167,7 +167,9 @@ fn lines_after(payload: &Payload) -> Vec<String> {
         parts.push("stderr:".into());
         parts.extend_from_slice(&payload.stderr);
     }
-    parts.extend(payload.error.iter().map(|error| format!("error: {error}")));
+    // A traceback ends with its exception.
+    let is_said = |error: &&String| payload.stderr.join("\n").trim_end().ends_with(error.trim_end());
+    parts.extend(payload.error.iter().filter(|error| !is_said(error)).map(|error| format!("error: {error}")));
     parts
 }
 
@@ -294,6 +296,7 @@ mod tests {
             servers: Vec::new(),
             timeout: Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         };
         Payload::new(&request, outcome)
     }
@@ -367,7 +370,7 @@ mod tests {
         expect(
             compact(raised()),
             "status: error\nexit: 1\nbefore\nstderr:\nTraceback (most recent call last):\n  …\n\
-             ValueError: no\nerror: ValueError: no",
+             ValueError: no",
             r#"{"status":"error","exitCode":1,"stdout":["before"],"stderr":["Traceback (most recent call last):","  …","ValueError: no"],"error":"ValueError: no"}"#,
             true,
         );
@@ -469,6 +472,7 @@ mod tests {
             servers: vec!["github".into()],
             timeout: Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         };
         let rendered = parts(render(&Payload::new(&request, outcome("1\n", "")), OutputMode::Compact));
         assert_eq!(rendered.1, r#"{"servers":["github"],"stdout":["1"]}"#);

@@ -215,7 +215,7 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(super) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, grant, timeout, budgets, outputs } = cell;
+        let Cell { id, code, grant, timeout, budgets, outputs, later } = cell;
         self.sandbox.set_busy(true);
         let started = Instant::now();
         let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
@@ -271,7 +271,7 @@ impl Interpreter {
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
-        run.finish(id, end, interrupt, started.elapsed(), |loss| self.describe(loss))
+        run.finish(id, end, interrupt, later, started.elapsed(), |loss| self.describe(loss))
     }
 
     /// Says that memory ran out, if it did during the run: as the reason of a loss, else as a notice.

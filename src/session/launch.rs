@@ -28,7 +28,7 @@ use super::template::Template;
 use crate::guest;
 use crate::image_sources::image_resolver;
 use crate::reaper::Reaper;
-use crate::settings::Settings;
+use crate::settings::{Settings, variables};
 
 /// How long a sandbox may take to start, on a loaded host.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -46,6 +46,8 @@ pub struct Launcher {
     state: StateDir,
     /// The wanted image, for messages.
     image: String,
+    /// What the user types to set another one.
+    image_setting: String,
     images: Arc<ImageResolver>,
     bytecode: Bytecode,
     /// Those of all sessions, whoever they are for.
@@ -65,6 +67,7 @@ impl Launcher {
     pub fn new(settings: &Settings, reaper: Reaper) -> Self {
         let (runtime, roots) = (settings.runtime.value.clone(), wanted_roots(&settings.image));
         Self {
+            image_setting: settings.name_of(&variables::IMAGE),
             image: roots.first().map(ToString::to_string).unwrap_or_default(),
             template: Template::of(settings),
             detector: Detector::new(runtime, roots, machines(settings), cache_dir()),
@@ -246,10 +249,11 @@ impl Launcher {
             return Vec::new();
         }
         let text = format!(
-            "the image {} is unavailable: the Python of this machine is used instead (set MCP_BRIDGE_IMAGE to an image, or to 'host:' to hide this notice)",
-            self.image
+            "the image {} is unavailable: the Python of this machine is used instead (set {} to an image, or to 'host:' to hide this notice)",
+            self.image, self.image_setting
         );
-        tracing::warn!("{text}");
+        // The call that started it says it too.
+        tracing::info!("{text}");
         vec![text]
     }
 

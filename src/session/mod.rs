@@ -34,7 +34,7 @@ mod tools;
 
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{
-    Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
+    Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
 };
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};

@@ -34,6 +34,15 @@ pub(super) struct Cell {
     pub(super) timeout: Duration,
     pub(super) budgets: Budgets,
     pub(super) outputs: Arc<Mutex<Outputs>>,
+    pub(super) later: Later,
+}
+
+/// What a later call can use of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Later {
+    pub(super) variables: bool,
+    /// Output that was cut.
+    pub(super) output: bool,
 }
 
 #[derive(Debug)]
@@ -166,14 +175,16 @@ impl RunInProgress {
         run_id: u32,
         end: RunEnd,
         interrupt: Option<Interrupt>,
+        later: Later,
         elapsed: Duration,
         describe: impl FnOnce(&Loss) -> String,
     ) -> FinishedRun {
         let rest = |stream: &'static str| {
-            move || {
-                format!(
+            move || match later.output {
+                true => format!(
                     "read it with runtime.output({run_id}, \"{stream}\", start, length) or as resource codebridge://runs/{run_id}/{stream}"
-                )
+                ),
+                false => "without --output, all of it is printed".to_owned(),
             }
         };
         let lines = |bytes| self.stdout.lines_in(bytes);
@@ -195,7 +206,7 @@ impl RunInProgress {
         };
         let (status, failure, exit_code, error) = match interrupt {
             Some(interrupt) => {
-                let (status, error) = interrupt.describe(loss.as_deref());
+                let (status, error) = interrupt.describe(loss.as_deref(), later);
                 (status, Some(Failure::Code), None, Some(error))
             }
             None => end.describe(loss.as_deref()),
@@ -220,7 +231,7 @@ impl RunInProgress {
 
 impl Interrupt {
     /// Returns the status of an interrupted run, and what became of the code.
-    fn describe(self, loss: Option<&str>) -> (Status, String) {
+    fn describe(self, loss: Option<&str>, later: Later) -> (Status, String) {
         let (status, what) = match self {
             Self::Timeout { waited_for } if waited_for.is_empty() => {
                 (Status::Timeout, "the code ran longer than its timeout".to_string())
@@ -233,7 +244,8 @@ impl Interrupt {
         };
         let error = match loss {
             Some(loss) => format!("{what} and was ended: {loss}"),
-            None => format!("{what} and was interrupted; variables are kept"),
+            None if later.variables => format!("{what} and was interrupted; variables are kept"),
+            None => format!("{what} and was interrupted"),
         };
         (status, error)
     }

@@ -1,11 +1,12 @@
 //! Settings that cannot be used.
 
 use std::fmt;
+use std::time::Duration;
 
 use codebridge_images::NameError;
 use codebridge_runtimes::RuntimeKind;
 
-use super::Origin;
+use super::{Origin, Variable};
 use crate::nearest::nearest;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +36,53 @@ impl SettingError {
         };
         let name = nearest(value, names.iter().copied())?;
         Some(format!("did you mean {name}?"))
+    }
+}
+
+/// Something that the user set and that does not do what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingWarning {
+    /// No setting has this name.
+    Unknown { name: String, nearest: Option<&'static str> },
+    /// Another value of the same setting, or of one that goes before it, is used.
+    Ignored { ignored: Origin, used: Origin },
+    /// The time limit is longer than the longest one.
+    Cut { timeout: Origin, wanted: Duration, by: Origin, used: Duration },
+}
+
+impl SettingWarning {
+    /// Returns the setting that it is about, if that is one.
+    pub fn is_about(&self, variable: &Variable) -> bool {
+        let origin = match self {
+            Self::Unknown { .. } => return false,
+            Self::Ignored { ignored: origin, .. } | Self::Cut { timeout: origin, .. } => origin,
+        };
+        match origin {
+            Origin::Default => false,
+            Origin::Variable(name) => variable.names().any(|known| known == *name),
+            Origin::Flag(flag) => variable.flag == *flag,
+        }
+    }
+}
+
+impl fmt::Display for SettingWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, nearest: Some(nearest) } => {
+                write!(f, "unknown variable {name} is ignored: did you mean {nearest}?")
+            }
+            Self::Unknown { name, nearest: None } => {
+                write!(
+                    f,
+                    "unknown variable {name} is ignored: `codebridge help settings` lists the variables"
+                )
+            }
+            Self::Ignored { ignored, used } => write!(f, "{ignored} is ignored: {used} is set"),
+            Self::Cut { timeout, wanted, by, used } => {
+                let (wanted, used) = (wanted.as_secs(), used.as_secs());
+                write!(f, "{timeout} of {wanted} s is longer than {by} allows: {used} s is used")
+            }
+        }
     }
 }
 

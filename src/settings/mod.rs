@@ -14,9 +14,10 @@ pub mod variables;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Expected, SettingError};
+pub use error::{Expected, SettingError, SettingWarning};
 pub use origin::{Origin, Setting};
+pub use parse::parse_time;
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
 pub use values::OutputMode;
-pub use variables::{ALL, Variable};
+pub use variables::{ALL, Commands, Variable};

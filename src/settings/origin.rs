@@ -13,6 +13,13 @@ pub enum Origin {
     Flag(&'static str),
 }
 
+impl Origin {
+    /// Returns whether it is a flag.
+    pub fn is_flag(self) -> bool {
+        matches!(self, Self::Flag(_))
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -38,7 +45,7 @@ impl<T> Setting<T> {
 
     /// Returns whether the user set this value on the command line.
     pub fn is_from_flag(&self) -> bool {
-        matches!(self.origin, Origin::Flag(_))
+        self.origin.is_flag()
     }
 
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Setting<U> {

@@ -8,7 +8,7 @@ use codebridge_runtimes::User;
 const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Parses whole seconds, with or without a unit: `30`, `30s`, `2m`, `1h`.
-pub(super) fn parse_time(text: &str) -> Option<Duration> {
+pub fn parse_time(text: &str) -> Option<Duration> {
     let text = text.trim();
     let (number, factor) = match text.char_indices().last()? {
         (at, 's' | 'S') => (&text[..at], 1),

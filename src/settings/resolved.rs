@@ -8,7 +8,7 @@ use codebridge_runtimes::{Limits, RuntimeChoice, TargetError, User};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
-use super::{Origin, OutputMode, RawSettings, Setting, SettingError, parse};
+use super::{Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, parse};
 
 /// The period of a CPU quota, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
@@ -59,6 +59,10 @@ pub struct Settings {
     pub trust_project: Setting<bool>,
     /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
+    /// Whether this process runs code once, for a person who types flags. Else it serves a client, which sets variables.
+    pub one_shot: bool,
+    /// What the user set to no effect.
+    pub warnings: Vec<SettingWarning>,
 }
 
 impl Settings {
@@ -107,7 +111,16 @@ impl Settings {
             trust_project: raw.boolean(&var::TRUST_PROJECT)?,
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
+            one_shot: false,
+            warnings: raw.warnings(&timeout, &max_timeout),
         })
+    }
+}
+
+impl Settings {
+    /// Returns what the user of this process types to change a setting: its flag, or its variable.
+    pub fn name_of(&self, variable: &Variable) -> String {
+        if self.one_shot { format!("--{}", variable.flag) } else { variable.name.to_owned() }
     }
 }
 
@@ -205,6 +218,21 @@ impl RawSettings {
             return Ok(cpus);
         }
         Ok(quota.map(|quota| quota.map(|microseconds| microseconds / CPU_PERIOD)))
+    }
+
+    fn warnings(&self, timeout: &Setting<Duration>, max: &Setting<Duration>) -> Vec<SettingWarning> {
+        let mut warnings = self.warnings.clone();
+        if timeout.is_explicit() && timeout.value > max.value {
+            let (wanted, used) = (timeout.value, max.value);
+            warnings.push(SettingWarning::Cut { timeout: timeout.origin, wanted, by: max.origin, used });
+        }
+        // A flag that wins over a variable is meant to.
+        if let (Some((_, used)), Some((_, ignored))) = (self.get(&var::CPUS), self.get(&var::CPU_QUOTA))
+            && used.is_flag() == ignored.is_flag()
+        {
+            warnings.push(SettingWarning::Ignored { ignored, used });
+        }
+        warnings
     }
 
     fn runtime(&self) -> Result<Setting<RuntimeChoice>, SettingError> {

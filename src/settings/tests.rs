@@ -263,3 +263,64 @@ fn a_value_that_is_not_text_is_an_error_only_where_it_is_read() {
     let error = RawSettings::from_environment(&variables).unwrap_err();
     assert_eq!(error.to_string(), "invalid value for MCP_BRIDGE_IMAGE: not valid UTF-8");
 }
+
+fn warnings(settings: &Settings) -> Vec<String> {
+    settings.warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_unknown_variable_is_a_warning() {
+    let settings = resolve(&[
+        ("MCP_BRIDGE_MEMROY", "1g"),
+        ("MCP_BRIDGE_SERVERS_CONFIG", "x"),
+        ("MCP_BRIDGE_XYZZY", "x"),
+        ("MCP_BRIDGE_ABSENT", ""),
+        ("MCP_OTHER", "x"),
+    ]);
+    assert_eq!(
+        warnings(&settings.unwrap()),
+        [
+            "unknown variable MCP_BRIDGE_MEMROY is ignored: did you mean MCP_BRIDGE_MEMORY?",
+            "unknown variable MCP_BRIDGE_SERVERS_CONFIG is ignored: did you mean MCP_SERVERS_CONFIG?",
+            "unknown variable MCP_BRIDGE_XYZZY is ignored: `codebridge help settings` lists the variables",
+        ]
+    );
+    let all: Vec<_> = ALL.iter().flat_map(|variable| variable.names()).map(|name| (name, "")).collect();
+    assert_eq!(warnings(&resolve(&all).unwrap()), [""; 0]);
+}
+
+#[test]
+fn a_value_that_is_not_used_is_a_warning() {
+    let of = |pairs| warnings(&resolve(pairs).unwrap());
+    assert_eq!(
+        of(&[("MCP_BRIDGE_MEMORY", "1g"), ("MCP_BRIDGE_MEMORY_LIMIT", "2g")]),
+        ["MCP_BRIDGE_MEMORY_LIMIT is ignored: MCP_BRIDGE_MEMORY is set"]
+    );
+    assert_eq!(of(&[("MCP_BRIDGE_MEMORY", "1g"), ("MCP_BRIDGE_MEMORY_LIMIT", "1g")]), [""; 0]);
+    assert_eq!(
+        of(&[("MCP_BRIDGE_CPUS", "1"), ("MCP_BRIDGE_CPU_QUOTA", "100000")]),
+        ["MCP_BRIDGE_CPU_QUOTA is ignored: MCP_BRIDGE_CPUS is set"]
+    );
+    assert_eq!(
+        of(&[("MCP_BRIDGE_TIMEOUT", "300"), ("MCP_BRIDGE_MAX_TIMEOUT", "60")]),
+        ["MCP_BRIDGE_TIMEOUT of 300 s is longer than MCP_BRIDGE_MAX_TIMEOUT allows: 60 s is used"]
+    );
+    assert_eq!(of(&[("MCP_BRIDGE_MAX_TIMEOUT", "10")]), [""; 0]);
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_without_a_word() {
+    let variables = environment(&[("MCP_BRIDGE_MEMORY", "1g"), ("MCP_BRIDGE_CPUS", "1")]);
+    let mut raw = RawSettings::from_environment(&variables).unwrap();
+    raw.set_flag(&variables::MEMORY, "64m");
+    raw.set_flag(&variables::CPU_QUOTA, "200000");
+    assert_eq!(warnings(&Settings::resolve(&raw).unwrap()), [""; 0]);
+}
+
+#[test]
+fn a_setting_is_named_as_its_user_types_it() {
+    let served = resolve(&[]).unwrap();
+    let typed = Settings { one_shot: true, ..served.clone() };
+    assert_eq!(served.name_of(&variables::MEMORY), "MCP_BRIDGE_MEMORY");
+    assert_eq!(typed.name_of(&variables::MEMORY), "--memory");
+}

@@ -15,16 +15,55 @@ pub struct Variable {
     pub placeholder: &'static str,
     /// The value when nothing is set; [`NO_DEFAULT`] when there is none.
     pub default: &'static str,
+    /// The commands that it changes something for.
+    pub commands: Commands,
     /// What the documentation and `--help` say of it.
     pub meaning: &'static str,
 }
+
+impl Variable {
+    /// Returns its names in the environment, the one that wins first.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
+    /// Returns whether it changes something for a command: the first word after `codebridge`.
+    pub fn acts_on(&self, command: &str) -> bool {
+        match self.commands {
+            Commands::All => true,
+            Commands::Only(names) => names.contains(&command),
+        }
+    }
+}
+
+/// Commands for which a setting changes something. The others do not have its flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commands {
+    All,
+    Only(&'static [&'static str]),
+}
+
+/// Settings of every command.
+const ALWAYS: Commands = Commands::All;
+/// Settings of sessions.
+const SERVING: Commands = Commands::Only(&["serve"]);
+/// Settings of runs of code.
+const RUNNING: Commands = Commands::Only(&["serve", "exec"]);
+/// Settings of sandboxes.
+const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor"]);
+/// Settings of calls of tools.
+const CALLING: Commands = Commands::Only(&["serve", "exec", "call"]);
+/// Settings that say which engines there are.
+const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap"]);
+/// Settings of MCP servers.
+const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call"]);
 
 /// The default of a setting that has none.
 pub const NO_DEFAULT: &str = "-";
 
 macro_rules! variables {
     ($(
-        $id:ident = [$name:literal $(, $alias:literal)*] $flag:literal $placeholder:literal $default:tt
+        $id:ident = [$name:literal $(, $alias:literal)*] $flag:literal $placeholder:literal $default:tt $commands:ident
         $meaning:literal;
     )+) => {
         $(pub static $id: Variable = Variable {
@@ -33,6 +72,7 @@ macro_rules! variables {
             flag: $flag,
             placeholder: $placeholder,
             default: $default,
+            commands: $commands,
             meaning: $meaning,
         };)+
 
@@ -41,53 +81,53 @@ macro_rules! variables {
     };
 }
 
-// The name in the environment and its aliases, the flag, the placeholder, the default, and the meaning.
+// The name in the environment and its aliases, the flag, the placeholder, the default, the commands, and the meaning.
 variables! {
-    RUNTIME = ["MCP_BRIDGE_RUNTIME"] "runtime" "RUNTIME" "auto"
+    RUNTIME = ["MCP_BRIDGE_RUNTIME"] "runtime" "RUNTIME" "auto" ENGINES
         "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine. A list with commas spreads sessions over several runtimes";
-    IMAGE = ["MCP_BRIDGE_IMAGE"] "image" "IMAGE" "python:3.14-slim"
+    IMAGE = ["MCP_BRIDGE_IMAGE"] "image" "IMAGE" "python:3.14-slim" SANDBOXES
         "Image that code runs in: a reference, a file (`oci-archive:FILE`), a root filesystem (`dir:DIR`), or `host:`, the Python of this machine. If it is not set and the default is unavailable, `host:` is used";
-    TIMEOUT = ["MCP_BRIDGE_TIMEOUT"] "timeout" "TIME" "30"
+    TIMEOUT = ["MCP_BRIDGE_TIMEOUT"] "timeout" "TIME" "30" SANDBOXES
         "Default time limit of a call, in seconds; `30s` and `2m` are also accepted";
-    MAX_TIMEOUT = ["MCP_BRIDGE_MAX_TIMEOUT"] "max-timeout" "TIME" "120"
+    MAX_TIMEOUT = ["MCP_BRIDGE_MAX_TIMEOUT"] "max-timeout" "TIME" "120" CALLING
         "Longest time limit that a call can request, in seconds";
-    MEMORY = ["MCP_BRIDGE_MEMORY", "MCP_BRIDGE_MEMORY_LIMIT"] "memory" "SIZE" "512m"
+    MEMORY = ["MCP_BRIDGE_MEMORY", "MCP_BRIDGE_MEMORY_LIMIT"] "memory" "SIZE" "512m" SANDBOXES
         "Memory of a sandbox, including swap: `512m`, `1g` or bytes";
-    PIDS = ["MCP_BRIDGE_PIDS", "MCP_BRIDGE_PIDS_LIMIT"] "pids" "N" "128"
+    PIDS = ["MCP_BRIDGE_PIDS", "MCP_BRIDGE_PIDS_LIMIT"] "pids" "N" "128" SANDBOXES
         "Maximum number of processes and threads in a sandbox";
-    CPUS = ["MCP_BRIDGE_CPUS"] "cpus" "N" NO_DEFAULT
+    CPUS = ["MCP_BRIDGE_CPUS"] "cpus" "N" NO_DEFAULT SANDBOXES
         "Number of CPUs that a sandbox can use, such as `1.5`; unlimited if not set";
-    CPU_QUOTA = ["MCP_BRIDGE_CPU_QUOTA"] "cpu-quota" "MICROSECONDS" NO_DEFAULT
+    CPU_QUOTA = ["MCP_BRIDGE_CPU_QUOTA"] "cpu-quota" "MICROSECONDS" NO_DEFAULT SANDBOXES
         "CPU time that a sandbox can use, in microseconds per 100 ms; ignored if `MCP_BRIDGE_CPUS` is set";
-    CONTAINER_USER = ["MCP_BRIDGE_CONTAINER_USER"] "container-user" "UID:GID" "65534:65534"
+    CONTAINER_USER = ["MCP_BRIDGE_CONTAINER_USER"] "container-user" "UID:GID" "65534:65534" SANDBOXES
         "User and group that code runs as, `UID:GID`";
-    RUNTIME_IDLE_TIMEOUT = ["MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT"] "runtime-idle-timeout" "TIME" "300"
+    RUNTIME_IDLE_TIMEOUT = ["MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT"] "runtime-idle-timeout" "TIME" "300" SANDBOXES
         "Seconds after which an idle session ends, and a podman machine that the bridge started is stopped; `0` means never";
-    MACHINE_INIT = ["MCP_BRIDGE_MACHINE_INIT"] "machine-init" "BOOL" "1"
+    MACHINE_INIT = ["MCP_BRIDGE_MACHINE_INIT"] "machine-init" "BOOL" "1" SANDBOXES
         "Whether to create a podman machine where podman needs one and none exists, which downloads gigabytes";
-    MACHINE_ROOTFUL = ["MCP_BRIDGE_MACHINE_ROOTFUL"] "machine-rootful" "BOOL" "0"
+    MACHINE_ROOTFUL = ["MCP_BRIDGE_MACHINE_ROOTFUL"] "machine-rootful" "BOOL" "0" SANDBOXES
         "Whether to make a podman machine rootful before starting it";
-    MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8"
+    MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8" SERVING
         "Maximum number of sessions; starting another one ends the session that has been idle longest";
-    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs"
+    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" SERVERS
         "Folder of saved tools, server definitions, their approvals and the catalogue of tools";
-    OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact"
+    OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact" SERVING
         "Format of results: `compact`, `toon` or `json`";
-    OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000"
+    OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000" RUNNING
         "Bytes of standard output in a result; the middle of longer output is cut and can be read later";
-    MAX_IMAGES = ["MCP_BRIDGE_MAX_IMAGES"] "max-images" "N" "4"
+    MAX_IMAGES = ["MCP_BRIDGE_MAX_IMAGES"] "max-images" "N" "4" SERVING
         "Maximum number of pictures in a result; the client can read the others";
-    LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO"
+    LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
-    SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true"
+    SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING
         "Whether a session keeps its interpreter between calls; if not, each call gets a new sandbox";
-    SECURITY_OPT = ["MCP_BRIDGE_SECURITY_OPT"] "security-opt" "OPTIONS" NO_DEFAULT
+    SECURITY_OPT = ["MCP_BRIDGE_SECURITY_OPT"] "security-opt" "OPTIONS" NO_DEFAULT SANDBOXES
         "Additional `--security-opt` values for podman and docker, separated by spaces";
-    ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0"
+    ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0" SERVERS
         "Whether code can call a configured server that is codebridge itself";
-    TRUST_PROJECT = ["MCP_BRIDGE_TRUST_PROJECT"] "trust-project" "BOOL" "0"
+    TRUST_PROJECT = ["MCP_BRIDGE_TRUST_PROJECT"] "trust-project" "BOOL" "0" SERVERS
         "Whether definitions of servers in the working directory are used without `codebridge servers trust`";
-    SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT
+    SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT SERVERS
         "Additional file of server definitions, read before the others";
 }
 

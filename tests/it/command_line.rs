@@ -1,5 +1,6 @@
 //! `exec`, `doctor` and `ps` on the command line: output and exit status.
 
+use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             exec_passes_on_output_and_exit_status,
             exec_is_ended_by_a_signal_and_leaves_nothing,
+            exec_ends_quietly_when_its_reader_goes_away,
             doctor_and_ps_list_what_exists,
         ],
     );
@@ -45,6 +47,7 @@ fn exec_passes_on_output_and_exit_status(env: &TestEnv) {
     assert!(output.stderr.ends_with("ZeroDivisionError: division by zero\n"), "{output}");
     let output = exec(env, &["--timeout", "1", "-c", "import time; time.sleep(1000)"]);
     assert_eq!(output.code(), Some(124), "{output}");
+    assert!(!speaks_of_sessions(&output.stderr), "{output}");
     let file = env.write("code.py", "\u{feff}print('from a file')");
     assert_eq!(exec(env, &[file.to_str().unwrap()]).ok(), "from a file\n");
     let piped = env.bridge().args(&["exec", "-"]).command().run_with_input(env.guard(), b"print('piped')");
@@ -56,18 +59,23 @@ fn exec_passes_on_output_and_exit_status(env: &TestEnv) {
         json!({ "status": "success", "summary": "Success", "exitCode": 0, "stdout": ["1", "2"] })
     );
     // There is nobody to be asked later for what is cut.
-    let long = exec(env, &["--output-mode", "json", "-c", "print('x' * 100_000)"]).ok();
+    let long = exec(env, &["--output", "json", "-c", "print('x' * 100_000)"]).ok();
     let long: Value = serde_json::from_str(&long).unwrap();
     assert_eq!(long["stdout"][0].as_str().map(str::len), Some(100_000));
     let cut =
         exec(env, &["--output", "compact", "--output-limit", "1000", "-c", "print('x' * 100_000)"]).ok();
-    assert!(cut.len() < 2_000, "{cut}");
+    assert!(cut.len() < 2_000 && cut.contains("; without --output, all of it is printed]"), "{cut}");
+}
+
+/// Whether a text promises something to a later call. After `exec` there is none.
+fn speaks_of_sessions(text: &str) -> bool {
+    ["session", "variables", "next call", "runtime.output"].iter().any(|words| text.contains(words))
 }
 
 fn exec_is_ended_by_a_signal_and_leaves_nothing(env: &TestEnv) {
     for (signal, exit) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let code = python!("sleep", "imports_first");
-        let command = env.bridge().args(&["exec", "-c", code]).command();
+        let command = env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(&["exec", "-c", code]).command();
         let mut running = command.spawn(env.guard(), Stdio::null(), Stdio::piped(), Stdio::piped());
         collect(running.child.stderr.take().unwrap(), running.transcript.clone());
         collect(running.child.stdout.take().unwrap(), running.transcript.clone());
@@ -77,9 +85,27 @@ fn exec_is_ended_by_a_signal_and_leaves_nothing(env: &TestEnv) {
         let (_, folder) = instance_of(env, running.pid()).unwrap();
         running.signal(signal);
         let status = running.wait_within(REMOVAL);
-        assert_eq!(status.code(), Some(exit), "{}", running.transcript.text());
+        let text = running.transcript.text();
+        assert_eq!(status.code(), Some(exit), "{text}");
+        assert!(!speaks_of_sessions(&text) && !text.contains("error: "), "{text}");
         assert!(!folder.exists(), "{} is left", folder.display());
     }
+}
+
+fn exec_ends_quietly_when_its_reader_goes_away(env: &TestEnv) {
+    let code = "while True: print('x' * 100)";
+    let command = env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(&["exec", "-c", code]).command();
+    let mut running = command.spawn(env.guard(), Stdio::null(), Stdio::piped(), Stdio::piped());
+    let errors = collect(running.child.stderr.take().unwrap(), running.transcript.clone());
+    let mut output = running.child.stdout.take().unwrap();
+    output.read_exact(&mut [0; 10]).unwrap();
+    let (_, folder) = instance_of(env, running.pid()).unwrap();
+    drop(output);
+    let status = running.wait_within(REMOVAL);
+    // As if the code had been ended by SIGPIPE.
+    assert_eq!(status.code(), Some(141), "{}", running.transcript.text());
+    assert_eq!(String::from_utf8(errors.join().unwrap()).unwrap(), "");
+    assert!(!folder.exists(), "{} is left", folder.display());
 }
 
 fn doctor_and_ps_list_what_exists(env: &TestEnv) {
@@ -139,5 +165,9 @@ fn help_and_version_are_printed(env: &TestEnv) {
         assert!(help.contains(&format!("--{} ", variable.flag)), "{}: {help}", variable.flag);
     }
     assert!(!help.contains(REAPER), "{help}");
-    assert!(run(&["help", "exec"]).ok().contains("--session"));
+    let exec = run(&["help", "exec"]).ok();
+    assert!(exec.contains("--server") && exec.contains("--memory"), "{exec}");
+    assert!(!exec.contains("--session") && !exec.contains("--output-mode"), "{exec}");
+    let short = run(&["exec", "-h"]).ok();
+    assert!(short.lines().count() < 20 && !short.contains("--memory"), "{short}");
 }

@@ -1,14 +1,10 @@
 //! `codebridge help`: topics and flags, in a pager where there is a terminal.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 use codebridge::help::{self, TOPICS};
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::harness::process::{Output, Transcript, collect};
+use crate::harness::process::{Output, Transcript, collect, open_terminal};
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
@@ -61,7 +57,7 @@ fn an_unknown_topic_is_a_usage_error_that_names_the_nearest(env: &TestEnv) {
     assert_eq!((output.code(), output.stdout.as_str()), (Some(2), ""), "{output}");
     assert_eq!(
         output.stderr,
-        "codebridge: unknown help topic or command 'imges'\n\
+        "error: unknown help topic or command 'imges'\n\
          hint: try `codebridge help images`; `codebridge help` lists all topics\n"
     );
 }
@@ -73,13 +69,9 @@ fn help_works_where_settings_cannot_be_used(env: &TestEnv) {
 
 /// Runs `codebridge help TOPIC` on a terminal; returns what the terminal shows.
 fn on_a_terminal(env: &TestEnv, topic: &str, pager: &str) -> String {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap();
-    let screen: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let (terminal, screen) = open_terminal();
     // Reading ends once nobody has the other end any more.
-    let shown = collect(File::from(terminal), Transcript::default());
+    let shown = collect(terminal, Transcript::default());
     let command = env.bridge().var("PAGER", pager).args(&["help", topic]).command();
     let mut running = command.spawn(env.guard(), Stdio::null(), Stdio::from(screen), Stdio::piped());
     assert_eq!(running.wait().code(), Some(0));

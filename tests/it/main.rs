@@ -34,6 +34,7 @@ mod limits;
 mod losses;
 mod machine;
 mod machine_supervisor;
+mod manners;
 mod mcp;
 mod messages;
 mod output;
@@ -96,6 +97,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     lifecycle::register,
     limits::register,
     losses::register,
+    manners::register,
     mcp::register,
     messages::register,
     output::register,

@@ -127,7 +127,7 @@ fn add_help(text: &mut String, command: &mut clap::Command) {
     let name = command.get_bin_name().unwrap_or("codebridge").to_owned();
     let _ = writeln!(text, "\n== {name} --help");
     let help = command.render_long_help().to_string();
-    // Every command has the settings: they are shown for the program alone.
+    // The program alone has all settings: they are shown there.
     let own = help.split("\nSettings:").next().filter(|_| name.contains(' ')).unwrap_or(&help);
     for line in own.lines() {
         let _ = writeln!(text, "{}", format!("  {line}").trim_end());

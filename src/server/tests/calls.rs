@@ -16,17 +16,34 @@ async fn the_arguments_reach_the_sessions_and_the_outcome_the_client() {
     let mut client = Client::open().await;
     let arguments = json!({ "code": "echo hi", "servers": ["a"], "timeout": 500, "session": "other" });
     let result = client.call(1, arguments).await;
+    let cut = "timeout 500 s is cut to 120 s by MCP_BRIDGE_MAX_TIMEOUT";
     assert_eq!(
         result,
         json!({
-            "content": [{ "type": "text", "text": "hi" }],
-            "structuredContent": { "servers": ["a"], "stdout": ["hi"] },
+            "content": [{ "type": "text", "text": format!("note: {cut}\nhi") }],
+            "structuredContent": { "servers": ["a"], "stdout": ["hi"], "notices": [cut] },
             "isError": false,
         })
     );
     let requests = client.sessions.requests.lock().unwrap();
     assert_eq!(requests[0].timeout, Duration::from_secs(120));
     assert_eq!(requests[0].session, "other");
+}
+
+#[tokio::test]
+async fn arguments_that_are_not_used_as_given_are_noted() {
+    let mut client = Client::open().await;
+    let text = |result: Value| result["content"][0]["text"].as_str().unwrap().to_owned();
+    let arguments = json!({ "code": "echo hi", "servers": "a", "colour": 1 });
+    assert_eq!(
+        text(client.call(1, arguments).await),
+        "note: unknown argument 'colour' is ignored\nnote: 'servers' is text: read as a list of 1\nhi"
+    );
+    assert_eq!(client.sessions.requests.lock().unwrap()[0].servers, ["a"]);
+    assert_eq!(
+        text(client.call(2, json!({ "source": "1" })).await),
+        "status: validation_error\nnote: unknown argument 'source' is ignored\nerror: Missing 'code' argument"
+    );
 }
 
 #[tokio::test]
@@ -50,7 +67,7 @@ async fn bad_arguments_are_error_results_and_start_nothing() {
             "'timeout' must be an integer",
         ),
         (
-            json!({ "name": "run_python", "arguments": { "code": "echo", "servers": "x" } }),
+            json!({ "name": "run_python", "arguments": { "code": "echo", "servers": {} } }),
             "'servers' must be a list",
         ),
         (json!({ "name": "run_ruby", "arguments": { "code": "echo" } }), "Unknown tool: run_ruby"),

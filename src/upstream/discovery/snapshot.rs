@@ -20,6 +20,9 @@ use crate::upstream::alias::{alias, aliases};
 const MOST_FILES: usize = 20;
 const MOST_SERVERS: usize = 100;
 
+/// Of a file that the user has named. The program says it at its start, also if nothing asks for servers.
+const NO_SUCH_FILE: &str = "MCP_SERVERS_CONFIG names this file, which does not exist";
+
 /// Something wrong with a file or one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Warning {
@@ -53,6 +56,15 @@ impl Snapshot {
     /// Returns the server of a name, or of an alias if no server has the name.
     pub fn get(&self, name: &str) -> Option<&Arc<Server>> {
         self.by_name.get(name).map(|at| &self.servers[*at])
+    }
+
+    /// Returns the warnings that a list of all definitions does not have, except the one that the program gives at its start.
+    pub fn warnings_of_files(&self) -> impl Iterator<Item = &Warning> {
+        let is_listed = |warning: &Warning| {
+            let sources = self.skipped.iter().map(|server| &server.source);
+            sources.into_iter().any(|source| source.path == warning.path && Some(source.line) == warning.line)
+        };
+        self.warnings.iter().filter(move |warning| warning.message != NO_SUCH_FILE && !is_listed(warning))
     }
 
     /// Returns an unused definition of a name: the first one of the user, else the first that is not trusted, which is also known
@@ -100,8 +112,41 @@ struct Cache {
     /// The contents that the snapshot is made of.
     contents: Vec<Arc<FileContent>>,
     snapshot: Arc<Snapshot>,
-    /// Warnings that are in the log already.
-    logged: HashSet<Warning>,
+    /// What the log says of the present snapshot.
+    logged: Logged,
+}
+
+/// What the log says of a snapshot. The next one is logged as far as it differs.
+#[derive(Debug, Default)]
+struct Logged {
+    untrusted: usize,
+    /// Without their lines, which change with each edit of a file.
+    warnings: HashSet<(Arc<Path>, String)>,
+}
+
+impl Logged {
+    /// Logs what is new in a snapshot; returns its new warnings.
+    fn update<'a>(&mut self, snapshot: &'a Snapshot) -> Vec<&'a Warning> {
+        let is_untrusted = |server: &&Arc<Server>| matches!(server.definition, Err(Skip::Untrusted(_)));
+        let untrusted = snapshot.skipped.iter().filter(is_untrusted).count();
+        if untrusted > self.untrusted {
+            tracing::info!(
+                count = untrusted,
+                "servers of the working directory are not trusted yet; `codebridge servers` lists them"
+            );
+        }
+        let (mut warnings, mut new) = (HashSet::new(), Vec::new());
+        for warning in snapshot.warnings.iter().filter(|warning| warning.message != NO_SUCH_FILE) {
+            let key = (Arc::clone(&warning.path), warning.message.clone());
+            let is_known = self.warnings.contains(&key);
+            if warnings.insert(key) && !is_known {
+                tracing::warn!("{warning}");
+                new.push(warning);
+            }
+        }
+        *self = Self { untrusted, warnings };
+        new
+    }
 }
 
 /// Finds definitions, and reads files again only when they have changed.
@@ -148,19 +193,7 @@ impl Discovery {
         if !is_same {
             let snapshot = Snapshot::of(&contents);
             cache.contents = contents;
-            let untrusted = |server: &&Arc<Server>| matches!(server.definition, Err(Skip::Untrusted(_)));
-            let count = snapshot.skipped.iter().filter(untrusted).count();
-            if count > 0 {
-                tracing::info!(
-                    count,
-                    "servers of the working directory are not trusted yet; `codebridge servers` lists them"
-                );
-            }
-            for warning in &snapshot.warnings {
-                if cache.logged.insert(warning.clone()) {
-                    tracing::warn!("{warning}");
-                }
-            }
+            cache.logged.update(&snapshot);
             cache.snapshot = Arc::new(snapshot);
         }
         Arc::clone(&cache.snapshot)
@@ -215,7 +248,7 @@ impl Discovery {
             Ok(Some(text)) => text,
             Ok(None) => {
                 if place.is_explicit {
-                    warn(None, "MCP_SERVERS_CONFIG names this file, which does not exist".into());
+                    warn(None, NO_SUCH_FILE.into());
                 }
                 return content;
             }
@@ -399,4 +432,25 @@ fn projects(cwd: &Path) -> Vec<PathBuf> {
         }
     }
     projects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_logged_once_until_it_is_gone() {
+        let warning =
+            |line| Warning { path: Path::new("/f").into(), line: Some(line), message: "bad".into() };
+        let snapshot = |warnings: Vec<Warning>| Snapshot { warnings, ..Snapshot::default() };
+        let mut logged = Logged::default();
+        assert_eq!(logged.update(&snapshot(vec![warning(1)])), [&warning(1)]);
+        // Another part of the file has changed.
+        assert!(logged.update(&snapshot(vec![warning(5)])).is_empty());
+        assert!(logged.update(&snapshot(Vec::new())).is_empty());
+        assert_eq!(logged.update(&snapshot(vec![warning(5)])), [&warning(5)]);
+        // It is said at the start.
+        let missing = Warning { message: NO_SUCH_FILE.into(), ..warning(1) };
+        assert!(logged.update(&snapshot(vec![missing])).is_empty());
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// No test takes as long as this unless it hangs, also on a loaded machine.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
@@ -254,6 +256,16 @@ pub(crate) fn collect(mut stream: impl Read + Send + 'static, transcript: Transc
         }
         all
     })
+}
+
+/// Opens a terminal: the side that shows what is written, and the side of the program.
+pub(crate) fn open_terminal() -> (File, OwnedFd) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let screen = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    (File::from(terminal), screen)
 }
 
 /// A command that has run.
