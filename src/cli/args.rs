@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use super::SettingFlags;
 use crate::settings::OutputMode;
@@ -51,6 +52,15 @@ pub enum Command {
         /// A topic or a command; nothing = list the topics
         #[arg(value_name = "TOPIC")]
         words: Vec<String>,
+    },
+    /// Print the completions of a shell
+    #[command(
+        after_help = "Example: codebridge completions bash > ~/.local/share/bash-completion/completions/codebridge"
+    )]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
     },
     /// Wait for the end of a bridge and remove what it leaves behind; bridges start it themselves
     #[command(hide = true)]

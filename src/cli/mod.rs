@@ -3,6 +3,7 @@
 mod args;
 mod build;
 mod code;
+mod completions;
 mod doctor;
 mod errors;
 mod exec;
@@ -57,6 +58,10 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     // Processes that bridges start beside themselves must be small: nothing else is set up for them.
     match command {
         Command::Help { words } => return help::help(&words),
+        Command::Completions { shell } => {
+            completions::completions(shell)?;
+            return Ok(Exit::Success.into());
+        }
         Command::Reaper { owner } => {
             reaper::run(owner).map_err(CommandError::Process)?;
             return Ok(Exit::Success.into());
@@ -98,9 +103,10 @@ async fn dispatch(
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => tools::call(&open(), args).await,
         Command::Image(command) => image::image(command).await,
-        Command::Help { .. } | Command::Reaper { .. } | Command::MachineSupervisor(_) => {
-            Ok(Exit::Success.into())
-        }
+        Command::Help { .. }
+        | Command::Completions { .. }
+        | Command::Reaper { .. }
+        | Command::MachineSupervisor(_) => Ok(Exit::Success.into()),
     }
 }
 
