@@ -87,9 +87,10 @@ def control(release, target, version, kibibytes):
 
 def changelog(release):
     maintainer = ", ".join(release.package["authors"])
+    date = formatdate(release.time).replace("-0000", "+0000")
     return (f"codebridge ({release.version}-{REVISION}) unstable; urgency=medium\n\n"
             f"  * Release {release.version}: changelog.gz says what is new.\n\n"
-            f" -- {maintainer}  {formatdate(release.time)}\n")
+            f" -- {maintainer}  {date}\n")
 
 
 def copyright(release):

@@ -21,7 +21,7 @@ def write(release):
             programs[match.groups()] = program
     files = {f"package/bin/codebridge-{'-'.join(name)}": program for name, program in programs.items()}
     files["package/bin/codebridge"] = release.root / ".ci/packages/npm.sh"
-    files["package/package.json"] = release.root / release.work / "package.json"
+    files["package/package.json"] = release.work / "package.json"
     files["package/package.json"].write_text(json.dumps(describe(release, programs), indent=2) + "\n")
     for name in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"]:
         files[f"package/{name}"] = release.root / name

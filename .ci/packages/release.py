@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import zipfile
+from pathlib import Path
 
 
 class Target:
@@ -19,20 +21,23 @@ class Target:
 
 
 class Release:
-    def __init__(self, root):
+    """A release of the checkout in `root`; `folder` is for its parts, and else the one of cargo."""
+
+    def __init__(self, root, folder=None):
         self.root = root
         metadata = json.loads(self.output("cargo", "metadata", "--format-version=1", "--no-deps", "--locked"))
         (self.package,) = (it for it in metadata["packages"] if it["name"] == "codebridge")
         self.version = self.package["version"]
-        self.time = int(self.output("git", "log", "-1", "--format=%ct"))
-        self.target_directory = type(root)(metadata["target_directory"])
+        self.time = int(os.environ.get("SOURCE_DATE_EPOCH") or self.output("git", "log", "-1", "--format=%ct"))
+        self.target_directory = folder or Path(metadata["target_directory"])
         self.dist = self.target_directory / "dist"
         self.work = self.target_directory / "release-work"
         self.man = self.work / "man"
         self.completions = self.work / "completions"
         self.wheels = self.work / "wheels"
         self.licences = self.work / "LICENSES-THIRD-PARTY.txt"
-        self.work.mkdir(parents=True, exist_ok=True)
+        for made in (self.work, self.dist):
+            made.mkdir(parents=True, exist_ok=True)
 
     def output(self, *words):
         return subprocess.run(words, cwd=self.root, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -68,6 +73,12 @@ class Release:
         for folder, path in [(self.man, "man/man1"), (self.completions, "completions")]:
             files |= {f"{path}/{file.name}": file for file in sorted(folder.iterdir())}
         return files
+
+    def remove_others(self):
+        """Removes the files of other versions; those of this one may come from another machine."""
+        for file in self.files():
+            if self.version not in file.name:
+                file.unlink()
 
     def files(self):
         return sorted(file for file in self.dist.iterdir() if file.is_file())

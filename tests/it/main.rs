@@ -36,6 +36,7 @@ mod machine_supervisor;
 mod mcp;
 mod messages;
 mod output;
+mod packages;
 mod questions;
 mod real_servers;
 mod reaper;
@@ -96,6 +97,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     messages::register,
     output::register,
+    packages::register,
     questions::register,
     real_servers::register,
     reaper::register,
