@@ -9,6 +9,13 @@ use super::SettingFlags;
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
+/// Where the shells look for completions.
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  codebridge completions bash > ~/.local/share/bash-completion/completions/codebridge
+  codebridge completions fish > ~/.config/fish/completions/codebridge.fish
+  codebridge completions zsh > ~/.zfunc/_codebridge    # a folder of $fpath";
+
 /// Runs Python in a locked-down OCI sandbox, as an MCP server or once
 #[derive(Debug, Parser)]
 #[command(
@@ -54,9 +61,7 @@ pub enum Command {
         words: Vec<String>,
     },
     /// Print the completions of a shell
-    #[command(
-        after_help = "Example: codebridge completions bash > ~/.local/share/bash-completion/completions/codebridge"
-    )]
+    #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         /// The shell
         #[arg(value_name = "SHELL")]
