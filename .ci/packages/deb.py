@@ -8,6 +8,9 @@ from email.utils import formatdate
 
 REVISION = "1"
 
+# A program without libraries runs on every release of Debian.
+OVERRIDES = "codebridge: statically-linked-binary\n"
+
 COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: codebridge
@@ -55,6 +58,9 @@ def install(release, target, root):
     compress(release.licences.read_bytes(), documents / f"{release.licences.name}.gz")
     put(release.root / "README.md", documents / "README.md")
     (documents / "copyright").write_text(copyright(release))
+    overrides = shares / "lintian/overrides/codebridge"
+    overrides.parent.mkdir(parents=True)
+    overrides.write_text(OVERRIDES)
 
 
 def put(file, path, mode=0o644):
@@ -90,7 +96,7 @@ def changelog(release):
     date = formatdate(release.time).replace("-0000", "+0000")
     return (f"codebridge ({release.version}-{REVISION}) unstable; urgency=medium\n\n"
             f"  * Release {release.version}: changelog.gz says what is new.\n\n"
-            f" -- {maintainer}  {date}\n")
+            f" -- {maintainer} <>  {date}\n")
 
 
 def copyright(release):
