@@ -59,7 +59,9 @@ class Release:
             (bill,) = (name for name in names if name.endswith(".cyclonedx.json"))
             program.write_bytes(archive.read(binary))
             program.chmod(0o755)
-            (self.dist / f"codebridge-{self.version}.cdx.json").write_bytes(archive.read(bill))
+            # It names packages of the checkout by their folders.
+            bill = archive.read(bill).replace(str(self.root).encode(), b"/codebridge")
+            (self.dist / f"codebridge-{self.version}.cdx.json").write_bytes(bill)
         self.copy(wheel)
 
     def copy(self, file):
