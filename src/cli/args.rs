@@ -3,10 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
 use super::flags::{SettingFlags, with_settings};
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
+
+/// Where the shells look for completions.
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  codebridge completions bash > ~/.local/share/bash-completion/completions/codebridge
+  codebridge completions fish > ~/.config/fish/completions/codebridge.fish
+  codebridge completions zsh > ~/.zfunc/_codebridge    # a folder of $fpath";
 
 /// Runs Python in a locked-down OCI sandbox, as an MCP server or once
 #[derive(Debug, Args)]
@@ -65,6 +73,13 @@ pub enum Command {
         /// A topic or a command; nothing = list the topics
         #[arg(value_name = "TOPIC")]
         words: Vec<String>,
+    },
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
     },
     /// Wait for the end of a bridge and remove what it leaves behind; bridges start it themselves
     #[command(hide = true)]

@@ -1,6 +1,6 @@
 //! `codebridge help`: the topics of the documentation, and the flags of commands.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use codebridge_runtimes::exec::{self, CommandLine};
 use super::args::Cli;
 use super::errors::CommandError;
 use super::flags::SETTINGS_HEADING;
+use super::output;
 use super::signals::Signals;
 use crate::error::Exit;
 use crate::help::{self, TOPICS};
@@ -83,12 +84,7 @@ fn show(text: &str) -> io::Result<()> {
     {
         return Ok(());
     }
-    let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        // A reader that has seen enough, such as `head`, is no error.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
+    output::print_now(text.as_bytes())
 }
 
 /// Returns `$PAGER`, else less; nothing when neither is installed, or `$PAGER` is empty or `cat`.

@@ -4,6 +4,7 @@ mod args;
 mod build;
 mod cautions;
 mod code;
+mod completions;
 mod doctor;
 mod errors;
 mod exec;
@@ -66,6 +67,10 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     match command {
         Command::Help { words } => return help::help(&words),
         Command::Setup(args) => return setup::setup(&args, environment),
+        Command::Completions { shell } => {
+            completions::completions(shell)?;
+            return Ok(Exit::Success.into());
+        }
         Command::Reaper { owner } => {
             reaper::run(owner).map_err(CommandError::Process)?;
             return Ok(Exit::Success.into());
@@ -108,9 +113,11 @@ async fn dispatch(
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => tools::call(&open(), args).await,
         Command::Image(command) => image::image(command).await,
-        Command::Help { .. } | Command::Setup(_) | Command::Reaper { .. } | Command::MachineSupervisor(_) => {
-            Ok(Exit::Success.into())
-        }
+        Command::Help { .. }
+        | Command::Setup(_)
+        | Command::Completions { .. }
+        | Command::Reaper { .. }
+        | Command::MachineSupervisor(_) => Ok(Exit::Success.into()),
     }
 }
 

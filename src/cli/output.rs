@@ -1,6 +1,6 @@
 //! What commands print.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use codebridge_runtimes::exec::{visible, visible_json};
@@ -36,6 +36,15 @@ pub(super) async fn print(text: &str) -> io::Result<()> {
     };
     match written {
         // A reader that has seen enough, such as `head`, is no error.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Prints what needs no other task meanwhile. A reader that has seen enough, such as `head`, is no error.
+pub(super) fn print_now(text: &[u8]) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text).and_then(|()| output.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }

@@ -38,6 +38,7 @@ mod manners;
 mod mcp;
 mod messages;
 mod output;
+mod packages;
 mod questions;
 mod real_servers;
 mod reaper;
@@ -101,6 +102,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     messages::register,
     output::register,
+    packages::register,
     questions::register,
     real_servers::register,
     reaper::register,
