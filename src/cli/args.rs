@@ -198,9 +198,14 @@ pub struct CallArgs {
     /// The tool, by its name or its Python alias
     #[arg(value_name = "SERVER.TOOL")]
     pub tool: String,
-    /// The arguments of the tool, as a JSON object
-    #[arg(value_name = "JSON", default_value = "{}")]
-    pub arguments: String,
+    /// The arguments of the tool: each as NAME=VALUE, or all as a JSON object; `-` reads that from standard input
+    #[arg(value_name = "ARGUMENT")]
+    pub arguments: Vec<String>,
+    /// Write the image, sound, file or text of the result to a file
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]

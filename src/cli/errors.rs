@@ -1,11 +1,13 @@
 //! Errors of commands. One function prints them, each with its hint and its exit code.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
 use codebridge_runtimes::{ReclaimError, StateError};
 
+use super::call_result::SaveError;
 use super::code::CodeError;
 use super::say::say;
 use crate::error::Exit;
@@ -13,7 +15,7 @@ use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
-use crate::upstream::{RawArgumentsError, UpstreamError, trust_command};
+use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,12 @@ pub(super) enum CommandError {
     Code(#[from] CodeError),
     #[error("invalid arguments: expected a JSON object: {0}")]
     Arguments(#[source] RawArgumentsError),
+    #[error("could not call '{tool}': {error}")]
+    Written { tool: String, error: WrittenError },
+    #[error("could not save the result: {0}")]
+    Save(#[source] SaveError),
+    #[error("could not write '{}': {error}", .file.display())]
+    Write { file: PathBuf, error: io::Error },
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
@@ -84,6 +92,11 @@ impl CommandError {
                 let commands: Vec<String> = names.iter().map(|name| format!("`{}`", trust_command(name))).collect();
                 Some(format!("approve one of them: {}", commands.join(", ")))
             }
+            Self::Written { tool, .. } => {
+                Some(format!("see its arguments with `codebridge tools show {}`", shell_word(tool)))
+            }
+            Self::ToolName(name) => Some(format!("list the tools of a server with `codebridge tools show {}`", shell_word(name))),
+            Self::Save(SaveError::Several(_)) => Some("leave -o away, and read the parts from the JSON".into()),
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
@@ -104,13 +117,15 @@ impl CommandError {
             Self::Setting(_)
             | Self::Code(_)
             | Self::Arguments(_)
+            | Self::Written { .. }
+            | Self::Save(_)
             | Self::ToolName(_)
             | Self::NobodyToAsk { .. }
             | Self::HelpTopic { .. }
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Recipe(_) => Exit::Usage,
-            Self::Io(_) | Self::Serve(_) => Exit::Io,
+            Self::Io(_) | Self::Write { .. } | Self::Serve(_) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
@@ -128,6 +143,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
         UpstreamError::Start { .. }
+        | UpstreamError::Http { .. }
         | UpstreamError::BackingOff { .. }
         | UpstreamError::Ended { .. }
         | UpstreamError::TimedOut { .. }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
-use super::http;
+use super::http::{self, HttpError};
 use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
@@ -406,6 +406,19 @@ impl Connection {
         match error {
             ServiceError::McpError(error) => self.refused(method, error),
             ServiceError::TransportSend(error) => {
+                let (launch, secrets) = (&self.parts.definition.launch, &self.parts.secrets);
+                if let Some(HttpError::Status { status, body }) = http::http_error(&*error.error)
+                    && let Some(url) = launch.public_url()
+                {
+                    let (url, body) = (secrets.redact(&url), secrets.redact(body));
+                    return UpstreamError::Http {
+                        server,
+                        status: *status,
+                        url,
+                        body,
+                        has_login: launch.has_login(),
+                    };
+                }
                 let why = http::message_of(&*error.error).unwrap_or_else(|| error.error.to_string());
                 UpstreamError::Unreachable { server, why: self.parts.secrets.redact(&why) }
             }

@@ -117,13 +117,12 @@ fn why_refused(refused: &CertificateError) -> String {
     }
 }
 
-/// Whether an error that passed through the layers of `rmcp` is a certificate of an unknown issuer.
-pub(in crate::upstream::pool) fn has_unknown_issuer(error: &(dyn Error + 'static)) -> bool {
-    let error = match error.downcast_ref::<StreamableHttpError<HttpError>>() {
+/// Returns our error in one that passed through the layers of `rmcp`.
+pub(in crate::upstream::pool) fn http_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a HttpError> {
+    match error.downcast_ref::<StreamableHttpError<HttpError>>() {
         Some(StreamableHttpError::Client(error)) => Some(error),
         _ => error.downcast_ref(),
-    };
-    matches!(error, Some(HttpError::Certificate { is_unknown: true, .. }))
+    }
 }
 
 /// Returns the message of an error that passed through the layers of `rmcp`.
@@ -140,14 +139,6 @@ pub(in crate::upstream::pool) fn message_of(error: &(dyn Error + 'static)) -> Op
         }
     }
     None
-}
-
-/// Whether an error that passed through the layers of `rmcp` suggests the other transport.
-pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + 'static)) -> bool {
-    matches!(
-        error.downcast_ref::<StreamableHttpError<HttpError>>(),
-        Some(StreamableHttpError::Client(error)) if error.suggests_other_transport()
-    )
 }
 
 /// Returns the client that all connections share.
