@@ -8,7 +8,6 @@ use codebridge_runtimes::exec::visible;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::CallArgs;
 use super::call_result::{CallResult, saved};
 use super::errors::CommandError;
 use super::output::{print, write};
@@ -16,6 +15,7 @@ use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
 use super::tools::split;
+use super::{CallArgs, Form};
 use crate::error::Exit;
 use crate::upstream::{CallOptions, CallOutcome, RawArguments, UpstreamError, written_arguments};
 use crate::workspace::Workspace;
@@ -50,11 +50,11 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
     let json = outcome.json.get();
     match args.output.filter(|_| !outcome.is_error) {
         Some(file) => save(json, &file)?,
-        None if args.form.json || !io::stdout().is_terminal() => {
+        None if args.json || !io::stdout().is_terminal() => {
             // Programs get what the server wrote.
             if io::stdout().is_terminal() {
                 let value: Value = serde_json::from_str(json).map_err(io::Error::from)?;
-                return write(&args.form, &value, String::new(), exit).await;
+                return write(&Form { json: true }, &value, String::new(), exit).await;
             }
             print(&format!("{json}\n")).await?;
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Why a result is not one file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SaveError {
-    #[error("the result has {0} parts of binary data, and a file is one")]
+    #[error("the result has {0} binary parts, and -o saves one")]
     Several(usize),
     #[error("the {0} in the result is not valid base64")]
     Base64(String),

@@ -96,7 +96,7 @@ impl CommandError {
                 Some(format!("see its arguments with `codebridge tools show {}`", shell_word(tool)))
             }
             Self::ToolName(name) => Some(format!("list the tools of a server with `codebridge tools show {}`", shell_word(name))),
-            Self::Save(SaveError::Several(_)) => Some("leave -o away, and read the parts from the JSON".into()),
+            Self::Save(SaveError::Several(_)) => Some("without -o and in a pipe, the result is JSON with all parts".into()),
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }

@@ -16,11 +16,13 @@ use super::{Form, SearchArgs, ToolsCommand};
 use crate::error::Exit;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
-use crate::upstream::{Searched, UpstreamError, shell_word};
+use crate::upstream::{Searched, UnknownServer, UpstreamError, shell_word};
 use crate::workspace::Workspace;
 
 /// How long a search waits for servers that were never asked.
 const ASK_LIMIT: Duration = Duration::from_secs(60);
+/// Servers that are named, of those that could not be searched.
+const NAMED: usize = 5;
 
 pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> Result<ExitCode, CommandError> {
     match command {
@@ -42,24 +44,34 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, Com
     spinner.show("searching".into());
     let Searched { tools, unknown } = until_stopped(workspace, &stop, search).await?;
     spinner.clear();
-    for server in unknown {
-        let failure = server.failure.map(|failure| failure.why);
-        let why =
-            failure.as_ref().map_or_else(|| "it has not answered yet".into(), |why| in_a_line(&why.error));
-        say(format_args!("codebridge: the tools of '{}' are not known: {why}", server.name));
-        let refresh = format!("run `codebridge servers refresh {}`", shell_word(&server.name));
-        match failure.and_then(|why| why.hint) {
-            Some(hint) => say(format_args!("hint: {hint}; then {refresh}")),
-            None => say(format_args!("hint: {refresh}")),
-        }
-    }
+    say_unknown(unknown);
     if tools.is_empty() && workspace.upstream.snapshot().servers.is_empty() {
         say_none_defined(workspace);
     } else if tools.is_empty() {
         say(format_args!("codebridge: no tool matches '{query}'"));
-        say("hint: say it in other words, or list servers with `codebridge servers`");
+        say("hint: use other words, or list servers with `codebridge servers`");
     }
     write(&args.form, &tools, tools.iter().map(described).collect(), Exit::Success).await
+}
+
+/// Says which servers could not be searched: of one why, of several their names.
+fn say_unknown(mut unknown: Vec<UnknownServer>) {
+    if unknown.len() > 1 {
+        let names: Vec<&str> = unknown.iter().take(NAMED).map(|server| server.name.as_str()).collect();
+        let more = if unknown.len() > NAMED { " and others" } else { "" };
+        let (count, names) = (unknown.len(), names.join(", "));
+        say(format_args!("codebridge: the tools of {count} servers are not known: {names}{more}"));
+        return say("hint: `codebridge servers` says why, `codebridge servers refresh` asks them again");
+    }
+    let Some(server) = unknown.pop() else { return };
+    let failure = server.failure.map(|failure| failure.why);
+    let why = failure.as_ref().map_or_else(|| "it has not answered yet".into(), |why| in_a_line(&why.error));
+    say(format_args!("codebridge: the tools of '{}' are not known: {why}", server.name));
+    let refresh = format!("run `codebridge servers refresh {}`", shell_word(&server.name));
+    match failure.and_then(|why| why.hint) {
+        Some(hint) => say(format_args!("hint: {hint}; then {refresh}")),
+        None => say(format_args!("hint: {refresh}")),
+    }
 }
 
 async fn show(workspace: &Workspace, name: &str, form: &Form) -> Result<ExitCode, CommandError> {

@@ -13,7 +13,7 @@ use crate::upstream::discovery::{Skip, TrustError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
     /// There is no such program.
-    Install(String),
+    Install(Box<str>),
     /// The issuer of its TLS certificate is unknown.
     TrustIssuer,
     /// It was not ready in time.
@@ -57,11 +57,11 @@ pub enum UpstreamError {
     Start {
         server: Arc<str>,
         /// That of a remote server.
-        url: Option<String>,
+        url: Option<Box<str>>,
         why: String,
         remedy: Option<Remedy>,
         /// The first lines of its standard output that are not MCP.
-        printed: String,
+        printed: Box<str>,
         /// The end of its standard error.
         stderr: String,
     },
@@ -209,7 +209,7 @@ fn refusal(status: StatusCode) -> &'static str {
         StatusCode::UNAUTHORIZED => "wants a login",
         StatusCode::FORBIDDEN => "denies access",
         StatusCode::NOT_FOUND => "has no MCP at its URL",
-        StatusCode::TOO_MANY_REQUESTS => "has got too many requests",
+        StatusCode::TOO_MANY_REQUESTS => "limits the number of requests",
         status if status.is_server_error() => "failed",
         _ => "refused the request",
     }
@@ -252,7 +252,7 @@ fn did_you_mean(nearest: &Option<Arc<str>>) -> String {
     nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
-fn at(url: &Option<String>) -> String {
+fn at(url: &Option<Box<str>>) -> String {
     url.as_ref().map_or_else(String::new, |url| format!(" at {url}"))
 }
 

@@ -8,6 +8,7 @@ use codebridge::help::{self, TOPICS};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::harness::process::Prepared;
 use crate::harness::process::{Output, Transcript, collect};
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
@@ -73,6 +74,11 @@ fn help_works_where_settings_cannot_be_used(env: &TestEnv) {
 
 /// Runs `codebridge help TOPIC` on a terminal; returns what the terminal shows.
 fn on_a_terminal(env: &TestEnv, topic: &str, pager: &str) -> String {
+    shown_on_a_terminal(env, env.bridge().var("PAGER", pager).args(&["help", topic]).command())
+}
+
+/// Runs a command whose standard output is a terminal; returns what the terminal shows.
+pub(crate) fn shown_on_a_terminal(env: &TestEnv, command: Prepared) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
@@ -80,7 +86,6 @@ fn on_a_terminal(env: &TestEnv, topic: &str, pager: &str) -> String {
     let screen: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
     // Reading ends once nobody has the other end any more.
     let shown = collect(File::from(terminal), Transcript::default());
-    let command = env.bridge().var("PAGER", pager).args(&["help", topic]).command();
     let mut running = command.spawn(env.guard(), Stdio::null(), Stdio::from(screen), Stdio::piped());
     assert_eq!(running.wait().code(), Some(0));
     drop(running);

@@ -105,15 +105,15 @@ impl Failure {
         }
         let remedy = self.remedy.filter(|remedy| match remedy {
             // Nothing with a credential in it can be installed.
-            Remedy::Install(program) => secrets.redact(program) == *program,
+            Remedy::Install(program) => secrets.redact(program) == **program,
             _ => true,
         });
         UpstreamError::Start {
             server: Arc::clone(&server.name),
-            url,
+            url: url.map(Into::into),
             why: secrets.redact(&self.why),
             remedy,
-            printed: self.printed,
+            printed: self.printed.into(),
             stderr: self.stderr,
         }
     }
@@ -232,7 +232,9 @@ enum Refused {
 impl From<SpawnError> for Failure {
     fn from(error: SpawnError) -> Self {
         let remedy = match &error {
-            SpawnError::NotFound(command) if !command.contains(' ') => Some(Remedy::Install(command.clone())),
+            SpawnError::NotFound(command) if !command.contains(' ') => {
+                Some(Remedy::Install(command.as_str().into()))
+            }
             _ => None,
         };
         Self { remedy, ..Self::new(error.to_string()) }
