@@ -25,11 +25,13 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
     let (server, Some(tool)) = split(workspace, &args.tool) else {
         return Err(CommandError::ToolName(args.tool));
     };
+    // Before signals are listened for: one that comes while this waits for input ends the program.
+    let whole = whole(&args.arguments)?;
     let stop = CancellationToken::new();
     let mut spinner = Spinner::default();
     spinner.show(format!("calling {server}.{tool}"));
     let work = async {
-        let arguments = match whole(&args.arguments)? {
+        let arguments = match whole {
             Some(json) => json,
             None => {
                 let schema = schema_of(workspace, server, tool, &stop).await?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use codebridge_runtimes::exec::visible;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, ErrorData, GetExtensions,
@@ -433,7 +434,7 @@ impl Connection {
             server: Arc::clone(&self.parts.server),
             method: method.to_owned(),
             code: error.code.0,
-            message: self.parts.secrets.redact(&error.message),
+            message: visible(&self.parts.secrets.redact(&error.message)),
             data: error.data.map(|data| Box::new(self.parts.secrets.redact_value(data))),
         }
     }

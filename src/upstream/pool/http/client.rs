@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use codebridge_runtimes::exec::visible_line;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
@@ -233,7 +234,7 @@ pub(super) async fn error_response(mut response: Response) -> (HttpError, Vec<u8
         String::new()
     } else {
         let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
-        format!(": {}", &text[..end])
+        format!(": {}", visible_line(&text[..end]))
     };
     (HttpError::Status { status, body: shown }, bytes)
 }
