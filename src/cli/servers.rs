@@ -126,7 +126,7 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, Known::default()));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
     for warning in &snapshot.warnings {
-        say(format_args!("codebridge: {warning}"));
+        say(format_args!("warning: {warning}"));
     }
     if entries.is_empty() {
         say_none_defined(workspace);
@@ -137,7 +137,7 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
 /// Says that there are no servers, and how to have some.
 pub(super) fn say_none_defined(workspace: &Workspace) {
     let folder = workspace.bridge.settings.state_dir.value.display();
-    say("codebridge: no servers are defined");
+    say("no servers are defined");
     say(format_args!("hint: define one in {folder}/servers.json: `codebridge help servers` shows how"));
 }
 
@@ -181,7 +181,7 @@ async fn ask(
         spinner.clear();
         left.retain(|waiting| !Arc::ptr_eq(waiting, &server));
         if let Err(error) = &docs {
-            say(format_args!("codebridge: {error}"));
+            say(format_args!("error: {error}"));
             if let Some(hint) = error.hint() {
                 say(format_args!("hint: {hint}"));
             }

@@ -48,7 +48,7 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, Com
     if tools.is_empty() && workspace.upstream.snapshot().servers.is_empty() {
         say_none_defined(workspace);
     } else if tools.is_empty() {
-        say(format_args!("codebridge: no tool matches '{query}'"));
+        say(format_args!("no tool matches '{query}'"));
         say("hint: use other words, or list servers with `codebridge servers`");
     }
     write(&args.form, &tools, tools.iter().map(described).collect(), Exit::Success).await
@@ -60,13 +60,13 @@ fn say_unknown(mut unknown: Vec<UnknownServer>) {
         let names: Vec<&str> = unknown.iter().take(NAMED).map(|server| server.name.as_str()).collect();
         let more = if unknown.len() > NAMED { " and others" } else { "" };
         let (count, names) = (unknown.len(), names.join(", "));
-        say(format_args!("codebridge: the tools of {count} servers are not known: {names}{more}"));
+        say(format_args!("warning: the tools of {count} servers are not known: {names}{more}"));
         return say("hint: `codebridge servers` says why, `codebridge servers refresh` asks them again");
     }
     let Some(server) = unknown.pop() else { return };
     let failure = server.failure.map(|failure| failure.why);
     let why = failure.as_ref().map_or_else(|| "it has not answered yet".into(), |why| in_a_line(&why.error));
-    say(format_args!("codebridge: the tools of '{}' are not known: {why}", server.name));
+    say(format_args!("warning: the tools of '{}' are not known: {why}", server.name));
     let refresh = format!("run `codebridge servers refresh {}`", shell_word(&server.name));
     match failure.and_then(|why| why.hint) {
         Some(hint) => say(format_args!("hint: {hint}; then {refresh}")),
