@@ -14,8 +14,8 @@ HEADER = "Traceback (most recent call last):\n"
 def outcome(error):
     """Returns the payload of the D frame and that of the T frame, which may be empty."""
     text = ""
-    if type(error) is NameError:
-        say_why_undefined(error)
+    if type(error) is NameError and "mcp_" in describe(error):
+        guest.part("servers").say_why_undefined(error)
     if isinstance(error, SystemExit):
         status, code, line = "exit", exit_code(error), ""
     elif isinstance(error, KeyboardInterrupt) and guest.interrupts.count:
@@ -26,20 +26,6 @@ def outcome(error):
         text = render(error)
         hint_at_await(error, line)
     return encode("%s %d\n%s" % (status, code, line)), encode(text)
-
-
-def say_why_undefined(error):
-    """Adds why there is no variable for a server: it is skipped, or it has another name."""
-    message = str(error)
-    variable = message[6:].partition("'")[0]
-    if message == "name '%s' is not defined" % variable and variable.startswith("mcp_"):
-        try:
-            why = guest.part("servers").reason(variable)
-        except BaseException:
-            # An interrupt, or no memory: the error is reported as it is.
-            return
-        if why is not None:
-            error.args = ("%s: %s" % (message, why),)
 
 
 def hint_at_await(error, line):

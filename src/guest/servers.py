@@ -122,6 +122,20 @@ def reason(variable):
     return None
 
 
+def say_why_undefined(error):
+    """Adds to a NameError why there is no variable for a server: it is skipped, or has another name."""
+    try:
+        message = str(error)
+        variable = message[len("name '") :].partition("'")[0]
+        if variable.startswith("mcp_") and message == "name '%s' is not defined" % variable:
+            why = reason(variable)
+            if why is not None:
+                error.args = ("%s: %s" % (message, why),)
+    except BaseException:
+        # An interrupt, no memory, or a text of user code: the error is reported as it is.
+        pass
+
+
 def define(variable, server):
     """Defines a server, unless the user has a variable of that name."""
     if isinstance(guest.namespace.get(variable, server), Server):

@@ -139,6 +139,8 @@ class Names(ServerTest):
         self.ok("assert not hasattr(__import__('mcp'), 'mcp_nobody')")
         self.ok("try:\n    mcp_nobody\nexcept NameError as e:\n    assert str(e) == \"name 'mcp_nobody' is not defined\"")
         self.assertEqual(self.run_cell("nobody").error, "NameError: name 'nobody' is not defined")
+        odd = "class Odd:\n    def __repr__(self): raise ValueError\n    __str__ = lambda self: 'mcp_x'\n"
+        self.assertEqual(self.run_cell(odd + "raise NameError(Odd())").error, "NameError: mcp_x")
         self.ok("mcp_forge = 5\nassert mcp_forge == 5\ndel mcp_forge")
 
     def test_those_of_the_call_are_defined_from_the_start(self):
