@@ -59,7 +59,7 @@ pub enum Command {
     /// Search and show the tools of MCP servers
     #[command(subcommand)]
     Tools(ToolsCommand),
-    /// Call a tool of an MCP server and print its result as JSON
+    /// Call a tool of an MCP server and print its result
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
     Reap(Form),
@@ -237,9 +237,15 @@ pub struct CallArgs {
     /// The tool, by its name or its Python alias
     #[arg(value_name = "SERVER.TOOL")]
     pub tool: String,
-    /// The arguments of the tool, as a JSON object
-    #[arg(value_name = "JSON", default_value = "{}")]
-    pub arguments: String,
+    /// The arguments of the tool: each as NAME=VALUE, or all as one JSON object; `-` reads the object from standard input
+    #[arg(value_name = "ARGUMENT")]
+    pub arguments: Vec<String>,
+    /// Write the image, sound, file or text of the result to a file
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the result as JSON on a terminal too, as in a pipe
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

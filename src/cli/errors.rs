@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
 use codebridge_runtimes::{ReclaimError, StateError};
 
+use super::call_result::SaveError;
 use super::code::CodeError;
 use super::say::say;
 use crate::error::Exit;
@@ -15,7 +16,7 @@ use crate::image_sources::build::BuildError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
-use crate::upstream::{RawArgumentsError, UpstreamError, trust_command};
+use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,12 @@ pub(super) enum CommandError {
     ServersConfig { path: PathBuf, source: io::Error },
     #[error("invalid arguments: expected a JSON object: {0}")]
     Arguments(#[source] RawArgumentsError),
+    #[error("could not call '{tool}': {error}")]
+    Written { tool: String, error: WrittenError },
+    #[error("could not save the result: {0}")]
+    Save(#[source] SaveError),
+    #[error("could not write '{}': {error}", .file.display())]
+    Write { file: PathBuf, error: io::Error },
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
@@ -110,6 +117,11 @@ impl CommandError {
             Self::UnknownClient { nearest: None, .. } => Some("`codebridge setup --list` lists all clients".into()),
             Self::Unconfirmed(_) => Some("add `--yes`, or print the entry with `--print`".into()),
             Self::NoHome => Some("set HOME to your home folder".into()),
+            Self::Written { tool, .. } => {
+                Some(format!("see its arguments with `codebridge tools show {}`", shell_word(tool)))
+            }
+            Self::ToolName(name) => Some(format!("list the tools of a server with `codebridge tools show {}`", shell_word(name))),
+            Self::Save(SaveError::Several(_)) => Some("without -o and in a pipe, the result is JSON with all parts".into()),
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
@@ -132,6 +144,8 @@ impl CommandError {
             | Self::Session
             | Self::ServersConfig { .. }
             | Self::Arguments(_)
+            | Self::Written { .. }
+            | Self::Save(_)
             | Self::ToolName(_)
             | Self::NobodyToAsk { .. }
             | Self::Setup(SetupError::Problem { .. })
@@ -143,7 +157,7 @@ impl CommandError {
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Recipe(_) => Exit::Usage,
-            Self::Io(_) | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
+            Self::Io(_) | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
@@ -161,6 +175,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
         UpstreamError::Start { .. }
+        | UpstreamError::Http { .. }
         | UpstreamError::BackingOff { .. }
         | UpstreamError::Ended { .. }
         | UpstreamError::TimedOut { .. }

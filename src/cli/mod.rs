@@ -2,6 +2,8 @@
 
 mod args;
 mod build;
+mod call;
+mod call_result;
 mod cautions;
 mod code;
 mod completions;
@@ -111,7 +113,7 @@ async fn dispatch(
         Command::Reap(form) => sandboxes::reap(&settings, form).await,
         Command::Servers(args) => servers::servers(&open(), args).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
-        Command::Call(args) => tools::call(&open(), args).await,
+        Command::Call(args) => call::call(&open(), args).await,
         Command::Image(command) => image::image(command).await,
         Command::Help { .. }
         | Command::Setup(_)

@@ -1,4 +1,4 @@
-//! `codebridge tools` and `codebridge call`.
+//! `codebridge tools`: the documentation of tools.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,19 +7,22 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::output::{print, write};
+use super::output::write;
 use super::say::say;
-use super::servers::in_a_line;
+use super::servers::{in_a_line, say_none_defined};
 use super::signals::until_stopped;
-use super::{CallArgs, Form, SearchArgs, ToolsCommand};
+use super::spinner::Spinner;
+use super::{Form, SearchArgs, ToolsCommand};
 use crate::error::Exit;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
-use crate::upstream::{CallOptions, RawArguments, Searched, UpstreamError};
+use crate::upstream::{Searched, UnknownServer, UpstreamError, shell_word};
 use crate::workspace::Workspace;
 
 /// How long a search waits for servers that were never asked.
 const ASK_LIMIT: Duration = Duration::from_secs(60);
+/// Servers that are named, of those that could not be searched.
+const NAMED: usize = 5;
 
 pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> Result<ExitCode, CommandError> {
     match command {
@@ -37,24 +40,49 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, Com
             () = stop.cancelled() => Searched::default(),
         }
     };
+    let mut spinner = Spinner::default();
+    spinner.show("searching".into());
     let Searched { tools, unknown } = until_stopped(workspace, &stop, search).await?;
-    for server in unknown {
-        let why = server.failure.as_deref().map_or_else(|| "it has not answered yet".into(), in_a_line);
-        say(format_args!("warning: the tools of '{}' are not known: {why}", server.name));
-        say(format_args!("hint: run `codebridge servers refresh {}`", server.name));
+    spinner.clear();
+    say_unknown(unknown);
+    if tools.is_empty() && workspace.upstream.snapshot().servers.is_empty() {
+        say_none_defined(workspace);
+    } else if tools.is_empty() {
+        say(format_args!("no tool matches '{query}'"));
+        say("hint: use other words, or list servers with `codebridge servers`");
     }
-    let mut text: String = tools.iter().map(described).collect();
-    if text.is_empty() {
-        text = "no tool matches\n".into();
+    write(&args.form, &tools, tools.iter().map(described).collect(), Exit::Success).await
+}
+
+/// Says which servers could not be searched: of one why, of several their names.
+fn say_unknown(mut unknown: Vec<UnknownServer>) {
+    if unknown.len() > 1 {
+        let names: Vec<&str> = unknown.iter().take(NAMED).map(|server| server.name.as_str()).collect();
+        let more = if unknown.len() > NAMED { " and others" } else { "" };
+        let (count, names) = (unknown.len(), names.join(", "));
+        say(format_args!("warning: the tools of {count} servers are not known: {names}{more}"));
+        return say("hint: `codebridge servers` says why, `codebridge servers refresh` asks them again");
     }
-    write(&args.form, &tools, text, Exit::Success).await
+    let Some(server) = unknown.pop() else { return };
+    let failure = server.failure.map(|failure| failure.why);
+    let why = failure.as_ref().map_or_else(|| "it has not answered yet".into(), |why| in_a_line(&why.error));
+    say(format_args!("warning: the tools of '{}' are not known: {why}", server.name));
+    let refresh = format!("run `codebridge servers refresh {}`", shell_word(&server.name));
+    match failure.and_then(|why| why.hint) {
+        Some(hint) => say(format_args!("hint: {hint}; then {refresh}")),
+        None => say(format_args!("hint: {refresh}")),
+    }
 }
 
 async fn show(workspace: &Workspace, name: &str, form: &Form) -> Result<ExitCode, CommandError> {
     let (server, tool) = split(workspace, name);
     let stop = CancellationToken::new();
     let docs = workspace.upstream.docs_of(server, &stop);
-    let (server, docs) = until_stopped(workspace, &stop, docs).await??;
+    let mut spinner = Spinner::default();
+    spinner.show("asking the server for its tools".into());
+    let docs = until_stopped(workspace, &stop, docs).await?;
+    spinner.clear();
+    let (server, docs) = docs?;
     let items = items(&server, &docs, tool)?;
     let text: String = items.iter().map(described).collect();
     match (tool, items.as_slice()) {
@@ -92,22 +120,8 @@ fn described(item: &ToolItem) -> String {
     text
 }
 
-/// Calls a tool and prints its MCP result as JSON. Ctrl-C cancels the call.
-pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCode, CommandError> {
-    let arguments = RawArguments::new(args.arguments).map_err(CommandError::Arguments)?;
-    let (server, Some(tool)) = split(workspace, &args.tool) else {
-        return Err(CommandError::ToolName(args.tool));
-    };
-    let stop = CancellationToken::new();
-    let call = workspace.upstream.call(server, tool, arguments, CallOptions::new(&stop));
-    let outcome = until_stopped(workspace, &stop, call).await??;
-    print(&format!("{}\n", outcome.json.get())).await?;
-    let exit = if outcome.is_error { Exit::Tool } else { Exit::Success };
-    Ok(exit.into())
-}
-
 /// Splits `SERVER.TOOL`. Both can have dots: the server is the part that names one.
-fn split<'a>(workspace: &Workspace, name: &'a str) -> (&'a str, Option<&'a str>) {
+pub(super) fn split<'a>(workspace: &Workspace, name: &'a str) -> (&'a str, Option<&'a str>) {
     let is_server =
         |name: &str| !matches!(workspace.upstream.server(name), Err(UpstreamError::Unknown { .. }));
     if is_server(name) {

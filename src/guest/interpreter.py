@@ -38,7 +38,7 @@ class ImportWatch:
         self.guest = guest
 
     def find_spec(self, name, path=None, target=None):
-        if name[:11] == "mcp.servers" and name[11:12] in ("", "."):
+        if name[:11] == "mcp.servers" and name[11:12] in ("", ".") or name[:8] == "mcp.mcp_":
             return self.guest.part("servers").find_spec(name)
         notebook = name[:7] == "IPython"
         if name not in WATCHED_IMPORTS and not notebook:

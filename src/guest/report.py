@@ -14,6 +14,8 @@ HEADER = "Traceback (most recent call last):\n"
 def outcome(error):
     """Returns the payload of the D frame and that of the T frame, which may be empty."""
     text = ""
+    if type(error) is NameError and "mcp_" in describe(error):
+        guest.part("servers").say_why_undefined(error)
     if isinstance(error, SystemExit):
         status, code, line = "exit", exit_code(error), ""
     elif isinstance(error, KeyboardInterrupt) and guest.interrupts.count:

@@ -52,8 +52,42 @@ def __getattr__(name):
 
 
 def capability_summary():
-    """Returns what this sandbox can do, and the helpers of this module."""
-    return _SUMMARY
+    """Returns what this sandbox can do, its Python and packages, and the helpers of this module."""
+    return "%s\n%s" % (_about_python(), _SUMMARY)
+
+
+# Packages that decide how code is written, and the number that is named.
+_MAIN_PACKAGES = (
+    "numpy", "pandas", "polars", "scipy", "scikit-learn", "matplotlib", "pyarrow", "duckdb", "sympy", "networkx", "requests",
+    "httpx", "beautifulsoup4", "lxml", "pillow", "openpyxl", "pyyaml",
+)
+_MOST_PACKAGES = 12
+
+
+def _about_python():
+    """Returns the version of Python and the main packages, from the names of their folders: metadata takes long to parse."""
+    import os
+    import sys
+
+    found = {}
+    for folder in sys.path:
+        try:
+            entries = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for entry in entries:
+            stem, _, kind = entry.rpartition(".")
+            if kind in ("dist-info", "egg-info"):
+                name, version = (stem.split("-") + [""])[:2]
+                found.setdefault(name.lower().replace("_", "-"), version)
+    for name in "pip", "setuptools", "wheel":
+        found.pop(name, None)
+    names = [name for name in _MAIN_PACKAGES if name in found] + sorted(found.keys() - set(_MAIN_PACKAGES))
+    shown = ["%s %s" % (name, found[name]) for name in names[:_MOST_PACKAGES]]
+    if len(names) > len(shown):
+        shown.append("%d more" % (len(names) - len(shown)))
+    python = "Python %d.%d.%d" % sys.version_info[:3]
+    return "%s. Packages beside the standard library: %s." % (python, ", ".join(shown).strip() or "none")
 
 
 _SUMMARY = """\
@@ -171,10 +205,10 @@ class _Doc(dict):
 
 def discovered_servers(detailed=False):
     """Returns the names of all servers; with detail, name and description of each. Works with and without await."""
-    found = _ask("servers", {})
     if detailed:
+        found = _ask("servers", {"detailed": True})
         return _ReadyList({"name": one["name"], "description": one["description"]} for one in found)
-    return _ReadyList(one["name"] for one in found)
+    return _ReadyList(one["name"] for one in _ask("servers", {}))
 
 
 async def list_servers():

@@ -113,6 +113,29 @@ def mentioned(code):
     return names
 
 
+def reason(variable):
+    """Returns why the host has no server for a variable; None when it has one, or cannot be asked."""
+    try:
+        find(variable[len("mcp_") :], alias_first=True)
+    except runtime.MCPError as error:
+        return str(error) if error.kind == "server" else None
+    return None
+
+
+def say_why_undefined(error):
+    """Adds to a NameError why there is no variable for a server: it is skipped, or has another name."""
+    try:
+        message = str(error)
+        variable = message[len("name '") :].partition("'")[0]
+        if variable.startswith("mcp_") and message == "name '%s' is not defined" % variable:
+            why = reason(variable)
+            if why is not None:
+                error.args = ("%s: %s" % (message, why),)
+    except BaseException:
+        # An interrupt, no memory, or a text of user code: the error is reported as it is.
+        pass
+
+
 def define(variable, server):
     """Defines a server, unless the user has a variable of that name."""
     if isinstance(guest.namespace.get(variable, server), Server):
@@ -146,7 +169,7 @@ def tool_function(server, name, alias_first=False):
         return server._codebridge_tools[tool]
 
     async def function(*positional, **arguments):
-        return await call(server._codebridge_name, tool, bound(doc, positional, arguments))
+        return await call(server._codebridge_name, tool, bound(doc, positional, arguments), doc)
 
     function._codebridge_name = tool
     function.__name__ = doc["toolAlias"]
@@ -214,17 +237,55 @@ def sign_all():
         sign(*unsigned.pop())
 
 
-async def call(server, tool, arguments):
+async def call(server, tool, arguments, doc=None):
     values = guest.part("values")
+    encoded = values.encoded
     params = {"server": server, "tool": tool, "arguments": arguments}
-    result = await runtime._ask_async("call", params, values.parse, values.jsonable)
+    try:
+        result = await runtime._ask_async("call", params, values.parse, values.jsonable)
+    finally:
+        if values.encoded != encoded:
+            notice_bytes(server, tool, arguments, doc)
     return finished(values, server, tool, result)
 
 
 def call_sync(server, tool, arguments):
     values = guest.part("values")
+    encoded = values.encoded
     params = {"server": server, "tool": tool, "arguments": arguments}
-    return finished(values, server, tool, runtime._ask("call", params, values.parse, values.jsonable))
+    try:
+        result = runtime._ask("call", params, values.parse, values.jsonable)
+    finally:
+        if values.encoded != encoded:
+            notice_bytes(server, tool, arguments, None)
+    return finished(values, server, tool, result)
+
+
+def notice_bytes(server, tool, arguments, doc):
+    """Says which arguments had bytes in them, unless the tool says that it takes base64: a file may have that text in it now."""
+    names = [name for name, value in arguments.items() if has_bytes(value)]
+    if names and doc is None:
+        try:
+            doc = runtime._ask("tool", {"server": server, "tool": tool})
+        except runtime.MCPError:
+            pass
+    schema = doc["inputSchema"] if doc else None
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    properties = properties if isinstance(properties, dict) else {}
+    if any("encoding" in name.lower() for name in properties):
+        return
+    for name in names:
+        notice = 'bytes were sent as base64 text to "%s" of %s.%s' % (name, server, tool)
+        if "base64" not in str(properties.get(name)).lower() and notice not in guest.notices:
+            guest.notices.append(notice)
+
+
+def has_bytes(value):
+    if isinstance(value, dict):
+        return any(map(has_bytes, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(map(has_bytes, value))
+    return isinstance(value, (bytes, bytearray, memoryview))
 
 
 def finished(values, server, tool, result):
@@ -283,7 +344,14 @@ def find_spec(name):
 
     if name == "mcp.servers":
         return ModuleSpec(name, Loader(), is_package=True)
+    # The errors name no module: Python hides the message of one that names the module it looks for.
+    if name.startswith("mcp.mcp_"):
+        # `from mcp import mcp_github`, after the module was asked for the attribute.
+        why = reason(name[len("mcp.") :])
+        if why is not None:
+            raise ImportError(why)
+        return None
     try:
         return ModuleSpec(name, Loader(find(name[len("mcp.servers.") :], alias_first=True)))
     except runtime.MCPError as error:
-        raise ModuleNotFoundError(str(error), name=name) from None
+        raise ModuleNotFoundError(str(error)) from None

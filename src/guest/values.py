@@ -6,6 +6,8 @@ import json
 # Fields of a raw result, which a value has unless it has its own field of that name.
 RAW_FIELDS = "content", "structuredContent", "isError", "_meta"
 NOTHING = object()
+# How many values were sent as base64.
+encoded = 0
 
 
 class Raw:
@@ -313,6 +315,8 @@ def jsonable(value):
     if isinstance(value, (bytes, bytearray, memoryview)):
         import binascii
 
+        global encoded
+        encoded += 1
         return binascii.b2a_base64(value, newline=False).decode()
     if hasattr(value, "__fspath__"):
         return value.__fspath__()

@@ -1,6 +1,7 @@
 //! The access that the code of a session has to the user's MCP servers. It may read the documentation of all of them; calls
 //! go only to those that the current run may use, whatever the sandbox claims.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::path::Path;
@@ -132,8 +133,14 @@ impl ServerAccess {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the names of the defined servers.
-    pub(super) fn servers(&self, filter: ServerFilter) -> Result<Answer, QuestionError> {
+    /// Returns the names of the defined servers, and what each is for if that is wanted.
+    pub(super) async fn servers(&self, filter: ServerFilter) -> Result<Answer, QuestionError> {
+        if filter.detailed {
+            let all = self.upstream.all_known_docs().await;
+            return Answer::work(move || {
+                ok(&Items(|| all.iter().map(|(server, known)| described(server, known.docs.as_deref()))))
+            });
+        }
         let upstream = self.upstream.clone();
         Answer::work(move || {
             let aliases: Option<HashSet<&str>> =
@@ -141,7 +148,7 @@ impl ServerAccess {
             let wanted =
                 |server: &&Arc<Server>| aliases.as_ref().is_none_or(|wanted| wanted.contains(&*server.alias));
             let snapshot = upstream.snapshot();
-            ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| described(server))))
+            ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| ServerName::of(server))))
         })
     }
 
@@ -385,7 +392,7 @@ fn forward_server_progress<R: Display + Send + 'static>(
 struct Description<'a, T> {
     name: &'a str,
     alias: &'a str,
-    description: &'a str,
+    description: Cow<'a, str>,
     cwd: Option<&'a Path>,
     tools: T,
 }
@@ -401,11 +408,12 @@ impl<'a> Description<'a, ()> {
             })
         };
         // The user's description comes before the server's.
-        let description = server.description.as_deref().or(docs.about().instructions.as_deref());
+        let told = server.description.as_deref().or(docs.about().instructions.as_deref());
+        let told = told.filter(|text| !text.trim().is_empty()).map(Cow::Borrowed);
         Description {
             name: &server.name,
             alias: &server.alias,
-            description: description.unwrap_or_default(),
+            description: told.or_else(|| docs.purpose().map(Cow::Owned)).unwrap_or_default(),
             cwd: server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd()),
             tools: Items(move || items(server, docs, Detail::Full).map(tool)),
         }
@@ -425,9 +433,10 @@ where
     }
 }
 
-/// Returns a server with its description.
-fn described(server: &Server) -> ServerName<'_> {
-    let description = server.description.as_deref().unwrap_or_default();
+/// Returns a server with its description: the user's, else what the server says of itself.
+fn described<'a>(server: &'a Server, docs: Option<&ServerDocs>) -> ServerName<'a> {
+    let told = server.description.as_deref().map(Cow::Borrowed);
+    let description = told.or_else(|| docs?.purpose().map(Cow::Owned)).unwrap_or_default();
     ServerName { description: Some(description), ..ServerName::of(server) }
 }
 

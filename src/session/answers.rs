@@ -165,7 +165,7 @@ impl Answerer {
             GuestQuestion::SaveTool(tool) => Answer::work(move || answerer.save_tool(&tool)),
             GuestQuestion::ListSavedTools => Answer::work(move || ok(&answerer.tools.usable_names())),
             GuestQuestion::Call(call) => access.call(call, cancel).await,
-            GuestQuestion::Servers(filter) => access.servers(filter),
+            GuestQuestion::Servers(filter) => access.servers(filter).await,
             GuestQuestion::Server(server) => access.server(server),
             GuestQuestion::Describe(server) => access.describe(&server, cancel).await,
             GuestQuestion::Tool(tool) => access.tool(&tool, cancel).await,

@@ -1,5 +1,6 @@
 //! Which of the user's MCP servers a run may call.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use serde_json::json;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::upstream::discovery::{Server, Snapshot};
-use crate::upstream::{Answers, Askers, Upstream, UpstreamError};
+use crate::upstream::{Answers, Askers, Upstream, UpstreamError, shell_word};
 
 /// Stands for every server in the list of a call.
 const ANY: &str = "*";
@@ -46,7 +47,7 @@ pub(super) struct ServerName<'a> {
     pub(super) name: &'a str,
     pub(super) alias: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) description: Option<&'a str>,
+    pub(super) description: Option<Cow<'a, str>>,
 }
 
 impl<'a> ServerName<'a> {
@@ -131,7 +132,8 @@ pub(super) fn not_available(server: &Server) -> String {
     let name = json!(server.name);
     format!(
         "Server '{}' is not available: this call of run_python may not use it. Name it in the call: servers=[{name}], \
-         or servers=[\"*\"] for any.",
-        server.name
+         or servers=[\"*\"] for any; with `codebridge exec`: --server {}.",
+        server.name,
+        shell_word(&server.name)
     )
 }

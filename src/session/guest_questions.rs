@@ -90,6 +90,9 @@ fn too_long() -> String {
 #[derive(Debug, Deserialize)]
 pub(super) struct ServerFilter {
     pub(super) aliases: Option<Vec<Name>>,
+    /// Whether their descriptions are wanted, some of which are read from the catalogue.
+    #[serde(default)]
+    pub(super) detailed: bool,
 }
 
 /// A server by its name or alias.

@@ -4,9 +4,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use http::StatusCode;
+use serde_json::{Value, json};
 
 use crate::upstream::discovery::{Skip, TrustError};
+
+/// What helps a server that could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remedy {
+    /// There is no such program.
+    Install(Box<str>),
+    /// The issuer of its TLS certificate is unknown.
+    TrustIssuer,
+    /// It was not ready in time.
+    MoreTime,
+    /// It printed something that is not MCP.
+    OtherCommand,
+}
 
 /// Why a server could not be used, or why a call has no result. A tool that fails itself gives a result instead.
 ///
@@ -36,16 +50,31 @@ pub enum UpstreamError {
     /// The server was not called, because it does not take these arguments.
     #[error("could not call '{tool}' of server '{server}': {why}")]
     Arguments { server: Arc<str>, tool: String, why: String },
-    #[error("could not start server '{server}': {why}{}", end_of(.stderr))]
+    #[error(
+        "could not {} server '{server}'{}: {why}{}{}", if .url.is_some() { "reach" } else { "start" }, at(.url), first_of(.printed),
+        end_of(.stderr)
+    )]
     Start {
         server: Arc<str>,
+        /// That of a remote server.
+        url: Option<Box<str>>,
         why: String,
-        /// The command, if there is no such program.
-        missing_program: Option<String>,
-        /// Whether the issuer of its TLS certificate is unknown.
-        unknown_issuer: bool,
+        remedy: Option<Remedy>,
+        /// The first lines of its standard output that are not MCP.
+        printed: Box<str>,
         /// The end of its standard error.
         stderr: String,
+    },
+    /// A remote server answered with an error of HTTP instead of a message.
+    #[error("server '{server}' {} (HTTP {status} from {url}){body}", refusal(*.status))]
+    Http {
+        server: Arc<str>,
+        status: StatusCode,
+        url: String,
+        /// The start of the body, after a colon.
+        body: String,
+        /// Whether the request had the header of a login.
+        has_login: bool,
     },
     /// The server failed several times and is not started again yet.
     #[error("server '{server}' failed {failures} times in a row; next attempt in {} s: {last}", .wait.as_secs_f64().ceil())]
@@ -107,6 +136,21 @@ impl UpstreamError {
         }
     }
 
+    /// Returns the error for a reader who knows which server it is about.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Start { url: None, why, printed, stderr, .. } => {
+                format!("{why}{}{}", first_of(printed), end_of(stderr))
+            }
+            Self::Start { url: Some(url), why, .. } => format!("it could not be reached at {url}: {why}"),
+            Self::Http { status, url, body, .. } => {
+                format!("it {} (HTTP {status} from {url}){body}", refusal(*status))
+            }
+            Self::Skipped { why, .. } => why.to_string(),
+            _ => self.to_string(),
+        }
+    }
+
     /// Returns what the user can do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -117,17 +161,19 @@ impl UpstreamError {
                 "if you know where this folder comes from, run `{}` in it",
                 trust_command(server)
             )),
+            Self::Skipped { why: Skip::Disabled | Skip::Invalid(_) | Skip::Duplicate(_), .. } => {
+                Some("change its definition: `codebridge servers` shows the file and the line".into())
+            }
+            Self::UnknownTool { server, nearest: None, .. } => Some(format!(
+                "list its tools with `codebridge tools show {}`, or runtime.query_tool_docs({}) in code",
+                shell_word(server),
+                json!(server)
+            )),
             Self::Unknown { nearest: None, .. } => {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
             }
-            Self::Start { missing_program: Some(program), .. } => {
-                Some(format!("install {}, or set 'command' to its full path", package_of(program)))
-            }
-            Self::Start { unknown_issuer: true, .. } => Some(
-                "if you trust the server, set SSL_CERT_FILE where the bridge is started to a PEM file with the certificate of \
-                 its issuer and those of the system"
-                    .into(),
-            ),
+            Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
+            Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),
             Self::TimedOut { by_definition: true, .. } => {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }
@@ -135,6 +181,50 @@ impl UpstreamError {
             Self::TimedOut { .. } => Some("give the call a longer timeout".into()),
             _ => None,
         }
+    }
+}
+
+impl Remedy {
+    fn hint(&self) -> String {
+        match self {
+            Self::Install(program) => {
+                format!("install {}, or set 'command' to its full path", package_of(program))
+            }
+            Self::TrustIssuer => {
+                "if you trust the server, set SSL_CERT_FILE where the bridge is started to a PEM file with the certificate of \
+                 its issuer and those of the system"
+                    .into()
+            }
+            Self::MoreTime => "raise 'startup_timeout_sec' in the server's definition".into(),
+            Self::OtherCommand => {
+                "standard output is for MCP alone: 'command' and 'args' must start a server over stdio".into()
+            }
+        }
+    }
+}
+
+/// Returns what a status of HTTP says.
+fn refusal(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "wants a login",
+        StatusCode::FORBIDDEN => "denies access",
+        StatusCode::NOT_FOUND => "has no MCP at its URL",
+        StatusCode::TOO_MANY_REQUESTS => "limits the number of requests",
+        status if status.is_server_error() => "failed",
+        _ => "refused the request",
+    }
+}
+
+fn hint_at(status: StatusCode, has_login: bool) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED if !has_login => Some("put a token into \"headers\" of its definition"),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Some("check the token in \"headers\" of its definition: it may have expired, or lack permissions")
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Some("check \"url\" in its definition"),
+        StatusCode::TOO_MANY_REQUESTS => Some("wait, and try again"),
+        status if status.is_server_error() => Some("the fault is at the server: try again later"),
+        _ => None,
     }
 }
 
@@ -150,12 +240,24 @@ fn package_of(program: &str) -> String {
 
 /// Returns the command that approves the definition of a server, to be typed in its folder.
 pub fn trust_command(name: &str) -> String {
-    let quoted = shlex::try_quote(name).map_or_else(|_| name.to_owned(), |word| word.into_owned());
-    format!("codebridge servers trust {quoted}")
+    format!("codebridge servers trust {}", shell_word(name))
+}
+
+/// Returns a name as it is typed in a shell.
+pub fn shell_word(name: &str) -> String {
+    shlex::try_quote(name).map_or_else(|_| name.to_owned(), |word| word.into_owned())
 }
 
 fn did_you_mean(nearest: &Option<Arc<str>>) -> String {
     nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+}
+
+fn at(url: &Option<Box<str>>) -> String {
+    url.as_ref().map_or_else(String::new, |url| format!(" at {url}"))
+}
+
+fn first_of(printed: &str) -> String {
+    if printed.is_empty() { String::new() } else { format!("; it printed '{printed}' instead of MCP") }
 }
 
 fn end_of(stderr: &str) -> String {

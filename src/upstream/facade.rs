@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::Stream;
 use tokio::sync::{Semaphore, broadcast};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::check_arguments;
 use super::catalog::{Detail, ServerDocs};
 use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings};
-use super::docs::{Docs, DocsCache, Refreshed, Searched};
+use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::options::CallOptions;
@@ -97,7 +98,8 @@ impl Upstream {
         {
             return Err(UpstreamError::Skipped { server: Arc::clone(&server.name), why: why.clone() });
         }
-        let nearest = nearest(name, snapshot.servers.iter().map(|server| &*server.name));
+        let all = snapshot.servers.iter().chain(&snapshot.skipped);
+        let nearest = nearest(name, all.map(|server| &*server.name));
         Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
     }
 
@@ -237,7 +239,10 @@ impl Upstream {
             Ok(listing) => Arc::clone(&listing.tools),
             // A server that cannot list its tools may still have some.
             Err(UpstreamError::Refused { .. } | UpstreamError::Malformed { .. }) => Arc::default(),
-            Err(error) => return Err(error),
+            Err(error) => {
+                self.0.docs.note(server, &error).await;
+                return Err(error);
+            }
         };
         if tools.tools.is_empty() || tools.get(tool).is_some() {
             return Ok(tools);
@@ -291,7 +296,7 @@ impl Upstream {
     }
 
     /// Returns what the catalogue has of every usable server, in the order of [`Self::snapshot`].
-    pub async fn all_known_docs(&self) -> Vec<(Arc<Server>, Option<Arc<ServerDocs>>)> {
+    pub async fn all_known_docs(&self) -> Vec<(Arc<Server>, Known)> {
         self.0.docs.all_known(self.snapshot()).await
     }
 
@@ -303,15 +308,13 @@ impl Upstream {
         self.0.docs.search(self.snapshot(), query, limit, detail, patience).await
     }
 
-    /// Asks servers again for their tools, a few at once: the named ones, or every usable one.
-    pub async fn refresh(&self, names: &[String], cancel: &CancellationToken) -> Vec<Refreshed> {
-        let all = || self.snapshot().servers.iter().map(|server| server.name.to_string()).collect();
-        let names: Vec<String> = if names.is_empty() { all() } else { names.to_vec() };
-        let servers = names.into_iter().map(|name| {
-            let server = self.server(&name);
-            (name, server)
-        });
-        self.0.docs.refresh(servers.collect(), cancel).await
+    /// Asks servers again for their tools, a few at once. They come as they answer.
+    pub fn refresh<'a>(
+        &'a self,
+        servers: Vec<Arc<Server>>,
+        cancel: &'a CancellationToken,
+    ) -> impl Stream<Item = Refreshed> + 'a {
+        self.0.docs.refresh(servers, cancel)
     }
 
     #[cfg(test)]

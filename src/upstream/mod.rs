@@ -10,7 +10,7 @@
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
 //! discovery                                       files ─▶ definitions
-//! alias, events, questions, raw_arguments, tool_doc
+//! alias, events, questions, raw_arguments, tool_doc, written
 //! ```
 
 mod alias;
@@ -28,11 +28,12 @@ mod questions;
 mod raw_arguments;
 pub mod search;
 mod tool_doc;
+mod written;
 
 pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
-pub use docs::{Refreshed, Searched, UnknownServer};
-pub use error::{UpstreamError, trust_command};
+pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
+pub use error::{Remedy, UpstreamError, shell_word, trust_command};
 pub use events::Event;
 pub use facade::Upstream;
 pub use options::{CallOptions, UnreadResults};
@@ -42,5 +43,6 @@ pub use questions::{
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use tool_doc::{About, ToolDoc};
+pub use written::{WrittenError, written_arguments};
 
 pub use crate::mcp::client::ServerProgress;

@@ -101,7 +101,9 @@ fn a_certificate_that_is_not_accepted_is_named_and_nothing_is_sent(env: &TestEnv
         let (server, port) = authority.serve(certificate);
         for older in [false, true] {
             let refused = authority.call(&port, trusted, older);
-            let told = format!("could not start server 'web': its TLS certificate is not accepted: {why}");
+            let told = format!(
+                "could not reach server 'web' at https://127.0.0.1:{port}/json: its TLS certificate is not accepted: {why}"
+            );
             assert!(refused.code() == Some(76) && refused.stderr.contains(&told), "{refused}");
             assert_eq!(
                 refused.stderr.contains("hint: if you trust the server, set SSL_CERT_FILE"),

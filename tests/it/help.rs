@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use codebridge::help::{self, TOPICS};
 
-use crate::harness::process::{Output, Transcript, collect, open_terminal};
+use crate::harness::process::{Output, Prepared, Transcript, collect, open_terminal};
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
@@ -69,10 +69,14 @@ fn help_works_where_settings_cannot_be_used(env: &TestEnv) {
 
 /// Runs `codebridge help TOPIC` on a terminal; returns what the terminal shows.
 fn on_a_terminal(env: &TestEnv, topic: &str, pager: &str) -> String {
+    shown_on_a_terminal(env, env.bridge().var("PAGER", pager).args(&["help", topic]).command())
+}
+
+/// Runs a command whose standard output is a terminal; returns what the terminal shows.
+pub(crate) fn shown_on_a_terminal(env: &TestEnv, command: Prepared) -> String {
     let (terminal, screen) = open_terminal();
     // Reading ends once nobody has the other end any more.
     let shown = collect(terminal, Transcript::default());
-    let command = env.bridge().var("PAGER", pager).args(&["help", topic]).command();
     let mut running = command.spawn(env.guard(), Stdio::null(), Stdio::from(screen), Stdio::piped());
     assert_eq!(running.wait().code(), Some(0));
     drop(running);

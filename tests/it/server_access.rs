@@ -149,7 +149,7 @@ fn servers_are_reached_by_every_kind_of_import(env: &TestEnv) {
     let missing = run(&bridge, &["forge"], "await mcp_forge.create_issue(repo='a')").expect("error");
     assert!(missing.error().contains("title") && missing.error().contains("body"), "{missing}");
     let unknown = run(&bridge, &["forge"], "from mcp.servers import forg").expect("error");
-    assert!(unknown.error().contains("ImportError"), "{unknown}");
+    assert!(unknown.error().ends_with("no server named 'forg'; did you mean 'forge'?"), "{unknown}");
     bridge.close();
 }
 
@@ -166,7 +166,13 @@ fn bytes_travel_to_a_tool(env: &TestEnv) {
     let first = "open('/tmp/chart.png', 'wb').write(bytes(range(256)))";
     assert_eq!(run(&bridge, &[], first).ok(), "256");
     let code = python!("server_access", "bytes");
-    assert_eq!(run(&bridge, &["filesystem"], code).ok(), "True");
+    let written = run(&bridge, &["filesystem"], code);
+    assert_eq!(
+        written.notices(),
+        "bytes were sent as base64 text to \"content\" of filesystem.write_file",
+        "{written}"
+    );
+    assert_eq!(written.ok(), "True");
     bridge.close();
 }
 
@@ -201,6 +207,15 @@ fn an_unknown_server_starts_nothing(env: &TestEnv) {
     let refused = run(&bridge, &["mine", "off"], "1").expect("validation_error");
     assert!(refused.error().contains("'off'") && refused.error().contains("disabled"), "{refused}");
     assert!(!bridge.log().contains("spawn"), "nothing was started: {}", bridge.log());
+    for code in ["mcp_off", "from mcp import mcp_off", "from mcp.servers import off", "mcp_servers['off']"] {
+        let refused = run(&bridge, &["mine"], code).expect("error");
+        assert!(refused.error().contains("server 'off' is not used: it is disabled; hint: "), "{refused}");
+    }
+    let near = run(&bridge, &["mine"], "mcp_min.echo").expect("error");
+    assert!(
+        near.error().contains("'mcp_min' is not defined: no server named 'min'; did you mean 'mine'?"),
+        "{near}"
+    );
     bridge.close();
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::matrix::which;
 use crate::harness::process::{Prepared, start_time};
 use crate::harness::{Suite, TestEnv, eventually};
+use crate::help::shown_on_a_terminal;
 use crate::tests;
 
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
@@ -28,6 +29,10 @@ pub(crate) fn register(suite: &mut Suite) {
             tools_are_found_without_starting_their_server_again,
             a_server_that_fails_is_not_tried_by_every_search,
             a_server_is_asked_again_by_refresh,
+            a_failure_is_shown_until_the_server_answers_or_is_changed,
+            arguments_are_written_as_pairs_and_read_by_the_schema,
+            a_result_is_saved_to_a_file_and_shown_to_programs_as_json,
+            without_servers_the_next_step_is_shown,
             a_bridge_behind_another_name_is_not_called,
             messages_of_the_protocol_are_in_no_log,
             a_host_without_root_certificates_calls_servers_without_tls,
@@ -172,11 +177,9 @@ fn tools_are_found_without_starting_their_server_again(env: &TestEnv) {
         ),
         "{full}"
     );
-    assert_eq!(
-        run(&["tools", "search", "wombat"]),
-        "no tool matches
-"
-    );
+    let nothing = bridge(env, &server, &["tools", "search", "wombat"]).run(env.guard());
+    assert_eq!((nothing.code(), nothing.stdout.as_str()), (Some(0), ""), "{nothing}");
+    assert!(nothing.stderr.contains("no tool matches 'wombat'\nhint: "), "{nothing}");
     let all = run(&["tools", "show", "my_fake"]);
     assert_eq!(all.lines().filter(|line| line.starts_with("my_fake.")).count(), 3, "{all}");
     let one: Value = serde_json::from_str(&run(&["tools", "show", "my-fake.tool_1", "--json"])).unwrap();
@@ -200,7 +203,7 @@ fn a_server_that_fails_is_not_tried_by_every_search(env: &TestEnv) {
     let server = ["--fail-starts", "1", "--starts", starts.to_str().unwrap()];
     for _ in 0..2 {
         let search = bridge(env, &server, &["tools", "search", "echo"]).run(env.guard());
-        assert_eq!((search.code(), search.stdout.as_str()), (Some(0), "no tool matches\n"), "{search}");
+        assert_eq!((search.code(), search.stdout.as_str()), (Some(0), ""), "{search}");
         let told =
             search.stderr.contains("not this time") && search.stderr.contains("servers refresh my-fake");
         assert!(told, "{search}");
@@ -215,9 +218,8 @@ fn a_server_is_asked_again_by_refresh(env: &TestEnv) {
     let starts = env.folder("home").join("starts");
     let server = ["--few", "--starts", starts.to_str().unwrap()];
     for _ in 0..2 {
-        let table = bridge(env, &server, &["servers", "refresh"]).run(env.guard()).ok();
-        let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(row[..4], ["my-fake", "stdio", "known", "1"], "{table}");
+        let told = bridge(env, &server, &["servers", "refresh"]).run(env.guard()).ok();
+        assert_eq!(told, "my-fake  1 tool\n");
     }
     assert_eq!(
         fs::read_to_string(&starts).unwrap(),
@@ -232,8 +234,103 @@ start
         broken.code() == Some(76) && shown[0]["error"].as_str().unwrap().contains("exit status: 9"),
         "{broken}"
     );
+    assert!(shown[0]["failed_at"].as_str().unwrap().ends_with('Z'), "{broken}");
     let unknown = bridge(env, &[], &["servers", "refresh", "off"]).run(env.guard());
     assert!(unknown.code() == Some(2) && unknown.stderr.contains("it is disabled"), "{unknown}");
+}
+
+fn a_failure_is_shown_until_the_server_answers_or_is_changed(env: &TestEnv) {
+    let starts = env.folder("home").join("starts");
+    let server = |fails: &'static str| {
+        ["--starts", starts.to_str().unwrap(), "--fail-starts", fails, "--stderr", "hunter2!"]
+    };
+    let listed = |args: &[&str]| {
+        let listed = bridge(env, args, &["servers", "--json"]).run(env.guard()).ok();
+        serde_json::from_str::<Value>(&listed).unwrap()[0].take()
+    };
+    let failed = bridge(env, &server("1"), &["servers", "refresh"]).run(env.guard());
+    assert_eq!((failed.code(), failed.stdout.as_str()), (Some(76), ""), "{failed}");
+    assert_eq!(failed.stderr.matches("not this time").count(), 1, "{failed}");
+    let known = listed(&server("1"));
+    let error = known["error"].as_str().unwrap();
+    assert!(known["state"] == "failed" && error.starts_with("it exited before it was ready"), "{known}");
+    assert!(!error.contains("hunter2!") && error.contains("not this time"), "{known}");
+    let table = bridge(env, &server("1"), &["servers"]).run(env.guard()).ok();
+    assert!(table.contains(" s ago: it exited before it was ready"), "{table}");
+    // Another definition has not failed yet.
+    let changed = listed(&server("2"));
+    assert_eq!((&changed["state"], &changed["error"]), (&json!("new"), &json!(null)));
+    bridge(env, &server("1"), &["call", "my-fake.echo"]).run(env.guard()).ok();
+    let answered = listed(&server("1"));
+    assert_eq!((&answered["state"], &answered["error"]), (&json!("known"), &json!(null)));
+}
+
+fn arguments_are_written_as_pairs_and_read_by_the_schema(env: &TestEnv) {
+    let call =
+        |words: &[&str]| bridge(env, &["--tools", "1"], &[&["call", "my-fake.tool-0"], words].concat());
+    // The schema says that `zeta` is a string and `alpha` an integer.
+    let echoed = |words: &[&str]| {
+        let all = [&["call", "my-fake.echo"], words].concat();
+        let said = bridge(env, &[], &all).run(env.guard()).ok();
+        serde_json::from_str::<Value>(&said).unwrap()["structuredContent"].to_string()
+    };
+    assert_eq!(echoed(&["zeta=1", "alpha=2"]), r#"{"zeta":"1","alpha":2}"#);
+    assert_eq!(echoed(&[]), "{}");
+    let piped = bridge(env, &[], &["call", "my-fake.echo", "-"]);
+    let piped = piped.run_with_input(env.guard(), br#"{"zeta": "from a pipe"}"#);
+    assert!(piped.stdout.contains("from a pipe"), "{piped}");
+    for (words, told) in [
+        (&["alpha=x"][..], "could not call 'my-fake.tool-0': argument 'alpha' must be an integer, not 'x'"),
+        (
+            &["zetta=x"],
+            "unknown argument 'zetta'; did you mean 'zeta'?; signature: tool_0(zeta?, alpha?: int)",
+        ),
+        (&["zeta=x", "zeta=y"], "argument 'zeta' is given twice"),
+        (&["x", "y"], "'x' is not an argument: expected NAME=VALUE, or one JSON object"),
+    ] {
+        let refused = call(words).run(env.guard());
+        assert!(refused.code() == Some(2) && refused.stderr.contains(told), "{refused}");
+    }
+}
+
+fn a_result_is_saved_to_a_file_and_shown_to_programs_as_json(env: &TestEnv) {
+    let result = json!({ "content": [
+        { "type": "text", "text": "a picture" },
+        { "type": "image", "data": "AAEC", "mimeType": "image/png" },
+    ] });
+    let arguments = json!({ "result": result.to_string() }).to_string();
+    let call = |more: &[&str]| {
+        bridge(env, &[], &[&["call", "my-fake.raw", &arguments], more].concat()).run(env.guard())
+    };
+    let shown: Value = serde_json::from_str(&call(&[]).ok()).unwrap();
+    assert_eq!(shown, result, "programs get all of it");
+    let on_terminal = |more: &[&str]| {
+        let words = [&["call", "my-fake.raw", &arguments], more].concat();
+        shown_on_a_terminal(env, bridge(env, &[], &words))
+    };
+    assert_eq!(on_terminal(&[]), "a picture\n<image/png, 3 bytes; save it with -o FILE>\n");
+    assert_eq!(serde_json::from_str::<Value>(&on_terminal(&["--json"])).unwrap(), result);
+    let file = env.folder("home").join("out.png");
+    let saved = call(&["-o", file.to_str().unwrap()]);
+    assert!(saved.stdout.is_empty() && saved.stderr.contains("wrote 3 bytes (image/png) to "), "{saved}");
+    assert_eq!(fs::read(&file).unwrap(), [0, 1, 2]);
+    let nowhere = call(&["-o", "/nowhere/x"]);
+    assert!(nowhere.stderr.contains("could not write '/nowhere/x': No such file"), "{nowhere}");
+    let failed = bridge(env, &[], &["call", "my-fake.fail", "-o", file.to_str().unwrap()]).run(env.guard());
+    assert!(failed.code() == Some(65) && failed.stdout.contains("no luck"), "{failed}");
+    assert_eq!(fs::read(&file).unwrap(), [0, 1, 2], "a failure is no result");
+}
+
+fn without_servers_the_next_step_is_shown(env: &TestEnv) {
+    for words in [&["servers"][..], &["servers", "refresh"], &["tools", "search", "x"]] {
+        let mut command = env.command(env.binary());
+        command.argv.extend(words.iter().map(Into::into));
+        command.cwd = env.folder("home");
+        let shown = command.run(env.guard());
+        assert_eq!((shown.code(), shown.stdout.as_str()), (Some(0), ""), "{shown}");
+        let hint = "no servers are defined\nhint: define one in ";
+        assert!(shown.stderr.contains(hint) && shown.stderr.contains("MCPs/servers.json"), "{shown}");
+    }
 }
 
 fn servers_end_with_a_bridge_that_is_killed(env: &TestEnv) {

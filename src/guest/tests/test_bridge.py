@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tempfile
+import textwrap
 import unittest
 
 from guest_client import IN_CHROOT, LATER, Guest
@@ -41,6 +42,25 @@ class Names(CellTest):
         helpers = text[text.index("- ") :]
         listed = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b", helpers)) - {"run_id"}
         self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n[:3] != 'MCP'])").out.split()))
+
+
+    def test_the_summary_names_python_and_the_packages(self):
+        code = """
+            import os, sys
+            sys.path[:] = ["/tmp/%d" % os.getpid()]
+            names = ["numpy-2.3.1.dist-info", "PyYAML-6.0.2.egg-info", "pip-25.0.dist-info", "odd"]
+            names += ["package_%02d-1.dist-info" % n for n in range(20)]
+            for name in names:
+                os.makedirs(os.path.join(sys.path[0], name))
+            print(runtime.capability_summary().splitlines()[0])
+            import shutil
+            shutil.rmtree(sys.path[0])
+        """
+        with Guest() as guest:
+            guest.run("import shutil")
+            shown = guest.run(textwrap.dedent(code)).out
+        self.assertRegex(shown, r"^Python 3\.\d+\.\d+\. Packages beside the standard library: numpy 2\.3\.1, pyyaml 6\.0\.2, package-00 1, ")
+        self.assertTrue(shown.endswith(", package-09 1, 10 more.\n"), shown)
 
 
 class Context(CellTest):

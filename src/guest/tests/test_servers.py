@@ -129,7 +129,18 @@ class Names(ServerTest):
             "(<MCP server 'forge': mcp_forge>, <MCP server 'My Tracker': mcp_my_tracker>, "
             "<MCP server 'filesystem': mcp_filesystem>)\n",
         )
-        self.assertIn("NameError", self.run_cell("mcp_nobody").error)
+        why = "no server named 'nobody'; did you mean 'forge'?"
+        self.assertEqual(self.run_cell("mcp_nobody").error, "NameError: name 'mcp_nobody' is not defined: " + why)
+        self.assertEqual(self.run_cell("def f(): return mcp_forge\nmcp_nobody.x").error[-len(why) :], why)
+        for code in "from mcp import mcp_nobody", "from mcp.servers import nobody", "import mcp.servers.nobody.x":
+            error = self.run_cell(code).error
+            self.assertTrue("Error: " + why in error and "cannot import" not in error, error)
+        # Where nobody asked, nothing changes.
+        self.ok("assert not hasattr(__import__('mcp'), 'mcp_nobody')")
+        self.ok("try:\n    mcp_nobody\nexcept NameError as e:\n    assert str(e) == \"name 'mcp_nobody' is not defined\"")
+        self.assertEqual(self.run_cell("nobody").error, "NameError: name 'nobody' is not defined")
+        odd = "class Odd:\n    def __repr__(self): raise ValueError\n    __str__ = lambda self: 'mcp_x'\n"
+        self.assertEqual(self.run_cell(odd + "raise NameError(Odd())").error, "NameError: mcp_x")
         self.ok("mcp_forge = 5\nassert mcp_forge == 5\ndel mcp_forge")
 
     def test_those_of_the_call_are_defined_from_the_start(self):
@@ -389,6 +400,33 @@ class Calls(ServerTest):
             self.guest.interrupt(number)
             self.assertEqual(self.guest.finish(number).status, "interrupted")
             self.assertEqual(self.guest.withdrawn[-1], self.guest.questions[-1][0])
+
+
+class Bytes(ServerTest):
+    def notices(self, code, **properties):
+        listed = tool("write_file", "path", "content?", "parts?", "encoding?" if "encoding" in properties else "x?")
+        listed["inputSchema"] = {"type": "object", "properties": properties}
+        self.host.listed = [listed]
+        with Guest() as guest:
+            guest.answers.update(self.host.answers())
+            result = guest.run(code)
+            self.assertEqual(result.error, "")
+            return result.notices
+
+    def test_bytes_in_a_plain_string_are_noticed_once(self):
+        code = "for _ in range(3): await mcp_forge.write_file(path='x', content=b'1', parts=[{'a': (b'2',)}])"
+        said = ['bytes were sent as base64 text to "%s" of forge.write_file' % name for name in ("content", "parts")]
+        self.assertEqual(self.notices(code, path={}, content={"type": "string"}), said)
+        for call in "await runtime.call_tool", "runtime.call_tool_sync":
+            code = call + "('forge', 'write_file', {'content': bytearray(b'1')})"
+            self.assertEqual(self.notices(code, content={"type": "string"}), said[:1])
+
+    def test_nothing_is_noticed_where_base64_is_expected(self):
+        code = "await mcp_forge.write_file(content=b'1')"
+        for schema in {"contentEncoding": "base64"}, {"description": "The data, in Base64."}, {"format": "base64"}:
+            self.assertEqual(self.notices(code, content=schema), [])
+        self.assertEqual(self.notices(code, content={"type": "string"}, encoding={"enum": ["utf-8", "base64"]}), [])
+        self.assertEqual(self.notices("await mcp_forge.write_file(content='1')", content={}), [])
 
 
 class Results(ServerTest):

@@ -27,6 +27,8 @@ pub(crate) trait Notices: fmt::Debug + Send + Sync {
     fn tools_changed(&self);
     /// Something that is no message for us.
     fn ignored(&self, what: &'static str);
+    /// A line that is no message of the protocol.
+    fn printed(&self, line: &[u8]);
 }
 
 #[derive(Debug)]
@@ -139,6 +141,9 @@ impl Inbox {
             Some(dropped) => vec![dropped],
             None => self.reader.read_line(line),
         });
+        if let [FromServer::Foreign(_)] = read.as_slice() {
+            self.notices.printed(line);
+        }
         self.accept_all(Unaccepted(read))
     }
 
@@ -221,7 +226,7 @@ impl Inbox {
                 let cancelled = ServerNotification::CancelledNotification(CancelledNotification::new(params));
                 return was_asked.then(|| ServerJsonRpcMessage::notification(cancelled));
             }
-            FromServer::Nothing(what) => self.notices.ignored(what),
+            FromServer::Foreign(what) | FromServer::Nothing(what) => self.notices.ignored(what),
         }
         None
     }

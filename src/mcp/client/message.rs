@@ -51,7 +51,9 @@ pub(super) enum FromServer {
     },
     ToolsChanged,
     Cancelled(CancelledNotificationParam),
-    /// No message, or none that says whom it is for.
+    /// Not a message of the protocol.
+    Foreign(&'static str),
+    /// A message that is not for us.
     Nothing(&'static str),
 }
 
@@ -76,7 +78,7 @@ impl Envelope<'_> {
         let may_be_an_answer = self.may_be_an_answer(id.is_some());
         let Some(method) = self.method else {
             if !may_be_an_answer {
-                return FromServer::Nothing("an object that is not a message");
+                return FromServer::Foreign("an object that is not a message");
             }
             let answer = match (self.error, self.result) {
                 (Some(error), _) => Answer::Error(read_error(error)),
@@ -140,7 +142,7 @@ impl MessageReader {
     }
 }
 
-const NO_JSON: FromServer = FromServer::Nothing("a line that is not JSON");
+const NO_JSON: FromServer = FromServer::Foreign("a line that is not JSON");
 
 /// Reads a text that is one message or a batch, however many lines it has.
 pub(super) fn read_whole(bytes: &[u8]) -> Vec<FromServer> {
@@ -181,7 +183,7 @@ fn read_object(bytes: &[u8]) -> FromServer {
 fn unreadable(id: Option<RequestId>, reason: String) -> FromServer {
     match id {
         Some(id) => FromServer::Answer(Some(id), Answer::Unreadable(reason)),
-        None => FromServer::Nothing("a message that cannot be read"),
+        None => FromServer::Foreign("a message that cannot be read"),
     }
 }
 

@@ -17,6 +17,9 @@ use crate::upstream::tool_doc::{About, ToolDoc, floor_char_boundary};
 /// Bytes of a server's title, and of its instructions.
 const LONGEST_ABOUT: usize = 4 << 10;
 
+/// Bytes of the names of tools that say what a server is for.
+const LONGEST_PURPOSE: usize = 80;
+
 /// The documentation of one server's tools.
 #[derive(Serialize, Deserialize)]
 pub struct ServerDocs {
@@ -68,6 +71,29 @@ impl ServerDocs {
     /// Returns what the server says of itself.
     pub fn about(&self) -> &About {
         &self.about
+    }
+
+    /// Returns what the server is for, in a line: the first sentence of its instructions, else the names of its tools.
+    pub fn purpose(&self) -> Option<String> {
+        let told = self.about.instructions.as_deref().map(|text| {
+            // Headings of Markdown say nothing.
+            let is_heading = |line: &&str| line.trim().is_empty() || line.starts_with('#');
+            let start = text.lines().find(|line| !is_heading(line));
+            let start = start.map_or(0, |line| line.as_ptr() as usize - text.as_ptr() as usize);
+            summary(&text[start..], &Boilerplate::of(&[]))
+        });
+        told.filter(|line| !line.is_empty()).or_else(|| {
+            let mut line = String::from("tools: ");
+            for (at, tool) in self.tools.iter().enumerate() {
+                if line.len() + tool.name.len() > LONGEST_PURPOSE && at > 0 {
+                    line.push_str(&format!(" and {} more", self.tools.len() - at));
+                    break;
+                }
+                line.push_str(if at > 0 { ", " } else { "" });
+                line.extend(tool.name.chars().take(LONGEST_PURPOSE));
+            }
+            (!self.tools.is_empty()).then_some(line)
+        })
     }
 
     /// Returns the short form of every tool, in the server's order.
@@ -136,6 +162,24 @@ mod tests {
         assert_eq!(&*docs.tools()[0].description, "Paints a wall");
         assert_eq!(docs.doc(0), Some(doc));
         assert_eq!(docs.doc(1), None);
+    }
+
+    #[test]
+    fn the_purpose_of_a_server_is_a_sentence_or_its_tools() {
+        let purpose = |instructions: Option<&str>, names: &[&str]| {
+            let docs = names.iter().map(|name| ToolDoc { name: (*name).into(), ..ToolDoc::default() });
+            let about = About { title: None, instructions: instructions.map(Into::into) };
+            ServerDocs::new(about, docs.collect()).purpose()
+        };
+        let told = Some("# Time – Instructions\n\nKeeps time zones.\nAlways use it.");
+        assert_eq!(purpose(told, &["now"]).as_deref(), Some("Keeps time zones"));
+        assert_eq!(purpose(Some(" "), &["now", "then"]).as_deref(), Some("tools: now, then"));
+        let many: Vec<String> = (0..100).map(|n| format!("tool_number_{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let shown = purpose(None, &many).unwrap();
+        assert!(shown.ends_with("tool_number_4 and 95 more") && shown.len() < 100, "{shown}");
+        assert!(purpose(None, &[&"x".repeat(100)]).unwrap().len() < 100);
+        assert_eq!(purpose(None, &[]), None);
     }
 
     #[test]

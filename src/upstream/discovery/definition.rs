@@ -38,6 +38,20 @@ impl Launch {
         }
     }
 
+    /// Returns the URL of a remote server, without user, password, query and fragment.
+    pub fn public_url(&self) -> Option<String> {
+        match self {
+            Self::Stdio { .. } => None,
+            Self::Http { url, .. } => Some(public_url(url)),
+        }
+    }
+
+    /// Whether the definition has a credential for a remote server.
+    pub fn has_login(&self) -> bool {
+        matches!(self, Self::Http { headers, .. }
+            if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")))
+    }
+
     /// Returns the working folder of a child process.
     pub fn cwd(&self) -> Option<&Path> {
         match self {

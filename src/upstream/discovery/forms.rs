@@ -10,6 +10,9 @@ use super::expand::Scope;
 use super::sources::Form;
 use super::surroundings::Surroundings;
 
+/// Characters of a wrong number that are shown.
+const LONGEST_NUMBER: usize = 40;
+
 /// A definition as written in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry<'a> {
@@ -187,7 +190,7 @@ impl<'a> Fields<'a> {
             "stdio" | "local" => Ok(Some(Transport::Stdio)),
             "http" | "streamablehttp" | "remote" => Ok(Some(Transport::Http)),
             "sse" | "httpsse" | "http+sse" => Ok(Some(Transport::Older)),
-            _ => Err(invalid(format!("transport '{kind}' is not supported"))),
+            _ => Err(invalid(format!("transport '{kind}' is not supported: use stdio, http or sse"))),
         }
     }
 
@@ -263,7 +266,13 @@ impl<'a> Fields<'a> {
         };
         match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).filter(|d| !d.is_zero()) {
             Some(duration) => Ok(Some(duration)),
-            None => Err(invalid(format!("'{key}' must be a number of seconds above zero"))),
+            None => {
+                let given = match &node.value {
+                    Value::Scalar(number) => number.chars().take(LONGEST_NUMBER).collect(),
+                    _ => node.kind().to_owned(),
+                };
+                Err(invalid(format!("'{key}' must be a number of seconds above zero, not {given}")))
+            }
         }
     }
 

@@ -67,16 +67,18 @@ impl Snapshot {
         self.warnings.iter().filter(move |warning| warning.message != NO_SUCH_FILE && !is_listed(warning))
     }
 
-    /// Returns an unused definition of a name: the first one of the user, else the first that is not trusted, which is also known
-    /// by its alias.
+    /// Returns an unused definition of a name or an alias: the first one of the user, else the first that is not trusted.
     pub fn skipped(&self, name: &str) -> Option<&Arc<Server>> {
         let is_untrusted = |server: &Server| matches!(server.definition, Err(Skip::Untrusted(_)));
-        let named = |server: &Server| *server.name == *name;
-        let of_user = self.skipped.iter().find(|server| named(server) && !is_untrusted(server));
-        of_user.or_else(|| {
-            let mut untrusted = self.skipped.iter().filter(|server| is_untrusted(server));
-            untrusted.find(|server| named(server) || alias(&server.name) == name)
-        })
+        let find = |untrusted: bool, by: fn(&Server, &str) -> bool| {
+            self.skipped.iter().find(|server| is_untrusted(server) == untrusted && by(server, name))
+        };
+        let by_name = |server: &Server, name: &str| *server.name == *name;
+        let by_alias = |server: &Server, name: &str| alias(&server.name) == name;
+        find(false, by_name)
+            .or_else(|| find(true, by_name))
+            .or_else(|| find(false, by_alias))
+            .or_else(|| find(true, by_alias))
     }
 }
 

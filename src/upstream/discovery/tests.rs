@@ -285,6 +285,7 @@ fn an_invalid_entry_is_reported_with_its_line_and_the_others_load() {
             "missing": {"command": "x", "env": {"A": "${NONE}"}},
             "": {"command": "x"},
             "input": {"command": "x", "args": ["${input:key}"]},
+            "slow": {"command": "x", "startup_timeout_sec": 0},
             "good": {"command": "x"},
             "good": {"command": "y"}
         }}"#,
@@ -304,7 +305,7 @@ fn an_invalid_entry_is_reported_with_its_line_and_the_others_load() {
         (9, "'A' in 'env' must be a string, not an object"),
         (10, "'cwd' must be a string"),
         (11, "'disabled' must be true or false, not a string"),
-        (12, "transport 'ws' is not supported"),
+        (12, "transport 'ws' is not supported: use stdio, http or sse"),
         (13, "'url' must be a URL that starts with http:// or https://"),
         (14, "\"a b\" is not a valid header name"),
         (15, "header 'A' has an invalid value"),
@@ -312,13 +313,14 @@ fn an_invalid_entry_is_reported_with_its_line_and_the_others_load() {
         (17, "environment variable 'NONE' is not set"),
         (18, "\"\" is not a valid server name"),
         (19, "only an editor has a value for '${input:key}'"),
-        (21, "server 'good' is already defined in line 20"),
+        (20, "'startup_timeout_sec' must be a number of seconds above zero, not 0"),
+        (22, "server 'good' is already defined in line 21"),
     ] {
         let start = format!("{}:{line}: ", path.display());
         let found: Vec<_> = warnings.iter().filter(|warning| warning.starts_with(&start)).collect();
         assert!(found.len() == 1 && found[0].contains(words), "line {line}: {words}: {warnings:#?}");
     }
-    assert_eq!(warnings.len(), 19);
+    assert_eq!(warnings.len(), 20);
     assert!(!warnings.join("").contains("hunter2"));
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
-use super::failures::Failures;
+use super::failures::{Failures, LastFailure, Reason};
 use super::keys::Keys;
 use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
@@ -37,10 +37,18 @@ pub(super) struct Found {
     pub(super) keyed: Keyed,
 }
 
+/// What the catalogue has of a server.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    pub docs: Option<Arc<ServerDocs>>,
+    /// Why it could not be used, if that was so the last time.
+    pub failure: Option<LastFailure>,
+}
+
 /// A server whose tools are not known.
 pub(super) struct Unknown {
     pub(super) server: ListedServer,
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<LastFailure>,
 }
 
 impl DocsCache {
@@ -64,11 +72,15 @@ impl DocsCache {
     }
 
     /// Returns the same of all servers, in the order of the snapshot.
-    pub(super) async fn all_known(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<Option<Arc<ServerDocs>>> {
+    pub(super) async fn all_known(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<Known> {
         let cache = Arc::clone(self);
         let known = move || {
             let keyed = cache.keyed(snapshot);
-            keyed.servers.iter().map(|server| cache.catalog.docs(&server.key)).collect()
+            let known = |server: &ListedServer| Known {
+                docs: cache.catalog.docs(&server.key),
+                failure: cache.failures.last(&server.key),
+            };
+            keyed.servers.iter().map(known).collect()
         };
         blocking(known).await
     }
@@ -80,6 +92,7 @@ impl DocsCache {
             blocking(move || {
                 let docs: Vec<_> = listing.tools.tools.iter().map(Tool::doc).collect();
                 let key = cache.keys.of(&listing.source, &listing.definition);
+                cache.failures.forget(&key);
                 cache.catalog.keep(&key, listing.about.clone(), docs)
             })
             .await
@@ -130,14 +143,18 @@ impl DocsCache {
         let (cache, server) = (Arc::clone(self), Arc::clone(server));
         let why = match failure {
             None => Some(None),
-            // That says nothing about the server.
-            Some(UpstreamError::ShuttingDown | UpstreamError::Cancelled { .. }) => None,
-            Some(error) => Some(Some(error.to_string())),
+            // That says nothing new about the server.
+            Some(
+                UpstreamError::ShuttingDown
+                | UpstreamError::Cancelled { .. }
+                | UpstreamError::BackingOff { .. },
+            ) => None,
+            Some(error) => Some(Some(Reason::of(error))),
         };
         let note = move || {
             let key = cache.key(&server)?;
             match why {
-                Some(Some(why)) => cache.failures.note(&key, &why),
+                Some(Some(why)) => cache.failures.note(&key, why),
                 Some(None) => cache.failures.forget(&key),
                 None => {}
             }

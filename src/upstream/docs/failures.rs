@@ -1,6 +1,6 @@
-//! Servers that could not list their tools, so that not every search and every new bridge asks them again.
+//! Servers that could not be used: so that not every search and every new bridge asks them again, and for lists of servers.
 //!
-//! Each has a file beside the documentation, which is removed when the server answers.
+//! Each has a file beside the documentation, which is removed when the server answers. A changed definition has another one.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,20 +9,57 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::upstream::catalog::create_folder;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::tool_doc::floor_char_boundary;
 
 /// How long a server that failed is not asked again.
 const BACKOFF: Duration = Duration::from_secs(600);
-/// Bytes of a reason.
+/// How long a failure is kept.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Bytes of a reason, of a hint, and of a file.
 const LONGEST: usize = 8 << 10;
+const LARGEST: u64 = 1 << 20;
 const SUFFIX: &str = "failed";
+
+/// Why a server could not be used, the last time that it was needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastFailure {
+    pub at: SystemTime,
+    pub why: Reason,
+}
+
+/// The text of a failure. It has no credentials in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    pub error: String,
+    pub hint: Option<String>,
+}
+
+impl LastFailure {
+    /// A failure of this moment.
+    pub fn now(error: &UpstreamError) -> Self {
+        Self { at: SystemTime::now(), why: Reason::of(error) }
+    }
+}
+
+impl Reason {
+    pub(super) fn of(error: &UpstreamError) -> Self {
+        let cut = |mut text: String| {
+            text.truncate(floor_char_boundary(&text, LONGEST));
+            text
+        };
+        Self { error: cut(error.reason()), hint: error.hint().map(cut) }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Failures {
     folder: PathBuf,
     /// Those whose file could not be written.
-    unwritten: Mutex<HashMap<Arc<str>, (SystemTime, String)>>,
+    unwritten: Mutex<HashMap<Arc<str>, LastFailure>>,
 }
 
 impl Failures {
@@ -31,12 +68,11 @@ impl Failures {
     }
 
     /// Notes why a server did not answer.
-    pub(super) fn note(&self, key: &Arc<str>, why: &str) {
-        let why = &why[..floor_char_boundary(why, LONGEST)];
-        if let Err(error) = self.write(key, why) {
+    pub(super) fn note(&self, key: &Arc<str>, why: Reason) {
+        if let Err(error) = self.write(key, &why) {
             tracing::debug!(folder = %self.folder.display(), %error, "could not store a failure; it is kept in memory");
             let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
-            unwritten.insert(Arc::clone(key), (SystemTime::now(), why.to_owned()));
+            unwritten.insert(Arc::clone(key), LastFailure { at: SystemTime::now(), why });
         }
     }
 
@@ -47,21 +83,23 @@ impl Failures {
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// Returns why a server did not answer, unless that was long ago.
-    pub(super) fn recent(&self, key: &str) -> Option<String> {
-        let read = || -> io::Result<Option<String>> {
+    /// Returns why a server did not answer the last time.
+    pub(super) fn last(&self, key: &str) -> Option<LastFailure> {
+        let read = || -> io::Result<LastFailure> {
             let file = fs::File::open(self.path(key))?;
-            if !is_recent(file.metadata()?.modified()?) {
-                return Ok(None);
-            }
-            let mut bytes = Vec::new();
-            file.take(LONGEST as u64).read_to_end(&mut bytes)?;
-            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+            let at = file.metadata()?.modified()?;
+            let why = serde_json::from_reader(file.take(LARGEST))?;
+            Ok(LastFailure { at, why })
         };
-        read().unwrap_or_else(|_| {
+        read().ok().or_else(|| {
             let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
-            unwritten.get(key).filter(|(at, _)| is_recent(*at)).map(|(_, why)| why.clone())
+            unwritten.get(key).cloned()
         })
+    }
+
+    /// The same, unless that was so long ago that the server is asked again.
+    pub(super) fn recent(&self, key: &str) -> Option<LastFailure> {
+        self.last(key).filter(|failure| is_within(failure.at, BACKOFF))
     }
 
     /// Removes old files.
@@ -69,7 +107,7 @@ impl Failures {
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == SUFFIX)
-                && fs::metadata(&path).and_then(|file| file.modified()).is_ok_and(|at| !is_recent(at))
+                && fs::metadata(&path).and_then(|file| file.modified()).is_ok_and(|at| !is_within(at, KEPT))
             {
                 let _ = fs::remove_file(path);
             }
@@ -81,23 +119,27 @@ impl Failures {
         self.folder.join(key).with_extension(SUFFIX)
     }
 
-    fn write(&self, key: &str, why: &str) -> io::Result<()> {
+    fn write(&self, key: &str, why: &Reason) -> io::Result<()> {
         create_folder(&self.folder)?;
         let mut file = tempfile::Builder::new().prefix(".unfinished-").tempfile_in(&self.folder)?;
-        file.write_all(why.as_bytes())?;
+        file.write_all(&serde_json::to_vec(why)?)?;
         file.persist(self.path(key)).map_err(|refused| refused.error)?;
         Ok(())
     }
 }
 
-/// Whether a time is recent, also if the clock was set back.
-fn is_recent(at: SystemTime) -> bool {
-    at.elapsed().map_or_else(|ahead| ahead.duration() < BACKOFF, |age| age < BACKOFF)
+/// Whether a time is so recent, also if the clock was set back.
+fn is_within(at: SystemTime, limit: Duration) -> bool {
+    at.elapsed().map_or_else(|ahead| ahead.duration() < limit, |age| age < limit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn reason(error: &str) -> Reason {
+        Reason { error: error.into(), hint: None }
+    }
 
     #[test]
     fn a_failure_is_known_to_all_until_the_server_answers_or_time_has_passed() {
@@ -105,27 +147,45 @@ mod tests {
         let [one, other] = [0, 1].map(|_| Failures::new(folder.path().join("catalog")));
         let key: Arc<str> = "k".into();
         assert_eq!(other.recent(&key), None);
-        one.note(&key, "no luck");
-        assert_eq!(other.recent(&key).as_deref(), Some("no luck"));
+        one.note(&key, reason("no luck"));
+        assert_eq!(other.recent(&key).unwrap().why, reason("no luck"));
         other.forget(&key);
-        assert_eq!(one.recent(&key), None);
-        one.note(&key, &"ß".repeat(LONGEST));
-        assert!(other.recent(&key).is_some_and(|why| why.len() <= LONGEST && why.ends_with('ß')));
-        for age in [BACKOFF, 2 * BACKOFF] {
+        assert_eq!((one.recent(&key), one.last(&key)), (None, None));
+        one.note(&key, reason("no luck"));
+        let age = |age| {
             let file = fs::File::options().write(true).open(one.path(&key)).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        for seconds in [BACKOFF, 2 * BACKOFF] {
+            age(seconds);
+            one.remove_old().unwrap();
             assert_eq!(one.recent(&key), None);
+            assert!(one.last(&key).is_some_and(|failure| failure.at.elapsed().unwrap() >= seconds));
         }
+        age(KEPT);
         one.remove_old().unwrap();
         assert_eq!(fs::read_dir(folder.path().join("catalog")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_reason_of_any_length_is_bounded_and_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let failures = Failures::new(folder.path().join("catalog"));
+        let error = UpstreamError::Malformed {
+            server: "s".into(),
+            method: "m".into(),
+            why: "ß\u{1}".repeat(LONGEST),
+        };
+        failures.note(&"k".into(), Reason::of(&error));
+        assert!(failures.last("k").is_some_and(|failure| (4..=LONGEST).contains(&failure.why.error.len())));
     }
 
     #[test]
     fn a_failure_is_kept_in_memory_where_no_file_can_be_written() {
         let failures = Failures::new("/proc/self/nowhere".into());
         let key: Arc<str> = "k".into();
-        failures.note(&key, "no luck");
-        assert_eq!(failures.recent(&key).as_deref(), Some("no luck"));
+        failures.note(&key, reason("no luck"));
+        assert_eq!(failures.recent(&key).unwrap().why, reason("no luck"));
         failures.forget(&key);
         assert_eq!(failures.recent(&key), None);
     }

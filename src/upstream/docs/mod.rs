@@ -18,5 +18,7 @@ mod sweep;
 mod tests;
 
 pub(super) use cache::DocsCache;
+pub use cache::Known;
+pub use failures::{LastFailure, Reason};
 pub(super) use service::Docs;
 pub use service::{Refreshed, Searched, UnknownServer};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{DocsCache, Keyed, Unknown};
+use super::cache::{DocsCache, Keyed, Known, Unknown};
+use super::failures::LastFailure;
 use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT, Sweep};
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Server, Snapshot};
@@ -27,14 +28,13 @@ pub struct Searched {
 pub struct UnknownServer {
     pub name: String,
     /// Why it could not be asked; None while its answer is awaited.
-    pub failure: Option<String>,
+    pub failure: Option<LastFailure>,
 }
 
 /// A server that was asked again.
 #[derive(Debug, Clone)]
 pub struct Refreshed {
-    /// The name that the caller used.
-    pub name: String,
+    pub server: Arc<Server>,
     pub docs: Result<Arc<ServerDocs>, UpstreamError>,
 }
 
@@ -72,10 +72,7 @@ impl Docs {
     }
 
     /// Returns what the catalogue has of all servers, in the order of the snapshot.
-    pub(in crate::upstream) async fn all_known(
-        &self,
-        snapshot: Arc<Snapshot>,
-    ) -> Vec<(Arc<Server>, Option<Arc<ServerDocs>>)> {
+    pub(in crate::upstream) async fn all_known(&self, snapshot: Arc<Snapshot>) -> Vec<(Arc<Server>, Known)> {
         let known = self.0.cache.all_known(Arc::clone(&snapshot)).await;
         snapshot.servers.iter().cloned().zip(known).collect()
     }
@@ -105,24 +102,23 @@ impl Docs {
         Searched { unknown: found.unknown.into_iter().map(unknown).collect(), tools: found.tools }
     }
 
-    /// Asks servers again for their tools, a few at once.
-    pub(in crate::upstream) async fn refresh(
-        &self,
-        servers: Vec<(String, Result<Arc<Server>, UpstreamError>)>,
-        cancel: &CancellationToken,
-    ) -> Vec<Refreshed> {
-        let refresh = |(name, server): (String, Result<Arc<Server>, UpstreamError>)| async move {
-            let docs = match server {
-                Ok(server) => {
-                    let docs = self.ask(&server, Age::New, cancel).await;
-                    self.0.pool.stop_when_unused(&server.name);
-                    docs
-                }
-                Err(error) => Err(error),
-            };
-            Refreshed { name, docs }
+    /// Asks servers again for their tools, a few at once. They come as they answer.
+    pub(in crate::upstream) fn refresh<'a>(
+        &'a self,
+        servers: Vec<Arc<Server>>,
+        cancel: &'a CancellationToken,
+    ) -> impl Stream<Item = Refreshed> + 'a {
+        let refresh = move |server: Arc<Server>| async move {
+            let docs = self.ask(&server, Age::New, cancel).await;
+            self.0.pool.stop_when_unused(&server.name);
+            Refreshed { server, docs }
         };
-        stream::iter(servers).map(refresh).buffered(AT_ONCE).collect().await
+        stream::iter(servers).map(refresh).buffer_unordered(AT_ONCE)
+    }
+
+    /// Notes that a server could not be used.
+    pub(in crate::upstream) async fn note(&self, server: &Arc<Server>, failure: &UpstreamError) {
+        self.0.cache.note(server, Some(failure)).await;
     }
 
     /// Keeps a list of tools in the catalogue.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -180,7 +181,7 @@ async fn a_search_asks_the_servers_that_are_not_known() {
     assert_eq!(found(&searched.tools), [("one", "echo"), ("two", "echo")]);
     assert_eq!(searched.unknown.len(), 1);
     let UnknownServer { name, failure } = &searched.unknown[0];
-    assert!(name == "broken" && failure.as_ref().unwrap().contains("no luck"), "{failure:?}");
+    assert!(name == "broken" && failure.as_ref().unwrap().why.error.contains("no luck"), "{failure:?}");
     // Neither is it tried again at once, nor is anybody kept waiting for it.
     let began = Instant::now();
     let again = bridge.search("echo", 5, Detail::Summary, LONG).await;
@@ -242,16 +243,30 @@ async fn a_refresh_asks_servers_that_are_known() {
         Home::with(&[("fake", &["--few"]), ("other", &["--few"]), ("broken", &["--exit-at-start", "1"])]);
     let bridge = home.bridge();
     home.docs(&bridge, "fake").await;
-    let names = ["fake".to_owned(), "fak".to_owned()];
-    let refreshed = bridge.refresh(&names, &home.cancel).await;
-    assert!(refreshed[0].docs.is_ok() && refreshed[0].name == "fake");
-    let error = refreshed[1].docs.as_ref().unwrap_err().to_string();
-    assert!(error.contains("did you mean 'fake'?"), "{error}");
+    let refreshed: Vec<_> =
+        bridge.refresh(vec![bridge.server("fake").unwrap()], &home.cancel).collect().await;
+    assert!(refreshed[0].docs.is_ok() && &*refreshed[0].server.name == "fake");
     let listings = bridge.call("fake", "listings", raw(&Map::new()), CallOptions::new(&home.cancel)).await;
     assert!(listings.is_err(), "a tool that is not listed was called");
-    let all = bridge.refresh(&[], &home.cancel).await;
-    let outcomes: Vec<_> = all.iter().map(|one| (one.name.as_str(), one.docs.is_ok())).collect();
-    assert_eq!(outcomes, [("fake", true), ("other", true), ("broken", false)]);
+    let all: Vec<_> = bridge.refresh(bridge.snapshot().servers.clone(), &home.cancel).collect().await;
+    let mut outcomes: Vec<_> = all.iter().map(|one| (&*one.server.name, one.docs.is_ok())).collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, [("broken", false), ("fake", true), ("other", true)]);
+    bridge.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_last_failure_is_known_until_the_server_answers_or_is_changed() {
+    let home = Home::with(&[("fake", &["--fail-starts", "1"])]);
+    let bridge = home.bridge();
+    let failure = async || bridge.all_known_docs().await.remove(0).1.failure.map(|failure| failure.why.error);
+    assert_eq!(failure().await, None);
+    // A call is enough: nobody has to ask for its tools.
+    home.call(&bridge, "echo", json!({})).await.unwrap_err();
+    let why = failure().await.unwrap();
+    assert!(why.starts_with("it exited before it was ready") && why.ends_with("not this time"), "{why}");
+    home.call(&bridge, "echo", json!({})).await.unwrap();
+    until("the failure is forgotten", async || failure().await.is_none()).await;
     bridge.shutdown().await;
 }
 

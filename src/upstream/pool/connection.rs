@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use codebridge_runtimes::exec::visible;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, ErrorData, GetExtensions,
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
-use super::http;
+use super::http::{self, HttpError};
 use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
@@ -406,6 +407,19 @@ impl Connection {
         match error {
             ServiceError::McpError(error) => self.refused(method, error),
             ServiceError::TransportSend(error) => {
+                let (launch, secrets) = (&self.parts.definition.launch, &self.parts.secrets);
+                if let Some(HttpError::Status { status, body }) = http::http_error(&*error.error)
+                    && let Some(url) = launch.public_url()
+                {
+                    let (url, body) = (secrets.redact(&url), secrets.redact(body));
+                    return UpstreamError::Http {
+                        server,
+                        status: *status,
+                        url,
+                        body,
+                        has_login: launch.has_login(),
+                    };
+                }
                 let why = http::message_of(&*error.error).unwrap_or_else(|| error.error.to_string());
                 UpstreamError::Unreachable { server, why: self.parts.secrets.redact(&why) }
             }
@@ -420,7 +434,7 @@ impl Connection {
             server: Arc::clone(&self.parts.server),
             method: method.to_owned(),
             code: error.code.0,
-            message: self.parts.secrets.redact(&error.message),
+            message: visible(&self.parts.secrets.redact(&error.message)),
             data: error.data.map(|data| Box::new(self.parts.secrets.redact_value(data))),
         }
     }

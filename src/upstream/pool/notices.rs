@@ -1,7 +1,8 @@
 //! What a server says to nobody in particular, passed on without credentials.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use codebridge_runtimes::exec::visible_line;
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
@@ -12,6 +13,35 @@ use crate::upstream::events::Event;
 /// Characters that are shown of a log message that is too large to be parsed.
 const SHOWN: usize = 16 << 10;
 
+/// Lines of the standard output that an error shows, and the characters of each.
+const LINES: usize = 3;
+const LONGEST_LINE: usize = 200;
+/// Bytes of such a line that are looked at. More are redacted than shown, so that no credential is cut in two.
+const START_OF_LINE: usize = 8 << 10;
+
+/// The first lines of a server's standard output that are not MCP, without credentials.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Printed(Arc<Mutex<Vec<String>>>);
+
+impl Printed {
+    fn add(&self, line: &[u8], secrets: &Secrets) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() < LINES {
+            let text = String::from_utf8_lossy(&line[..line.len().min(START_OF_LINE)]);
+            let text = visible_line(&secrets.redact(text.trim_end()));
+            lines.push(match text.char_indices().nth(LONGEST_LINE) {
+                Some((end, _)) => format!("{}…", &text[..end]),
+                None => text,
+            });
+        }
+    }
+
+    /// Returns the lines in one; empty if there were none.
+    pub(super) fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join(" | ")
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct ServerNotices {
     pub(super) server: Arc<str>,
@@ -19,6 +49,7 @@ pub(super) struct ServerNotices {
     pub(super) events: broadcast::Sender<Event>,
     /// Counts how often the server said that its tools have changed.
     pub(super) on_tools_changed: watch::Sender<u64>,
+    pub(super) printed: Printed,
 }
 
 impl Notices for ServerNotices {
@@ -46,5 +77,9 @@ impl Notices for ServerNotices {
 
     fn ignored(&self, what: &'static str) {
         tracing::debug!(server = %self.server, what, "ignored");
+    }
+
+    fn printed(&self, line: &[u8]) {
+        self.printed.add(line, &self.secrets);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::StatusCode;
 use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ProtocolVersion};
 use rmcp::service::{
@@ -16,15 +17,15 @@ use super::connection::{Connection, ConnectionParts};
 use super::context::Context;
 use super::environment::environment;
 use super::handler::{Calls, Handler};
-use super::http::{self, OlderTransport};
-use super::notices::ServerNotices;
+use super::http::{self, HttpError, OlderTransport};
+use super::notices::{Printed, ServerNotices};
 use super::process::{self, Launching, SpawnError};
 use super::secrets::Secrets;
 use super::starting::Start;
 use super::stdio::StdioTransport;
 use crate::mcp::client::Inbox;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
-use crate::upstream::error::UpstreamError;
+use crate::upstream::error::{Remedy, UpstreamError};
 
 /// Transport and handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +50,11 @@ enum Advice {
 #[derive(Debug)]
 struct Failure {
     why: String,
+    printed: String,
     stderr: String,
-    missing_program: Option<String>,
-    unknown_issuer: bool,
+    remedy: Option<Remedy>,
+    /// The error response of a remote server: its status, and the start of its body.
+    response: Option<(StatusCode, String)>,
     advice: Advice,
 }
 
@@ -59,15 +62,60 @@ impl Failure {
     fn new(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
+            printed: String::new(),
             stderr: String::new(),
-            missing_program: None,
-            unknown_issuer: false,
+            remedy: None,
+            response: None,
             advice: Advice::None,
         }
     }
 
     fn not_ready(limit: Duration) -> Self {
-        Self::new(format!("it was not ready within {limit:?}"))
+        let why = format!("it was not ready within {limit:?}");
+        Self { remedy: Some(Remedy::MoreTime), ..Self::new(why) }
+    }
+
+    /// Adds what the error of a request says.
+    fn with_http(mut self, error: &HttpError) -> Self {
+        match error {
+            HttpError::Status { status, body } => self.response = Some((*status, body.clone())),
+            HttpError::Certificate { is_unknown: true, .. } => self.remedy = Some(Remedy::TrustIssuer),
+            _ => {}
+        }
+        if error.suggests_other_transport() {
+            self.advice = Advice::OtherTransport;
+        }
+        self
+    }
+
+    /// Adds what the server wrote: to its standard error, and where only messages belong.
+    fn with_output(self, printed: &Printed, stderr: String) -> Self {
+        let printed = printed.text();
+        let remedy = if printed.is_empty() { self.remedy } else { Some(Remedy::OtherCommand) };
+        Self { printed, stderr, remedy, ..self }
+    }
+
+    fn into_error(self, server: &Server, definition: &Definition) -> UpstreamError {
+        let secrets = Secrets::of(definition);
+        let url = definition.launch.public_url().map(|url| secrets.redact(&url));
+        if let (Some((status, body)), Some(url)) = (&self.response, &url) {
+            let (server, has_login) = (Arc::clone(&server.name), definition.launch.has_login());
+            let body = secrets.redact(body);
+            return UpstreamError::Http { server, status: *status, url: url.clone(), body, has_login };
+        }
+        let remedy = self.remedy.filter(|remedy| match remedy {
+            // Nothing with a credential in it can be installed.
+            Remedy::Install(program) => secrets.redact(program) == **program,
+            _ => true,
+        });
+        UpstreamError::Start {
+            server: Arc::clone(&server.name),
+            url: url.map(Into::into),
+            why: secrets.redact(&self.why),
+            remedy,
+            printed: self.printed.into(),
+            stderr: self.stderr,
+        }
     }
 }
 
@@ -98,15 +146,7 @@ pub(super) async fn connect(
         return Ok(connection);
     }
     // The first attempt is the one that the definition asks for.
-    let secrets = Secrets::of(&definition);
-    Err(UpstreamError::Start {
-        server: Arc::clone(&server.name),
-        why: secrets.redact(&failure.why),
-        // Nothing with a credential in it can be installed.
-        missing_program: failure.missing_program.filter(|program| secrets.redact(program) == *program),
-        unknown_issuer: failure.unknown_issuer,
-        stderr: failure.stderr,
-    })
+    Err(failure.into_error(server, &definition))
 }
 
 async fn connect_by(
@@ -118,11 +158,13 @@ async fn connect_by(
     let secrets = Arc::new(Secrets::of(definition));
     let (on_tools_changed, tools_changed) = watch::channel(0);
     let name = Arc::clone(&server.name);
+    let printed = Printed::default();
     let notices = ServerNotices {
         server: Arc::clone(&name),
         secrets: Arc::clone(&secrets),
         events: context.events.clone(),
         on_tools_changed,
+        printed: printed.clone(),
     };
     let inbox = Inbox::new(Box::new(notices));
     let unreadable = inbox.unreadable();
@@ -158,13 +200,20 @@ async fn connect_by(
                 Some(reason) => format!("its first answer is unreadable: {reason}"),
                 None => why_not_ready(&error, how),
             };
-            let unknown_issuer = matches!(&*error, ClientInitializeError::TransportError { error, .. }
-                if http::has_unknown_issuer(&*error.error));
-            Failure { advice: Advice::of(&error), unknown_issuer, ..Failure::new(why) }
+            let failure = Failure { advice: Advice::of(&error), ..Failure::new(why) };
+            match &*error {
+                ClientInitializeError::TransportError { error, .. } => {
+                    match http::http_error(&*error.error) {
+                        Some(error) => failure.with_http(error),
+                        None => failure,
+                    }
+                }
+                _ => failure,
+            }
         }
         None => Failure::not_ready(limit),
     };
-    Err(Failure { stderr: parts.stderr(), ..failure })
+    Err(failure.with_output(&printed, parts.stderr()))
 }
 
 /// Whether the server says that it is this bridge.
@@ -182,11 +231,13 @@ enum Refused {
 
 impl From<SpawnError> for Failure {
     fn from(error: SpawnError) -> Self {
-        let missing_program = match &error {
-            SpawnError::NotFound(command) if !command.contains(' ') => Some(command.clone()),
+        let remedy = match &error {
+            SpawnError::NotFound(command) if !command.contains(' ') => {
+                Some(Remedy::Install(command.as_str().into()))
+            }
             _ => None,
         };
-        Self { missing_program, ..Self::new(error.to_string()) }
+        Self { remedy, ..Self::new(error.to_string()) }
     }
 }
 
@@ -220,11 +271,7 @@ async fn handshake(
         }
         Launch::Http { url, headers, .. } if protocol == Protocol::Older => {
             let opened = OlderTransport::open(url, headers, inbox, parts.gone.clone()).await;
-            let transport = opened.map_err(|error| Failure {
-                advice: if error.suggests_other_transport() { Advice::OtherTransport } else { Advice::None },
-                unknown_issuer: http::has_unknown_issuer(&error),
-                ..Failure::new(error.to_string())
-            })?;
+            let transport = opened.map_err(|error| Failure::new(error.to_string()).with_http(&error))?;
             serve(handler, transport, protocol).await
         }
         Launch::Http { url, headers, .. } => {
@@ -256,11 +303,6 @@ impl Advice {
         const NEWER: [ErrorCode; 2] = [ErrorCode::METHOD_NOT_FOUND, ErrorCode::UNSUPPORTED_PROTOCOL_VERSION];
         match error {
             ClientInitializeError::JsonRpcError(error) if NEWER.contains(&error.code) => Self::Discover,
-            ClientInitializeError::TransportError { error, .. }
-                if http::suggests_other_transport(&*error.error) =>
-            {
-                Self::OtherTransport
-            }
             _ => Self::None,
         }
     }

@@ -1,6 +1,6 @@
 //! The end of what a server wrote to its standard error.
 
-use codebridge_runtimes::exec::StreamTail;
+use codebridge_runtimes::exec::{StreamTail, visible};
 use tokio::io::AsyncRead;
 
 use super::secrets::Secrets;
@@ -20,7 +20,7 @@ impl StderrTail {
 
     /// Returns the last lines without credentials; empty if nothing was written.
     pub(super) fn text(&self, secrets: &Secrets) -> String {
-        let text = secrets.redact(&self.0.text());
+        let text = visible(&secrets.redact(&self.0.text()));
         match text.char_indices().rev().nth(SHOWN - 1) {
             // Starts with a whole line if there is one.
             Some((start, _)) if start > 0 => {
@@ -54,7 +54,7 @@ mod tests {
     async fn little_is_shown_whole() {
         let tail = StderrTail::default();
         assert_eq!(tail.text(&Secrets::default()), "");
-        tail.clone().fill(&b"\nboom \xff\n\n"[..]).await;
-        assert_eq!(tail.text(&Secrets::default()), "boom \u{fffd}");
+        tail.clone().fill(&b"\nboom \xff\x1b[2J\n\n"[..]).await;
+        assert_eq!(tail.text(&Secrets::default()), "boom \u{fffd}\u{fffd}[2J");
     }
 }

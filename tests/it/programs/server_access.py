@@ -50,7 +50,8 @@ async def attempt(n):
 print(await asyncio.gather(*[attempt(9) for _ in range(5)]))
 
 # %% bytes
-await mcp_filesystem.write_file(path='/out/chart.png', content=open('/tmp/chart.png', 'rb').read())
+for _ in range(2):
+    await mcp_filesystem.write_file(path='/out/chart.png', content=open('/tmp/chart.png', 'rb').read())
 import base64
 base64.b64decode(await mcp_filesystem.read_file(path='/out/chart.png')) == bytes(range(256))
 

@@ -34,7 +34,7 @@ pub(crate) async fn measure(program: &Path, table: &mut Table) -> io::Result<()>
         let started = Instant::now();
         let known = bridge.all_known_docs().await;
         load.push(started.elapsed());
-        if known.iter().any(|(_, docs)| docs.is_none()) {
+        if known.iter().any(|(_, known)| known.docs.is_none()) {
             return Err(io::Error::other("not all of it was loaded"));
         }
         let bridge = upstream(home.path());

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use codebridge_runtimes::exec::visible_line;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
@@ -117,13 +118,12 @@ fn why_refused(refused: &CertificateError) -> String {
     }
 }
 
-/// Whether an error that passed through the layers of `rmcp` is a certificate of an unknown issuer.
-pub(in crate::upstream::pool) fn has_unknown_issuer(error: &(dyn Error + 'static)) -> bool {
-    let error = match error.downcast_ref::<StreamableHttpError<HttpError>>() {
+/// Returns our error in one that passed through the layers of `rmcp`.
+pub(in crate::upstream::pool) fn http_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a HttpError> {
+    match error.downcast_ref::<StreamableHttpError<HttpError>>() {
         Some(StreamableHttpError::Client(error)) => Some(error),
         _ => error.downcast_ref(),
-    };
-    matches!(error, Some(HttpError::Certificate { is_unknown: true, .. }))
+    }
 }
 
 /// Returns the message of an error that passed through the layers of `rmcp`.
@@ -140,14 +140,6 @@ pub(in crate::upstream::pool) fn message_of(error: &(dyn Error + 'static)) -> Op
         }
     }
     None
-}
-
-/// Whether an error that passed through the layers of `rmcp` suggests the other transport.
-pub(in crate::upstream::pool) fn suggests_other_transport(error: &(dyn Error + 'static)) -> bool {
-    matches!(
-        error.downcast_ref::<StreamableHttpError<HttpError>>(),
-        Some(StreamableHttpError::Client(error)) if error.suggests_other_transport()
-    )
 }
 
 /// Returns the client that all connections share.
@@ -242,7 +234,7 @@ pub(super) async fn error_response(mut response: Response) -> (HttpError, Vec<u8
         String::new()
     } else {
         let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
-        format!(": {}", &text[..end])
+        format!(": {}", visible_line(&text[..end]))
     };
     (HttpError::Status { status, body: shown }, bytes)
 }

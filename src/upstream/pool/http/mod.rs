@@ -11,6 +11,6 @@ mod older;
 mod streamable;
 mod turns;
 
-pub(super) use client::{has_unknown_issuer, message_of, suggests_other_transport};
+pub(super) use client::{HttpError, http_error, message_of};
 pub(super) use older::OlderTransport;
 pub(super) use streamable::streamable;

@@ -169,25 +169,40 @@ async fn a_server_elsewhere_that_says_no_is_quoted_without_credentials() {
     for (path, words) in [
         (
             "/refuse/500",
-            r#"it responded with HTTP 500 Internal Server Error: {"error": "no, not with [X-Key]"}"#,
+            r#"server 'fake' failed (HTTP 500 Internal Server Error from URL): {"error": "no, not with [X-Key]"}"#,
         ),
-        ("/refuse/403", "it responded with HTTP 403 Forbidden"),
-        ("/refuse/404", "it responded with HTTP 404 Not Found"),
+        ("/refuse/403", "server 'fake' denies access (HTTP 403 Forbidden from URL)"),
+        ("/refuse/404", "server 'fake' has no MCP at its URL (HTTP 404 Not Found from URL)"),
+        ("/refuse/503", "server 'fake' failed (HTTP 503 Service Unavailable from URL)"),
         ("/page", "it responded with 'text/html' instead of a message"),
-        ("/redirect/302", "it responded with HTTP 302 Found"),
-        ("/auth", "it responded with HTTP 401 Unauthorized"),
+        ("/redirect/302", "server 'fake' refused the request (HTTP 302 Found from URL)"),
+        ("/auth", "server 'fake' wants a login (HTTP 401 Unauthorized from URL)"),
     ] {
         let web = Web::with(path, json!({ "headers": { "X-Key": "key-123456" } })).await;
         let error = web.bench.tools().await.unwrap_err();
-        assert!(matches!(error, UpstreamError::Start { .. }), "{error:?}");
         let text = format!("{error} {error:?}");
-        assert!(text.contains(words), "{path}: {text}");
-        assert!(!text.contains("key-123456") && !text.contains("127.0.0.1"), "{path}: {text}");
+        let (start, end) = words.split_once("URL)").unwrap_or((words, ""));
+        assert!(text.contains(start) && text.contains(end), "{path}: {text}");
+        assert!(text.contains(path) && !text.contains("key-123456"), "{path}: {text}");
         web.end().await;
     }
     let web = Web::with("/auth", json!({ "headers": { "Authorization": "Bearer good" } })).await;
     assert_eq!(web.bench.tools().await.unwrap().tools.len(), 1);
     web.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_login_is_given_one_in_its_definition() {
+    for (headers, hint) in [
+        (json!({}), "put a token into \"headers\" of its definition"),
+        (json!({ "Authorization": "Bearer key-123456" }), "check the token in \"headers\" of its definition"),
+    ] {
+        let web = Web::with("/auth?key=key-123456", json!({ "headers": headers })).await;
+        let error = web.bench.tools().await.unwrap_err();
+        assert!(error.hint().unwrap().starts_with(hint), "{}", error.with_hint());
+        assert!(!format!("{} {error:?}", error.with_hint()).contains("key-123456"), "{error:?}");
+        web.end().await;
+    }
 }
 
 #[tokio::test]

@@ -64,10 +64,22 @@ async fn a_start_that_fails_says_why() {
         (&["--refuse", "-32000"], &["it refused the handshake: not me (-32000)"]),
         (&["--mute", "--stderr", "thinking"], &["it was not ready within 3s", "thinking"]),
         (&["--initialize", "[]"], &["its first answer is unreadable: it is not an object"]),
+        (
+            // What is not MCP is quoted in one line, however it is written, without credentials.
+            &[
+                "--banner", "Usage:\u{1b}[1m x", "--banner", "{\"level\": 1}", "--banner", "it is hunter2!",
+                "--banner", "not this", "--exit-at-start", "4",
+            ],
+            &[
+                "(exit status: 4); it printed 'Usage:\u{fffd}[1m x | {\"level\": 1} | it is [A_TOKEN]' instead of MCP",
+            ],
+        ),
     ] {
         let is_mute = args.contains(&"--mute");
         let limit = Duration::from_secs(if is_mute { 3 } else { 60 });
-        let bench = Setup::args(args).limits(|limits| limits.startup = limit).start();
+        let env = json!({ "A_TOKEN": "hunter2!" });
+        let setup = Setup::args(args).entry("env", env);
+        let bench = setup.limits(|limits| limits.startup = limit).start();
         let error = bench.tools().await.unwrap_err();
         assert!(matches!(error, UpstreamError::Start { .. }), "{error}");
         let text = error.to_string();
