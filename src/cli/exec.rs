@@ -15,7 +15,9 @@ use super::{ExecArgs, code};
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
-use crate::session::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
+use crate::session::{
+    Caller, Clamped, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status,
+};
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 
@@ -27,6 +29,7 @@ const RESULT_LIMIT: usize = 16 << 20;
 
 /// Chooses the form of the result, and its size: no later call can read what is cut.
 pub(super) fn prepare(args: &mut ExecArgs, settings: &mut Settings) {
+    settings.one_shot = true;
     let flag = settings.output_mode.is_from_flag().then_some(*settings.output_mode);
     args.output = args.output.or(flag);
     if args.output.is_some() && !settings.output_limit.is_explicit() {
@@ -41,6 +44,7 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
         session: args.session.unwrap_or_else(|| RunRequest::DEFAULT_SESSION.to_owned()),
+        clamped: clamped(&workspace.bridge.settings),
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
@@ -66,6 +70,12 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Io.into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the timeout that was asked for, if the settings allow less.
+fn clamped(settings: &Settings) -> Option<Clamped> {
+    let limit_from = settings.max_timeout.origin;
+    settings.clamped_timeout.map(|requested| Clamped { requested, limit_from })
 }
 
 /// Runs the code and passes on its output. Code whose output cannot be written is stopped.
@@ -129,7 +139,8 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            self.stderr.write_all(visible(&format!("codebridge: {notice}\n")).as_bytes()).await?;
+            let head = if notice.starts_with("hint: ") { "" } else { "codebridge: " };
+            self.stderr.write_all(visible(&format!("{head}{notice}\n")).as_bytes()).await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
             self.stderr.write_all(visible(&format!("codebridge: {error}\n")).as_bytes()).await?;
@@ -174,6 +185,7 @@ mod tests {
             servers: Vec::new(),
             timeout: std::time::Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         }
     }
 

@@ -232,6 +232,7 @@ async fn run(sessions: &Sessions, settings: &Settings) -> Run {
         servers: Vec::new(),
         timeout: settings.timeout.value,
         session: RunRequest::THROW_AWAY.into(),
+        clamped: None,
     };
     let began = Instant::now();
     // A diagnosis shows no progress.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Number, Value};
 
-use crate::session::RunRequest;
+use crate::session::{Clamped, RunRequest};
+use crate::settings::Origin;
 
 /// Names become labels; longer ones are a mistake.
 const LONGEST_SESSION_NAME: usize = 64;
@@ -17,6 +18,8 @@ const MOST_SERVERS: usize = 1_000;
 pub(super) struct Timeouts {
     pub(super) default: Duration,
     pub(super) max: Duration,
+    /// Where `max` comes from.
+    pub(super) max_from: Origin,
 }
 
 /// Returns the request, or what is wrong with the arguments.
@@ -26,12 +29,9 @@ pub(super) fn parse_arguments(
 ) -> Result<RunRequest, String> {
     // Models write `null` for an argument that they leave out.
     arguments.retain(|_, value| !value.is_null());
-    Ok(RunRequest {
-        code: code(arguments.remove("code"))?,
-        servers: servers(arguments.remove("servers"))?,
-        timeout: timeout(arguments.get("timeout"), timeouts)?,
-        session: session(arguments.remove("session"))?,
-    })
+    let (code, servers) = (code(arguments.remove("code"))?, servers(arguments.remove("servers"))?);
+    let (timeout, clamped) = timeout(arguments.get("timeout"), timeouts)?;
+    Ok(RunRequest { code, servers, timeout, session: session(arguments.remove("session"))?, clamped })
 }
 
 fn code(value: Option<Value>) -> Result<String, String> {
@@ -63,14 +63,17 @@ fn servers(value: Option<Value>) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-fn timeout(value: Option<&Value>, timeouts: Timeouts) -> Result<Duration, String> {
+fn timeout(value: Option<&Value>, timeouts: Timeouts) -> Result<(Duration, Option<Clamped>), String> {
     let seconds = match value {
-        None => return Ok(timeouts.default),
+        None => return Ok((timeouts.default, None)),
         Some(Value::Number(number)) => whole_seconds(number),
         Some(_) => None,
     };
     let seconds = seconds.ok_or("'timeout' must be an integer")?;
-    Ok(Duration::from_secs(seconds.clamp(1, timeouts.max.as_secs())))
+    let requested = Duration::from_secs(seconds);
+    let clamped = Clamped { requested, limit_from: timeouts.max_from };
+    let used = Duration::from_secs(seconds.clamp(1, timeouts.max.as_secs()));
+    Ok((used, Some(clamped).filter(|_| requested > timeouts.max)))
 }
 
 /// Some clients write every number with a fraction: `30.0` is 30.
@@ -102,7 +105,11 @@ mod tests {
 
     use super::*;
 
-    const TIMEOUTS: Timeouts = Timeouts { default: Duration::from_secs(30), max: Duration::from_secs(120) };
+    const TIMEOUTS: Timeouts = Timeouts {
+        default: Duration::from_secs(30),
+        max: Duration::from_secs(120),
+        max_from: Origin::Default,
+    };
 
     fn parse(arguments: Value) -> Result<RunRequest, String> {
         let Value::Object(arguments) = arguments else { panic!("not an object") };
@@ -121,6 +128,7 @@ mod tests {
             servers: Vec::new(),
             timeout: Duration::from_secs(30),
             session: "main".into(),
+            clamped: None,
         };
         assert_eq!(parse(json!({"code": "1"})), Ok(expected.clone()));
         let nulls = json!({"code": "1", "servers": null, "timeout": null, "session": null});
@@ -154,6 +162,9 @@ mod tests {
         ] {
             assert_eq!(seconds(timeout), Ok(expected), "{timeout}");
         }
+        let clamped = |seconds| parse(json!({ "code": "1", "timeout": seconds })).unwrap().clamped;
+        assert_eq!(clamped(600).unwrap().requested.as_secs(), 600);
+        assert_eq!((clamped(120), clamped(0)), (None, None));
     }
 
     #[test]

@@ -36,8 +36,9 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
 
 /// Returns what a result says of its call. Code can be long.
 fn without_code(request: &RunRequest) -> RunRequest {
-    let RunRequest { servers, timeout, session, .. } = request;
-    RunRequest { code: String::new(), servers: servers.clone(), timeout: *timeout, session: session.clone() }
+    let RunRequest { servers, timeout, session, clamped, .. } = request;
+    let (servers, session) = (servers.clone(), session.clone());
+    RunRequest { code: String::new(), servers, timeout: *timeout, session, clamped: *clamped }
 }
 
 /// Runs a call in the order in which calls were read.
@@ -61,7 +62,8 @@ pub(super) struct McpHandler<P> {
 
 impl<P: RunPython> McpHandler<P> {
     pub(super) fn new(sessions: Arc<P>, logs: Arc<LogReceiver>, settings: &Settings) -> Self {
-        let timeouts = Timeouts { default: *settings.timeout, max: *settings.max_timeout };
+        let max = &settings.max_timeout;
+        let timeouts = Timeouts { default: *settings.timeout, max: **max, max_from: max.origin };
         let (id, rounds) = (ClientId::next(), Rounds::default());
         Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
     }

@@ -49,13 +49,18 @@ fn compact_text(payload: &Payload) -> String {
         parts.push(format!("status: {}", payload.status));
         parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
     }
-    parts.extend(payload.notices.iter().map(|notice| format!("note: {notice}")));
+    parts.extend(payload.notices.iter().map(|notice| match notice.starts_with("hint: ") {
+        true => notice.clone(),
+        false => format!("note: {notice}"),
+    }));
     parts.extend_from_slice(stdout);
     if !stderr.is_empty() {
         parts.push("stderr:".into());
         parts.extend_from_slice(stderr);
     }
-    parts.extend(error.iter().map(|error| format!("error: {error}")));
+    // The last line of a traceback says it already.
+    let error = error.as_ref().filter(|error| !stderr.contains(error));
+    parts.extend(error.map(|error| format!("error: {error}")));
     if !payload.is_error() && stdout.is_empty() && stderr.is_empty() && error.is_none() {
         parts.push(payload.summary.clone());
     }
@@ -109,6 +114,7 @@ mod tests {
             servers: Vec::new(),
             timeout: Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         };
         Payload::new(&request, outcome)
     }
@@ -182,7 +188,7 @@ mod tests {
         expect(
             compact(raised()),
             "status: error\nexit: 1\nbefore\nstderr:\nTraceback (most recent call last):\n  …\n\
-             ValueError: no\nerror: ValueError: no",
+             ValueError: no",
             r#"{"status":"error","exitCode":1,"stdout":["before"],"stderr":["Traceback (most recent call last):","  …","ValueError: no"],"error":"ValueError: no"}"#,
             true,
         );
@@ -284,6 +290,7 @@ mod tests {
             servers: vec!["github".into()],
             timeout: Duration::from_secs(5),
             session: "main".into(),
+            clamped: None,
         };
         let rendered = parts(render(&Payload::new(&request, outcome("1\n", "")), OutputMode::Compact));
         assert_eq!(rendered.1, r#"{"servers":["github"],"stdout":["1"]}"#);

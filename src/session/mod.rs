@@ -29,9 +29,10 @@ mod shares;
 mod start_progress;
 mod template;
 mod tools;
+mod wording;
 
 pub use launch::{Launcher, cache_dir};
-pub use outcome::{Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
+pub use outcome::{Clamped, Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};
 pub use sessions::Sessions;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::settings::Origin;
+
 /// One call of `run_python`, already validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRequest {
@@ -13,6 +15,16 @@ pub struct RunRequest {
     pub timeout: Duration,
     /// Which interpreter runs it: a name, or [`RunRequest::THROW_AWAY`].
     pub session: String,
+    /// Set when the timeout is less than was requested.
+    pub clamped: Option<Clamped>,
+}
+
+/// A timeout that was lowered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clamped {
+    pub requested: Duration,
+    /// Where the limit comes from.
+    pub limit_from: Origin,
 }
 
 impl RunRequest {

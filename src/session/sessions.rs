@@ -17,6 +17,7 @@ use super::interpreter::{Interpreter, StartError};
 use super::launch::Launcher;
 use super::output::Outputs;
 use super::run::{Budgets, Cell, FinishedRun};
+use super::wording::Wording;
 use super::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
 use crate::upstream::Upstream;
@@ -41,6 +42,8 @@ struct Inner {
     capacity: Arc<Semaphore>,
     /// Notified whenever a session becomes idle.
     became_idle: Notify,
+    /// Whether the process ends with its first run.
+    one_shot: bool,
     persist: bool,
     idle_limit: Option<Duration>,
     budgets: Budgets,
@@ -81,6 +84,7 @@ impl Sessions {
             slots: StdMutex::default(),
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
             became_idle: Notify::new(),
+            one_shot: settings.one_shot,
             persist: settings.session_persist.value,
             idle_limit: settings.runtime_idle_timeout.value,
             budgets: Budgets { stdout: settings.output_limit.value, stderr: STDERR_BUDGET },
@@ -117,7 +121,7 @@ impl RunPython for Sessions {
             timer.abort();
         }
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, request, grant, &caller) => outcome,
+            outcome = inner.run_in(&mut state, throw_away, request, grant, &caller) => outcome,
             () = inner.closing.cancelled() => {
                 RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
             },
@@ -161,6 +165,7 @@ impl Inner {
     async fn run_in(
         self: &Arc<Self>,
         state: &mut SlotState,
+        throw_away: bool,
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
@@ -185,16 +190,15 @@ impl Inner {
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
+        let wording = Wording::of(&request, throw_away, self.one_shot);
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
-        let cell = Cell { id, code, grant, timeout, budgets: self.budgets, outputs };
+        let cell = Cell { id, code, grant, timeout, budgets: self.budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
-            outcome.notices.push(format!(
-                "session '{session}' has ended; the next call starts a new one without its variables"
-            ));
+            outcome.notices.extend(wording.session_ended(&session));
             state.lost = Some(format!("the previous one was lost ({loss})"));
             self.end(state.live.take());
         }

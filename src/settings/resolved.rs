@@ -22,6 +22,8 @@ pub struct Settings {
     pub image: Setting<ImageName>,
     /// The time limit of a call that requests none. Never more than `max_timeout`.
     pub timeout: Setting<Duration>,
+    /// The time limit that was asked for, if `max_timeout` allows less.
+    pub clamped_timeout: Option<Duration>,
     /// The longest time limit that a call can request.
     pub max_timeout: Setting<Duration>,
     /// Bytes of memory of a sandbox, including swap.
@@ -57,6 +59,8 @@ pub struct Settings {
     pub trust_project: Setting<bool>,
     /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
+    /// Whether this process runs code once, for a person who types flags. Else it serves a client, which sets variables.
+    pub one_shot: bool,
 }
 
 impl Settings {
@@ -77,6 +81,8 @@ impl Settings {
             runtime: raw.runtime()?,
             image: raw.image()?,
             timeout: timeout.map(|time| time.min(max_timeout.value)),
+            clamped_timeout: Some(timeout.value)
+                .filter(|time| timeout.is_explicit() && *time > max_timeout.value),
             max_timeout,
             memory: raw.memory()?,
             pids: raw.pids()?,
@@ -104,6 +110,7 @@ impl Settings {
             trust_project: raw.boolean(&var::TRUST_PROJECT)?,
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
+            one_shot: false,
         })
     }
 }
