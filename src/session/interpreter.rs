@@ -38,10 +38,13 @@ pub(super) enum StartError {
     State(#[from] StateError),
     #[error(transparent)]
     Launch(LaunchError),
+    /// The image is in a file or folder that is not there: no runtime needs to be asked.
+    #[error("{image} does not exist\nhint: check the path, or use --image host:")]
+    NoSuchPath { image: String },
     /// Another runtime may not refuse.
     #[error("{0}")]
     Refused(Refusal),
-    #[error("{runtime} did not start a sandbox: {refusal}\n  hint: {}", refusal.hint())]
+    #[error("{runtime} did not start a sandbox: {refusal}\nhint: {}", refusal.hint(runtime.kind))]
     LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
     #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
     Protocol(u32),
@@ -62,6 +65,7 @@ impl StartError {
     pub(super) fn failure(&self) -> Failure {
         match self {
             Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
+            Self::NoSuchPath { .. } => Failure::NoImage,
             Self::NothingWorks(_) => Failure::NoRuntime,
             _ => Failure::Sandbox,
         }
