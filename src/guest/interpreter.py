@@ -303,9 +303,7 @@ class Interpreter:
         sys.displayhook(value)
         if type(value).__name__ == "coroutine":
             self.hinted.add(id(value))
-            self.notices.append(
-                "did you forget await? The last value is the coroutine '%s', which was not run." % value.__qualname__
-            )
+            self.notices.append(self.part("report").await_hint(value))
 
     # The output streams, which user code may replace, close or take away the descriptors of.
 

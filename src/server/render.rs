@@ -49,7 +49,10 @@ fn compact_text(payload: &Payload) -> String {
         parts.push(format!("status: {}", payload.status));
         parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
     }
-    parts.extend(payload.notices.iter().map(|notice| format!("note: {notice}")));
+    parts.extend(payload.notices.iter().map(|notice| match notice.starts_with("hint: ") {
+        true => notice.clone(),
+        false => format!("note: {notice}"),
+    }));
     parts.extend_from_slice(stdout);
     if !stderr.is_empty() {
         parts.push("stderr:".into());

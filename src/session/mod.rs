@@ -29,6 +29,7 @@ mod shares;
 mod start_progress;
 mod template;
 mod tools;
+mod wording;
 
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{Clamped, Failure, OutputStream, Progress, RunOutcome, RunRequest, Status, Stream};
