@@ -68,27 +68,59 @@ impl EngineKind {
 /// The reason why a text is not the name of an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("images of the form `{0}:` cannot be used; {FORMS}")]
+    #[error("images of the form `{0}:` cannot be used")]
     Transport(String),
-    #[error("`{transport}:` needs {needs} after it; {FORMS}")]
+    #[error("`{transport}:` needs {needs} after it")]
     Missing { transport: &'static str, needs: &'static str },
-    #[error("'{text}' is not an image reference: {why}; {FORMS}")]
+    #[error("'{text}' is not an image reference: {why}")]
     Reference { text: String, why: String },
+    #[error("'{0}' is not an image reference: the form `{0}:` ends with a colon")]
+    NoColon(String),
+    #[error("'{0}' is a path, and the form of the image is missing")]
+    Path(String),
 }
 
-const FORMS: &str = "use a reference (python:3.14-slim, quay.io/org/image:tag, name@sha256:…), \
+impl NameError {
+    /// Returns what to type instead.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NoColon(word) if word == "host" => "use --image host:".into(),
+            Self::NoColon(word) => {
+                format!("use {word}:PATH, or docker.io/library/{word} for an image of that name")
+            }
+            Self::Path(path) if path.ends_with(".tar") => {
+                format!("use oci-archive:{path} or docker-archive:{path}")
+            }
+            Self::Path(path) => {
+                format!("use dir:{path} for a root filesystem, or oci:{path} for an OCI layout")
+            }
+            _ => FORMS.into(),
+        }
+    }
+}
+
+const FORMS: &str = "use a reference (python:3.14-slim, quay.io/org/image:tag, name@sha256:DIGEST), \
                      oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:REFERENCE], dir:DIR, \
                      containers-storage:REF, docker-daemon:REF or host:";
 
 /// Transports of containers-transports(5) and of skopeo that are not supported here.
 const FOREIGN: &[&str] = &["atomic", "ostree", "sif", "tarball", "docker-tar", "containers", "http", "https"];
 
+/// Forms with a path behind a colon.
+const FORMS_OF_FILES: [&str; 4] = ["oci", "oci-archive", "docker-archive", "dir"];
+
 impl FromStr for ImageName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let text = text.trim();
+        if text.starts_with(['/', '.', '~']) {
+            return Err(NameError::Path(text.chars().take(300).collect()));
+        }
         let Some((transport, rest)) = text.split_once(':') else {
+            if FORMS_OF_FILES.contains(&text) || text == "host" {
+                return Err(NameError::NoColon(text.into()));
+            }
             return text.parse().map(Self::Registry);
         };
         let split = |transport, rest: &str| match split_path(rest) {
@@ -358,8 +390,18 @@ mod tests {
             ("sif:/x.sif", "images of the form `sif:`"),
             ("host:x/../y", "is not an image reference"),
         ] {
-            let error = text.parse::<ImageName>().unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("oci-archive:FILE"), "{text}: {error}");
+            let error = text.parse::<ImageName>().unwrap_err();
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+            assert!(error.hint().contains("oci-archive:FILE"), "{text}");
+        }
+        for (text, hint) in [
+            ("host", "use --image host:"),
+            ("oci-archive", "use oci-archive:PATH, "),
+            ("/tmp/data.tar", "use oci-archive:/tmp/data.tar or "),
+            ("./rootfs", "use dir:./rootfs "),
+        ] {
+            let error = text.parse::<ImageName>().unwrap_err();
+            assert!(error.hint().starts_with(hint), "{text}: {}", error.hint());
         }
     }
 }

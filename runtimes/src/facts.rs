@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::exec;
 use crate::refusal::Refusal;
+use crate::runtime::RuntimeKind;
 use crate::subids::{parse_subids, user_name};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -137,7 +138,7 @@ impl Host {
                 let text = format!(
                     "inside {inside} with {covered} parts of /proc covered: a sandbox in it cannot have its own /proc"
                 );
-                let hint = Refusal::Confined { message: String::new() }.hint();
+                let hint = Refusal::Confined { message: String::new() }.hint(RuntimeKind::Crun);
                 Some(Fact::new("container", FactState::Bad, text).hint(hint))
             }
         }
@@ -199,7 +200,11 @@ impl Host {
         let v1 = self.exists("sys/fs/cgroup/memory") && !v2;
         if v1 && self.exists("sys/fs/cgroup/unified/cgroup.controllers") {
             let text = "v1 beside v2 (hybrid): crun refuses it, runc works";
-            return Some(weak(text).hint("install runc, or boot with systemd.unified_cgroup_hierarchy=1"));
+            let hint = match exec::find_program(Path::new("runc")) {
+                Some(_) => "boot with systemd.unified_cgroup_hierarchy=1",
+                None => "install runc, or boot with systemd.unified_cgroup_hierarchy=1",
+            };
+            return Some(weak(text).hint(hint));
         }
         let (version, folder) = if v1 { ("v1", "sys/fs/cgroup/memory") } else { ("v2", "sys/fs/cgroup") };
         Some(match (v1, v2) {

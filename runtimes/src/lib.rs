@@ -13,6 +13,7 @@ mod driver;
 mod engine;
 pub mod exec;
 mod facts;
+mod install;
 mod kernel_memory;
 mod machine;
 mod memory;

@@ -1,8 +1,13 @@
 //! Why a runtime cannot be used: typed, for error messages, for `doctor`, and for the choice of the next runtime.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::exec;
+use crate::install::how_to_install;
+use crate::runtime::RuntimeKind;
 
 /// The program or service that has to be started when an engine does not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +37,14 @@ pub enum Refusal {
     NotInstalled,
     #[error("cannot be executed{}", after_colon(.message))]
     NotExecutable { message: String },
-    #[error("the engine does not answer{}", after_colon(.message))]
+    #[error("{}", unreachable(*.engine, .at.as_deref(), *.denied, .message))]
     DaemonUnreachable {
         message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        engine: Option<RuntimeKind>,
+        /// The URL of its socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<String>,
         /// What has to be started, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         product: Option<Product>,
@@ -63,12 +73,21 @@ pub enum Refusal {
     /// The container that this process is in does not allow what a sandbox needs.
     #[error("the container around this process does not allow it{}", after_colon(.message))]
     Confined { message: String },
+    /// Root has fewer capabilities than this runtime needs of root.
+    #[error("root lacks a capability that it needs{}", after_colon(.message))]
+    NoCapability { message: String },
     /// A control group, or a limit in it, cannot be set.
     #[error("a control group cannot be used{}", after_colon(.message))]
     CgroupDenied { message: String },
     #[error("{}", missing_image(.image, .message))]
-    ImageMissing { image: String, message: String },
-    #[error("the image has no such program{}", after_colon(.message))]
+    ImageMissing {
+        image: String,
+        /// A sentence that names the image; empty if there is nothing more to say.
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+    },
+    #[error("the image has no python3{}", after_colon(.message))]
     ProgramMissing { message: String },
     #[error("the root filesystem cannot be used{}", after_colon(.message))]
     RootUnreachable {
@@ -130,15 +149,19 @@ impl Refusal {
         )
     }
 
-    /// Returns what to do about it: a command or one sentence.
-    pub fn hint(&self) -> Cow<'static, str> {
-        if let Self::DaemonUnreachable { product: Some(Product { name, start }), .. } = self {
-            return format!("start {name}: `{start}`").into();
+    /// Returns what to do about it where this runtime is refused: a command or one sentence.
+    pub fn hint(&self, kind: RuntimeKind) -> Cow<'static, str> {
+        match self {
+            Self::DaemonUnreachable { product: Some(Product { start, .. }), .. } => start.clone().into(),
+            Self::ImageMissing { hint: Some(hint), .. } => hint.clone().into(),
+            Self::NotInstalled => how_to_install(kind).into(),
+            other => other.fixed_hint().into(),
         }
-        let hint = match self {
-            Self::NotInstalled => {
-                "install a runtime with your package manager, for example `apt-get install podman`, `crun`, `runc` or `docker.io`"
-            }
+    }
+
+    fn fixed_hint(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "install a runtime",
             Self::NotExecutable { .. } => "check the file's permissions and its architecture",
             Self::DaemonUnreachable { denied: true, .. } => {
                 "`usermod --append --groups docker $USER`, then log in again (members of that group are as powerful as root); or use another runtime"
@@ -151,6 +174,9 @@ impl Refusal {
             }
             Self::LoginRefused { .. } => {
                 "`ssh -o BatchMode=yes USER@HOST` has to work: use a key without a passphrase, or one that ssh-agent holds (SSH_AUTH_SOCK); podman takes the key from `system connection add --identity` or CONTAINER_SSHKEY"
+            }
+            Self::HybridCgroups if exec::find_program(Path::new("runc")).is_some() => {
+                "use `--runtime runc`, which works here, or boot with systemd.unified_cgroup_hierarchy=1"
             }
             Self::HybridCgroups => {
                 "install runc, which works here, or boot with systemd.unified_cgroup_hierarchy=1"
@@ -167,16 +193,17 @@ impl Refusal {
             Self::Confined { .. } => {
                 "start the container with `--security-opt=seccomp=unconfined` and `--security-opt=unmask=ALL` (podman) or `--security-opt=systempaths=unconfined` (docker), or mount an engine's socket into it"
             }
-            Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
-            Self::ImageMissing { .. } => {
-                "check the name, or use `--image oci-archive:FILE`, `--image dir:PATH` or `--image host:`"
+            Self::NoCapability { .. } => {
+                "use `--runtime crun` or another user, or start the container with `--cap-add=SYS_ADMIN`"
             }
-            Self::ProgramMissing { .. } => "use an image that has CPython 3.9 or newer as `python3`",
+            Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
+            Self::ImageMissing { .. } => "check the name, or use --image host:",
+            Self::ProgramMissing { .. } => "use an image with CPython 3.9 or newer",
             Self::RootUnreachable { problem: RootProblem::NotARoot, .. } => {
                 "name the folder that contains usr, for example an unpacked image"
             }
             Self::RootUnreachable { problem: RootProblem::Missing, .. } => {
-                "check the path: `dir:` is followed by an absolute path"
+                "check the path, or use --image host:"
             }
             Self::RootUnreachable { problem: RootProblem::Unreadable, .. } => {
                 "make the folder and all folders above it searchable: `chmod o+x`; or move it below /srv or /var/lib"
@@ -194,12 +221,11 @@ impl Refusal {
                 "`podman system connection list` and `docker context ls` list the names; addresses come from CONTAINER_HOST and DOCKER_HOST"
             }
             Self::TimedOut { .. } => {
-                "check whether the host is overloaded or the engine's machine is down; run `codebridge doctor`"
+                "check whether the host is overloaded or the engine's machine is down, and run `codebridge doctor`"
             }
             Self::Stopped => "try again",
-            Self::Other { .. } => "run the command by hand, or `codebridge doctor` to try all runtimes",
-        };
-        hint.into()
+            Self::Other { .. } => "run `codebridge doctor`",
+        }
     }
 }
 
@@ -211,7 +237,25 @@ fn missing_image(image: &str, message: &str) -> String {
     if message.is_empty() {
         format!("image '{image}' is not in the engine's store")
     } else {
-        format!("image '{image}' is unavailable: {message}")
+        message.to_owned()
+    }
+}
+
+fn unreachable(engine: Option<RuntimeKind>, at: Option<&str>, denied: bool, message: &str) -> String {
+    let name = match engine {
+        Some(RuntimeKind::Podman) => "Podman",
+        Some(RuntimeKind::Docker) => "Docker",
+        _ => "the engine",
+    };
+    match at {
+        Some(at) if denied => format!("permission denied: this user may not use {name} at {at}"),
+        Some(at) if at.starts_with("unix:") => format!("{name} is not running at {at}"),
+        // What the engine's own client says of it adds nothing; what ssh says does.
+        Some(at) if message.contains(at) && !at.starts_with("ssh:") => {
+            format!("{name} does not answer at {at}")
+        }
+        Some(at) => format!("{name} does not answer at {at}{}", after_colon(message)),
+        None => format!("{name} does not answer{}", after_colon(message)),
     }
 }
 
@@ -221,15 +265,40 @@ mod tests {
 
     #[test]
     fn a_hint_fits_the_problem() {
-        let unreachable = |denied| {
-            Refusal::DaemonUnreachable { message: String::new(), product: None, denied }.hint().into_owned()
+        let down = |denied| {
+            Refusal::DaemonUnreachable {
+                message: String::new(),
+                engine: None,
+                at: None,
+                product: None,
+                denied,
+            }
+            .hint(RuntimeKind::Docker)
+            .into_owned()
         };
-        assert!(unreachable(true).contains("--groups docker"));
-        assert!(unreachable(false).starts_with("start the engine"));
-        let root = |problem| Refusal::RootUnreachable { message: String::new(), problem }.hint();
+        assert!(down(true).contains("--groups docker"));
+        assert!(down(false).starts_with("start the engine"));
+        let root =
+            |problem| Refusal::RootUnreachable { message: String::new(), problem }.hint(RuntimeKind::Crun);
         assert!(root(RootProblem::Missing).starts_with("check the path"));
         assert!(root(RootProblem::NotARoot).contains("usr"));
         assert!(root(RootProblem::Unreadable).contains("chmod"));
+    }
+
+    #[test]
+    fn an_engine_that_is_down_is_named_with_its_address() {
+        let docker = Some(RuntimeKind::Docker);
+        let said = |at, denied| unreachable(docker, at, denied, "EOF");
+        assert_eq!(
+            said(Some("unix:///run/docker.sock"), false),
+            "Docker is not running at unix:///run/docker.sock"
+        );
+        assert_eq!(
+            said(Some("tcp://10.0.0.1:2375"), false),
+            "Docker does not answer at tcp://10.0.0.1:2375: EOF"
+        );
+        assert!(said(Some("unix:///run/docker.sock"), true).starts_with("permission denied"));
+        assert_eq!(said(None, false), "Docker does not answer: EOF");
     }
 
     #[test]

@@ -2,15 +2,23 @@
 
 use std::process::ExitCode;
 
+use codebridge_images::ImageName;
+
 use super::DoctorArgs;
 use super::errors::CommandError;
 use super::output::write;
+use super::say::say;
 use crate::doctor::{Diagnosis, Readiness, fix};
 use crate::error::Exit;
 use crate::workspace::Workspace;
 
 pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> Result<ExitCode, CommandError> {
     let fixed = if args.fix { fix(&workspace.bridge.settings).await } else { Vec::new() };
+    // A diagnosis may take minutes, and pulls what is not there.
+    let image = &workspace.bridge.settings.image.value;
+    if matches!(image, ImageName::Registry(_) | ImageName::Engine(..)) {
+        say(format_args!("trying each runtime with {image}, which is pulled if it is not there"));
+    }
     let diagnosis = Diagnosis::make(workspace).await;
     workspace.close().await;
     let diagnosis = Diagnosis { fixed, ..diagnosis? };

@@ -127,6 +127,7 @@ impl CommandError {
             }
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
+            Self::ImageName(error) => Some(error.hint()),
             Self::Image(error) => error.hint(),
             Self::Build(error) => error.hint(),
             Self::OutOfReach(_) => Some(

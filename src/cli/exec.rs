@@ -15,7 +15,9 @@ use super::{ExecArgs, code};
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
-use crate::session::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status};
+use crate::session::{
+    Caller, Clamped, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status,
+};
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 
@@ -43,8 +45,7 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
         session: RunRequest::THROW_AWAY.to_owned(),
-        // The settings have said it.
-        clamped: None,
+        clamped: clamped(&workspace.bridge.settings),
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
@@ -74,6 +75,12 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the timeout that was asked for, if the settings allow less.
+fn clamped(settings: &Settings) -> Option<Clamped> {
+    let limit_from = settings.max_timeout.origin;
+    settings.clamped_timeout.map(|requested| Clamped { requested, limit_from })
 }
 
 /// Runs the code and passes on its output. Code whose output cannot be written is stopped.
@@ -137,7 +144,8 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            self.stderr.write_all(visible(&format!("note: {notice}\n")).as_bytes()).await?;
+            let head = if notice.starts_with("hint: ") { "" } else { "note: " };
+            self.stderr.write_all(visible(&format!("{head}{notice}\n")).as_bytes()).await?;
         }
         let pictures = outcome.displays.iter().filter(|display| display.picture.is_some()).count();
         if pictures > 0 {

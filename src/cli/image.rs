@@ -90,12 +90,15 @@ fn find(store: &Store, text: &str) -> Result<Listed, CommandError> {
     Ok(store.find(&full_name(store, text))?)
 }
 
-/// Returns a name as the store knows it: in full when it has that, else as it was typed, which may be an id.
+/// Returns a name as the store knows it: in full when it has that, or as the name of an image that an engine had; else as it
+/// was typed, which may be an id.
 fn full_name(store: &Store, text: &str) -> String {
-    match absolute(text).map(|name| name.to_string()) {
-        Ok(full) if store.find(&full).is_ok() => full,
-        _ => text.to_owned(),
-    }
+    let Ok(name) = absolute(text) else { return text.to_owned() };
+    let full = name.to_string();
+    let copies = ["containers-storage:", "docker-daemon:"];
+    let copied = copies.iter().flat_map(|engine| [text, &full].map(|name| format!("{engine}{name}")));
+    let mut names = std::iter::once(full.clone()).chain(copied);
+    names.find(|name| store.find(name).is_ok()).unwrap_or_else(|| text.to_owned())
 }
 
 /// Parses a name, with its path, if it has one, made absolute.

@@ -77,7 +77,7 @@ impl Diagnosis {
     fn describe_result(&self, text: &mut String) {
         match &self.picked {
             Some(Picked { runtime, root, why, .. }) => {
-                line(text, "picked", format!("{runtime} with {root}: {why}"));
+                line(text, "picked", format!("{runtime}, '{root}': {why}"));
             }
             None => line(text, "picked", "none: no code can run here"),
         }
@@ -150,10 +150,10 @@ fn describe(text: &mut String, report: &ProbeReport) {
             let found = if place.is_empty() {
                 String::new()
             } else {
-                format!("{place}{engine} ({version}) with {}: ", report.root)
+                format!("{place}{engine} ({version}, {}) ", report.root)
             };
             detail(text, &name, "refused", format!("{found}{}", shortened(&refusal.to_string())));
-            detail(text, "", "hint", refusal.hint());
+            detail(text, "", "hint", refusal.hint(report.kind));
         }
     }
     if let Some(machine) = &report.machine {

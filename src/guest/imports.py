@@ -110,10 +110,8 @@ def notice_unawaited(warnings):
                 # It was the last value of a cell, which has that hint.
                 guest.hinted.discard(id(coroutine))
                 return
-            guest.notices.append("did you forget await? The coroutine '%s' was never awaited." % coroutine.__qualname__)
-            if message.filename.startswith("<codebridge "):
-                # It was deleted while no user code ran: the place means nothing.
-                return
+            guest.notices.append(guest.part("report").await_hint(coroutine))
+            return
         show(message)
 
     warnings._showwarnmsg = showwarnmsg

@@ -334,9 +334,7 @@ class Interpreter:
         sys.displayhook(value)
         if type(value).__name__ == "coroutine":
             self.hinted.add(id(value))
-            self.notices.append(
-                "did you forget await? The last value is the coroutine '%s', which was not run." % value.__qualname__
-            )
+            self.notices.append(self.part("report").await_hint(value))
 
     def is_rich(self, value):
         """Whether a value has more than its text. Its type decides: objects that have every attribute have no such form."""

@@ -9,6 +9,15 @@ LARGEST_TEXT = 512 * 1024
 LARGEST_LINE = 2000
 OURS = "<codebridge "
 HEADER = "Traceback (most recent call last):\n"
+WRITABLE = "/workspace", "/tmp", "/projects", "/dev/shm"
+NO_NETWORK = "the sandbox has no network; call an MCP server (servers=[…]) to fetch data"
+READ_ONLY = "only /workspace and /tmp are writable (and /projects, /dev/shm)"
+# Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
+NO_NAME = {-2, -3, -4, -5}
+NO_ROUTE = {100, 101, 113}
+REFUSED, READ_ONLY_DISK = 13, 30
+# Exceptions that are looked at for the cause of one.
+MOST_CAUSES = 100
 
 
 def outcome(error):
@@ -23,19 +32,137 @@ def outcome(error):
         text = render(error)
     else:
         status, code, line = "error", 1, describe(error)
-        text = render(error)
-        hint_at_await(error, line)
+        known = explain(error, line)
+        if known:
+            line, text = known
+        else:
+            text = render(error)
+            hint_at_await(error, line)
     return encode("%s %d\n%s" % (status, code, line)), encode(text)
+
+
+# Failures that the sandbox causes: a line and the user's own frames say more than a page of a library's.
+
+
+def explain(error, line):
+    """Returns the line and the text for a failure that the sandbox causes; None for others."""
+    try:
+        if lacks_network(error):
+            line = NO_NETWORK
+        elif is_read_only(error):
+            line = "%s: %s" % (line, READ_ONLY)
+        else:
+            if any(is_of_network(cause) for cause in causes(error, lambda cause: True)):
+                guest.notices.append(NO_NETWORK)
+            return None
+        return line, own_frames(error) + line + "\n"
+    except BaseException:
+        # User code controls the attributes, and no memory may be left.
+        return None
+
+
+def lacks_network(error):
+    """Whether a library failed because there is no network. What user code catches and raises itself is its own."""
+    parts = getattr(error, "exceptions", None)
+    if isinstance(parts, tuple) and parts:
+        return all(lacks_network(part) for part in parts)
+    return any(is_of_network(cause) for cause in causes(error, was_caught_in_a_library))
+
+
+def causes(error, is_followed):
+    """Returns an exception, what caused it, and what it wraps."""
+    found, todo = [], [error]
+    while todo and len(found) < MOST_CAUSES:
+        cause = todo.pop()
+        if not isinstance(cause, BaseException) or any(cause is other for other in found):
+            continue
+        if cause is not error and not is_followed(cause):
+            continue
+        found.append(cause)
+        todo += [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
+    return found
+
+
+def is_of_network(error):
+    if not isinstance(error, OSError):
+        return False
+    return error.errno in (NO_NAME if type(error).__name__ == "gaierror" else NO_ROUTE)
+
+
+def was_caught_in_a_library(error):
+    """The traceback of an exception that was caught begins where that happened."""
+    place = error.__traceback__
+    while place is not None and place.tb_frame.f_code.co_filename.startswith(OURS):
+        place = place.tb_next
+    return place is None or not is_own(place.tb_frame.f_code.co_filename)
+
+
+def is_own(file):
+    return file in guest.sources or is_writable(file)
+
+
+def is_writable(path):
+    return any(path == folder or path.startswith(folder + "/") for folder in WRITABLE)
+
+
+def is_read_only(error):
+    if not isinstance(error, OSError):
+        return False
+    if error.errno != REFUSED:
+        return error.errno == READ_ONLY_DISK
+    if not isinstance(error.filename, (str, bytes)):
+        return False
+    path = os.path.abspath(os.fsdecode(error.filename))
+    # Reading is refused too, for files that exist.
+    return not is_writable(path) and (os.access(path, os.R_OK) or not os.path.lexists(path))
+
+
+def own_frames(error):
+    """Returns the part of a traceback that is the user's own code."""
+    import traceback
+
+    show_sources()
+    frames = traceback.TracebackException(type(error), error, error.__traceback__).stack
+    frames[:] = [frame for frame in frames if is_own(frame.filename)]
+    return "".join(frames.format())
+
+
+# Hints at a missing await.
 
 
 def hint_at_await(error, line):
     """Adds a hint where an error says what a coroutine cannot do: an await is missing."""
     if isinstance(error, (TypeError, AttributeError)) and "coroutine" in line:
-        guest.notices.append("did you forget await? A coroutine has no result until it is awaited.")
-        for value in list(guest.namespace.values()):
-            if type(value).__name__ == "coroutine":
-                # It has its hint now, and needs none when its name gets another value.
-                guest.hinted.add(id(value))
+        # From 3.10 on an AttributeError keeps what it is about.
+        values = [getattr(error, "obj", None), *guest.namespace.values()]
+        unawaited = [value for value in values if type(value).__name__ == "coroutine" and id(value) not in guest.hinted]
+        for coroutine in unawaited:
+            # It has its hint now, and needs none when its name gets another value.
+            guest.hinted.add(id(coroutine))
+            guest.notices.append(await_hint(coroutine))
+        if not any("was never awaited" in notice for notice in guest.notices):
+            guest.notices.append("hint: a coroutine has no result until it is awaited: write await before the call")
+
+
+def await_hint(coroutine):
+    call = call_of(coroutine)
+    return "hint: %s(...) was never awaited: write await %s(...)" % (call, call)
+
+
+def call_of(coroutine):
+    """Returns what made a coroutine, as the user wrote it: `client.send` for a method that is `Client.send`."""
+    name = coroutine.__qualname__
+    last = name.rpartition(".")[2]
+    if name.startswith("mcp_") or not last.isidentifier():
+        return name
+    import re
+
+    call = re.compile(r"(?<![\w.])(?<!def )((?:\w+\.)*%s)\s*\(" % last)
+    for source in reversed(list(guest.sources.values())):
+        found = call.search(source)
+        if found:
+            return found[1]
+    return last
 
 
 def encode(text):
@@ -87,9 +214,7 @@ def render(error):
 def format_traceback(error):
     import traceback
 
-    for name in list(guest.sources):
-        # User code may have removed them from the cache.
-        guest.show_source(name)
+    show_sources()
     show_syntax(error)
     summary = traceback.TracebackException(type(error), error, error.__traceback__)
     prune(summary, set())
@@ -97,6 +222,12 @@ def format_traceback(error):
     if not summary.stack and text.startswith(HEADER):
         text = text[len(HEADER) :]
     return text
+
+
+def show_sources():
+    for name in list(guest.sources):
+        # User code may have removed them from the cache.
+        guest.show_source(name)
 
 
 def show_syntax(error):

@@ -209,6 +209,9 @@ mod tests {
         ] {
             assert_eq!(seconds(timeout), Ok(expected), "{timeout}");
         }
+        let clamped = |seconds| parse(json!({ "code": "1", "timeout": seconds })).unwrap().clamped;
+        assert_eq!(clamped(600).unwrap().requested.as_secs(), 600);
+        assert_eq!((clamped(120), clamped(0)), (None, None));
     }
 
     #[test]

@@ -156,7 +156,10 @@ fn lines_before(payload: &Payload) -> Vec<String> {
         parts.push(format!("status: {}", payload.status));
         parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
     }
-    parts.extend(payload.notices.iter().map(|notice| format!("note: {notice}")));
+    parts.extend(payload.notices.iter().map(|notice| match notice.starts_with("hint: ") {
+        true => notice.clone(),
+        false => format!("note: {notice}"),
+    }));
     parts
 }
 

@@ -15,7 +15,8 @@ use super::answers::{Answerer, answer_questions};
 use super::frames::{FrameError, FromGuest, ToGuest};
 use super::loss::Loss;
 use super::pipes::{read_frames, widen, write_frames};
-use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress};
+use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress, RunWords};
+use super::wording::Wording;
 use super::{Caller, Failure, Progress};
 
 const PROTOCOL: u32 = 1;
@@ -37,10 +38,13 @@ pub(super) enum StartError {
     State(#[from] StateError),
     #[error(transparent)]
     Launch(LaunchError),
+    /// The image is in a file or folder that is not there: no runtime needs to be asked.
+    #[error("{image} does not exist\nhint: check the path, or use --image host:")]
+    NoSuchPath { image: String },
     /// Another runtime may not refuse.
     #[error("{0}")]
     Refused(Refusal),
-    #[error("{runtime} did not start a sandbox: {refusal}\n  hint: {}", refusal.hint())]
+    #[error("{runtime} did not start a sandbox: {refusal}\nhint: {}", refusal.hint(runtime.kind))]
     LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
     #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
     Protocol(u32),
@@ -61,6 +65,7 @@ impl StartError {
     pub(super) fn failure(&self) -> Failure {
         match self {
             Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
+            Self::NoSuchPath { .. } => Failure::NoImage,
             Self::NothingWorks(_) => Failure::NoRuntime,
             _ => Failure::Sandbox,
         }
@@ -177,11 +182,7 @@ impl Interpreter {
     pub(super) fn lost_while_idle(&mut self) -> Option<String> {
         let loss = self.loss_in_frames()?;
         let loss = self.explain_loss(loss);
-        Some(self.describe(&loss))
-    }
-
-    fn describe(&self, loss: &Loss) -> String {
-        loss.describe(self.sandbox.held(), self.memory_limit)
+        Some(loss.describe(self.sandbox.held(), self.memory_limit))
     }
 
     fn loss_in_frames(&mut self) -> Option<Loss> {
@@ -215,7 +216,8 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(super) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, grant, timeout, budgets, outputs, later } = cell;
+        let Cell { id, code, grant, timeout, budgets, outputs, wording } = cell;
+        let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
         self.sandbox.set_busy(true);
         let started = Instant::now();
         let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
@@ -254,7 +256,7 @@ impl Interpreter {
                     deadline = Instant::now();
                 }
                 () = sleep_until(deadline) => {
-                    interrupt.get_or_insert_with(|| Interrupt::Timeout { waited_for: self.access.under_way() });
+                    interrupt.get_or_insert_with(|| Interrupt::Timeout { limit: timeout, waited_for: self.access.under_way() });
                     match interrupts {
                         0 => deadline = Instant::now() + SECOND_INTERRUPT,
                         1 => deadline = Instant::now() + (INTERRUPT_GRACE - SECOND_INTERRUPT),
@@ -267,24 +269,29 @@ impl Interpreter {
         };
         drop(calls);
         self.sandbox.set_busy(false);
-        let end = self.explain_memory(end, &mut run.notices);
+        let end = self.explain_memory(end, wording, &mut run.notices);
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
-        run.finish(id, end, interrupt, later, started.elapsed(), |loss| self.describe(loss))
+        run.finish(id, end, interrupt, started.elapsed(), &words)
     }
 
     /// Says that memory ran out, if it did during the run: as the reason of a loss, else as a notice.
-    fn explain_memory(&mut self, end: RunEnd, notices: &mut Vec<String>) -> RunEnd {
+    fn explain_memory(&mut self, end: RunEnd, wording: Wording, notices: &mut Vec<String>) -> RunEnd {
+        let remedy = wording.raise_memory(self.memory_limit);
         match end {
-            RunEnd::Lost(loss) => RunEnd::Lost(self.explain_loss(loss)),
-            end => {
-                if self.ran_out_of_memory() {
-                    notices.push("out of memory: the largest process of the sandbox was killed".into());
-                }
-                end
+            RunEnd::Lost(loss) => return RunEnd::Lost(self.explain_loss(loss)),
+            _ if self.ran_out_of_memory() => {
+                let text = "out of memory: the largest process of the sandbox was killed";
+                notices.push(format!("{text}; {remedy}"));
             }
+            // As Python has it where an rlimit refuses memory.
+            RunEnd::Done { ref error, .. } if error.starts_with("MemoryError") => {
+                notices.push(format!("the memory limit is {} MiB; {remedy}", self.memory_limit >> 20));
+            }
+            RunEnd::Done { .. } => {}
         }
+        end
     }
 
     /// Returns the same loss with its reason, where the bridge itself ended something.

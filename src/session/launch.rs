@@ -9,7 +9,7 @@ use std::time::Duration;
 use codebridge_images::ImageResolver;
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Owner, Probe, ProbeReport, RuntimeId,
-    Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep,
+    RuntimeKind, Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +48,8 @@ pub struct Launcher {
     image: String,
     /// What the user types to set another one.
     image_setting: String,
+    /// The file or folder that it is in.
+    image_path: Option<PathBuf>,
     images: Arc<ImageResolver>,
     bytecode: Bytecode,
     /// Those of all sessions, whoever they are for.
@@ -68,9 +70,10 @@ impl Launcher {
         let (runtime, roots) = (settings.runtime.value.clone(), wanted_roots(&settings.image));
         Self {
             image_setting: settings.name_of(&variables::IMAGE),
+            image_path: settings.image.path().map(PathBuf::from),
             image: roots.first().map(ToString::to_string).unwrap_or_default(),
             template: Template::of(settings),
-            detector: Detector::new(runtime, roots, machines(settings), cache_dir()),
+            detector: Detector::new(runtime, roots, &settings.security_opt, machines(settings), cache_dir()),
             state: StateDir::usual(),
             images: Arc::new(image_resolver(false)),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
@@ -150,6 +153,11 @@ impl Launcher {
         progress: &Arc<StartProgress>,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartError> {
+        if let Some(path) = &self.image_path
+            && !path.exists()
+        {
+            return Err(StartError::NoSuchPath { image: self.image.clone() });
+        }
         let instance = self.instance().await?;
         loop {
             let probe = self.probe(instance);
@@ -245,16 +253,36 @@ impl Launcher {
 
     /// Returns what the first result says once.
     fn notices(&self, choice: &Choice) -> Vec<String> {
-        if self.has_noticed.swap(true, Ordering::Relaxed) || !choice.fallback {
+        if self.has_noticed.swap(true, Ordering::Relaxed) {
             return Vec::new();
         }
-        let text = format!(
-            "the image {} is unavailable: the Python of this machine is used instead (set {} to an image, or to 'host:' to hide this notice)",
-            self.image, self.image_setting
-        );
+        let fallback = choice.fallback.then(|| {
+            format!(
+                "the image {} is unavailable: the Python of this machine is used instead (set {} to an image, or to 'host:' to hide this notice)",
+                self.image, self.image_setting
+            )
+        });
+        let notices: Vec<String> = fallback.into_iter().chain(self.unused_options(choice)).collect();
         // The call that started it says it too.
-        tracing::info!("{text}");
-        vec![text]
+        notices.iter().for_each(|text| tracing::info!("{text}"));
+        notices
+    }
+
+    /// Says that the security options of the user are not in force.
+    fn unused_options(&self, choice: &Choice) -> Option<String> {
+        let options = self.template.security_options.join(" ");
+        let kind = choice.runtime.kind;
+        let refused = choice.refused_options.first();
+        match (refused, kind) {
+            _ if options.is_empty() => None,
+            (Some((target, refusal)), _) => {
+                Some(format!("{target} refused --security-opt {options}, so {kind} is used: {refusal}"))
+            }
+            (None, RuntimeKind::Crun | RuntimeKind::Runc) => {
+                Some(format!("{kind} does not use --security-opt {options}: only podman and docker do"))
+            }
+            (None, _) => None,
+        }
     }
 
     fn probe(&self, instance: &Instance) -> Probe {

@@ -30,6 +30,17 @@ impl Loss {
         }
     }
 
+    /// Returns whether memory ran out, as far as anybody can tell.
+    pub(super) fn is_of_memory(&self, limits: HeldLimits) -> bool {
+        match self {
+            Self::Ended(InterpreterEnd { out_of_memory: true, .. }) => true,
+            Self::Ended(InterpreterEnd { signal, .. }) => {
+                *signal == Some(SIGKILL) && limits.memory == Mechanism::Cgroup
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the reason in a few words; `memory` is the memory limit in bytes.
     pub(super) fn describe(&self, limits: HeldLimits, memory: u64) -> String {
         let mebibytes = memory >> 20;
@@ -37,9 +48,7 @@ impl Loss {
             Self::Ended(InterpreterEnd { out_of_memory: true, .. }) => {
                 format!("out of memory: it needed more than its limit of {mebibytes} MiB")
             }
-            Self::Ended(InterpreterEnd { signal: Some(SIGKILL), .. })
-                if limits.memory == Mechanism::Cgroup =>
-            {
+            Self::Ended(_) if self.is_of_memory(limits) => {
                 format!(
                     "killed by SIGKILL, probably because it needed more than its memory limit of {mebibytes} MiB"
                 )

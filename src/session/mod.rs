@@ -31,6 +31,7 @@ mod shares;
 mod start_progress;
 mod template;
 mod tools;
+mod wording;
 
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{

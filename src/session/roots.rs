@@ -13,7 +13,7 @@ use codebridge_runtimes::{
 };
 
 use super::start_progress::StartProgress;
-use crate::image_sources::{SourceError, Watch, find_root};
+use crate::image_sources::{Watch, find_root};
 use crate::settings::Setting;
 
 /// An image as the user named it, for detection to pass on.
@@ -97,7 +97,8 @@ impl RootProvider for Provider {
         let found = find_root(&self.images, name, &self.instance, &self.watch(name)).await;
         found.map(provided).map_err(|error| {
             let image = Image(name.clone()).to_string();
-            let refusal = Refusal::ImageMissing { image, message: explain(&error) };
+            let (message, hint) = (error.to_string(), error.hint());
+            let refusal = Refusal::ImageMissing { image, message, hint };
             let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
             missed.insert(name.clone(), refusal.clone());
             refusal
@@ -155,11 +156,4 @@ impl Provider {
 fn provided(root: Root) -> ProvidedRoot {
     let env = root.run().env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
     ProvidedRoot { lease: Arc::new(StoreLease(root)), env }
-}
-
-fn explain(error: &SourceError) -> String {
-    match error.hint() {
-        Some(hint) => format!("{error} ({hint})"),
-        None => error.to_string(),
-    }
 }

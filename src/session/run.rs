@@ -3,12 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use codebridge_runtimes::HeldLimits;
+
 use super::displays::{DisplayCapture, PictureBudget};
 use super::frames::{DoneStatus, FrameError, FromGuest};
 use super::grant::Grant;
 use super::kept::{Kept, Outputs};
 use super::loss::Loss;
 use super::output::Capture;
+use super::wording::Wording;
 use super::{Failure, OutputStream, Progress, RunOutcome, Status};
 
 /// Bytes of a traceback, which has a budget of its own so that other output on standard error cannot push it out.
@@ -34,15 +37,7 @@ pub(super) struct Cell {
     pub(super) timeout: Duration,
     pub(super) budgets: Budgets,
     pub(super) outputs: Arc<Mutex<Outputs>>,
-    pub(super) later: Later,
-}
-
-/// What a later call can use of a run.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Later {
-    pub(super) variables: bool,
-    /// Output that was cut.
-    pub(super) output: bool,
+    pub(super) wording: Wording,
 }
 
 #[derive(Debug)]
@@ -55,8 +50,10 @@ pub(super) enum RunEnd {
 
 #[derive(Debug)]
 pub(super) enum Interrupt {
-    /// It ran into its timeout while it waited for these: calls as `server.tool`, servers that were still starting.
     Timeout {
+        /// How long it may run.
+        limit: Duration,
+        /// What it waited for: calls as `server.tool`, servers that were still starting.
         waited_for: Vec<String>,
     },
     Cancel,
@@ -70,6 +67,26 @@ pub(super) struct FinishedRun {
     pub(super) loss: Option<String>,
     /// The streams that were cut.
     pub(super) kept: Kept,
+}
+
+/// What the words about the end of a run depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunWords {
+    pub(super) wording: Wording,
+    pub(super) held: HeldLimits,
+    /// The memory limit in bytes.
+    pub(super) memory: u64,
+}
+
+impl RunWords {
+    /// Adds to the reason of a loss what to do about it.
+    fn with_remedy(&self, loss: Option<String>, end: &RunEnd) -> Option<String> {
+        let remedy = self.wording.raise_memory(self.memory);
+        match end {
+            RunEnd::Lost(lost) if lost.is_of_memory(self.held) => Some(format!("{}; {remedy}", loss?)),
+            _ => loss,
+        }
+    }
 }
 
 /// Output and notices that came between runs; the rest is dropped.
@@ -175,18 +192,10 @@ impl RunInProgress {
         run_id: u32,
         end: RunEnd,
         interrupt: Option<Interrupt>,
-        later: Later,
         elapsed: Duration,
-        describe: impl FnOnce(&Loss) -> String,
+        words: &RunWords,
     ) -> FinishedRun {
-        let rest = |stream: &'static str| {
-            move || match later.output {
-                true => format!(
-                    "read it with runtime.output({run_id}, \"{stream}\", start, length) or as resource codebridge://runs/{run_id}/{stream}"
-                ),
-                false => "without --output, all of it is printed".to_owned(),
-            }
-        };
+        let rest = |stream: &'static str| move || words.wording.rest_of_output(run_id, stream);
         let lines = |bytes| self.stdout.lines_in(bytes);
         let (displays, kept_displays) = self.displays.finish(run_id, self.pictures, lines, &mut self.notices);
         let (stdout, kept_stdout) = self.stdout.finish(rest("stdout"));
@@ -201,15 +210,18 @@ impl RunInProgress {
             stderr.truncated |= traceback.truncated;
         }
         let loss = match &end {
-            RunEnd::Lost(loss) => Some(describe(loss)),
+            RunEnd::Lost(loss) => Some(loss.describe(words.held, words.memory)),
             RunEnd::Done { .. } => None,
         };
         let (status, failure, exit_code, error) = match interrupt {
             Some(interrupt) => {
-                let (status, error) = interrupt.describe(loss.as_deref(), later);
+                let (status, error) = interrupt.describe(loss.as_deref(), words.wording);
                 (status, Some(Failure::Code), None, Some(error))
             }
-            None => end.describe(loss.as_deref()),
+            None => {
+                let error = words.with_remedy(loss.clone(), &end);
+                end.describe(error)
+            }
         };
         let notices = self.notices;
         let outcome = RunOutcome {
@@ -231,21 +243,20 @@ impl RunInProgress {
 
 impl Interrupt {
     /// Returns the status of an interrupted run, and what became of the code.
-    fn describe(self, loss: Option<&str>, later: Later) -> (Status, String) {
+    fn describe(self, loss: Option<&str>, wording: Wording) -> (Status, String) {
         let (status, what) = match self {
-            Self::Timeout { waited_for } if waited_for.is_empty() => {
-                (Status::Timeout, "the code ran longer than its timeout".to_string())
+            Self::Timeout { limit, waited_for } if waited_for.is_empty() => {
+                (Status::Timeout, wording.stopped(limit))
             }
-            Self::Timeout { waited_for } => {
-                let waited_for = waited_for.join(", ");
-                (Status::Timeout, format!("the code was still waiting for {waited_for} at its timeout"))
+            Self::Timeout { limit, waited_for } => {
+                let (stopped, waited_for) = (wording.stopped(limit), waited_for.join(", "));
+                (Status::Timeout, format!("{stopped}, still waiting for {waited_for}"))
             }
-            Self::Cancel => (Status::Cancelled, "the call was cancelled".to_string()),
+            Self::Cancel => (Status::Cancelled, "cancelled".to_string()),
         };
         let error = match loss {
-            Some(loss) => format!("{what} and was ended: {loss}"),
-            None if later.variables => format!("{what} and was interrupted; variables are kept"),
-            None => format!("{what} and was interrupted"),
+            Some(loss) => format!("{what}; the sandbox was ended: {loss}"),
+            None => format!("{what}{}", wording.variables_are_kept()),
         };
         (status, error)
     }
@@ -253,8 +264,7 @@ impl Interrupt {
 
 impl RunEnd {
     /// Returns status, failure, exit code and error of a run that nobody interrupted.
-    fn describe(self, loss: Option<&str>) -> (Status, Option<Failure>, Option<i32>, Option<String>) {
-        let loss = loss.map(str::to_owned);
+    fn describe(self, loss: Option<String>) -> (Status, Option<Failure>, Option<i32>, Option<String>) {
         match self {
             Self::Done { status: DoneStatus::Ok, .. }
             | Self::Done { status: DoneStatus::Exit, exit_code: 0, .. } => {

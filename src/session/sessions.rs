@@ -17,7 +17,8 @@ use super::grant::Grant;
 use super::interpreter::{Interpreter, StartError};
 use super::kept::Outputs;
 use super::launch::Launcher;
-use super::run::{Budgets, Cell, FinishedRun, Later};
+use super::run::{Budgets, Cell, FinishedRun};
+use super::wording::Wording;
 use super::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
 use crate::settings::Settings;
 use crate::upstream::Upstream;
@@ -205,19 +206,15 @@ impl Inner {
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
+        let wording = Wording::of(&request, throw_away, self.one_shot);
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
-        let later = Later { variables: !throw_away, output: !self.one_shot };
-        let cell = Cell { id, code, grant, timeout, budgets: self.budgets, outputs, later };
+        let cell = Cell { id, code, grant, timeout, budgets: self.budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
-            if !throw_away {
-                outcome.notices.push(format!(
-                    "session '{session}' has ended; the next call starts a new one without its variables"
-                ));
-            }
+            outcome.notices.extend(wording.session_ended(&session));
             state.lost = Some(format!("the previous one was lost ({loss})"));
             self.end(state.live.take());
         }

@@ -14,7 +14,7 @@ const DESCRIPTORS: u64 = 1024;
 pub(super) struct Template {
     user: User,
     pub(super) limits: Limits,
-    security_options: Vec<String>,
+    pub(super) security_options: Vec<String>,
 }
 
 impl Template {

@@ -28,7 +28,11 @@ pub enum SettingError {
 impl SettingError {
     /// Returns what to do about it, when there is more to say than the message does.
     pub fn hint(&self) -> Option<String> {
-        let Self::Invalid { value, expected, .. } = self else { return None };
+        let (value, expected) = match self {
+            Self::Invalid { value, expected, .. } => (value, expected),
+            Self::Image { source, .. } => return Some(source.hint()),
+            _ => return None,
+        };
         let names = match expected {
             Expected::OneOf(names) => *names,
             Expected::Runtime => &RuntimeKind::NAMES,

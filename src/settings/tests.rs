@@ -226,10 +226,11 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
         assert_eq!(message(&[pair]), expected);
     }
     for image in ["dir:", "host:/usr", "two words", "name:", "--privileged", "sif:/x", "a@sha256:00"] {
-        let message = message(&[("MCP_BRIDGE_IMAGE", image)]);
+        let error = resolve(&[("MCP_BRIDGE_IMAGE", image)]).unwrap_err();
+        let message = error.to_string();
         assert!(
             message.starts_with("invalid value for MCP_BRIDGE_IMAGE: ")
-                && message.contains("oci-archive:FILE"),
+                && error.hint().is_some_and(|hint| hint.contains("oci-archive:FILE")),
             "{message}"
         );
     }

@@ -114,7 +114,7 @@ fn doctor_and_ps_list_what_exists(env: &TestEnv) {
     let code = output.code();
     let text = output.diagnosed();
     assert!(
-        text.contains(&format!("picked   {kind} with ")) && text.contains("limits       memory: "),
+        text.contains(&format!("picked   {kind}, '")) && text.contains("limits       memory: "),
         "{text}"
     );
     assert!(text.contains("run      print(6*7) in a new session: 42 after "), "{text}");

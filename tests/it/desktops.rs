@@ -56,8 +56,8 @@ fn each_product_is_named_while_it_is_stopped_and_runs_sessions_when_it_is_starte
     for (name, called, start) in PRODUCTS {
         let product = laptop.install(name);
         let bridge = laptop.bridge().start();
-        let outcome = bridge.run("1").expect("error").because("the engine does not answer");
-        let _ = outcome.because(&product.url()).because(&format!("hint: start {called}: `{start}`"));
+        let outcome = bridge.run("1").expect("error").because("Docker is not running at unix:///");
+        let _ = outcome.because(&product.url()).because(&format!("hint: {start}"));
         laptop.start(&product);
         assert_eq!(bridge.run("x = 6; x * 7").ok(), "42", "{name}");
         assert_eq!(bridge.run("x").ok(), "6");
@@ -199,8 +199,8 @@ fn a_product_that_stops_in_the_middle_is_named_and_used_again_when_it_is_back(en
     daemon.stop();
     let outcome = call.outcome().expect("error").within(Duration::from_secs(40));
     let _ = outcome.because("its engine is docker:colima");
-    let outcome = bridge.run("1").expect("error").because("the engine does not answer");
-    let _ = outcome.because("hint: start colima: `colima start`");
+    let outcome = bridge.run("1").expect("error").because("Docker is not running at unix:///");
+    let _ = outcome.because("hint: colima start");
     daemon.start_again();
     laptop.start(&colima);
     let again = bridge.run("'x' in globals()").expect("success").noting("its variables are gone");

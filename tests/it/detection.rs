@@ -39,14 +39,10 @@ fn diagnosis(builder: BridgeBuilder<'_>, env: &TestEnv) -> Value {
 fn without_any_runtime_each_is_named_with_its_reason(env: &TestEnv) {
     let bare = || env.bridge().var("PATH", env.folder("nothing"));
     let bridge = bare().start();
-    let outcome = bridge.run("1").expect("error").because("no container runtime works");
-    for kind in ["podman", "docker", "crun", "runc"] {
-        assert!(
-            outcome.error().contains(&format!("{kind} with python:3.14-slim: not installed")),
-            "{outcome}"
-        );
-    }
-    let _ = outcome.because("hint: install a runtime");
+    let outcome = bridge.run("1").expect("error");
+    // The tests run on Debian.
+    let expected = "no container runtime found (podman, docker, crun, runc)\nhint: apt-get install podman";
+    assert_eq!(outcome.error(), expected, "{outcome}");
     bridge.close();
     let output = bare().args(&["exec", "-c", "1"]).command().run(env.guard());
     assert_eq!(output.code(), Some(69), "{output}");
@@ -149,7 +145,7 @@ fn a_good_choice_is_remembered_and_dropped_when_it_fails(env: &TestEnv) {
     let (outcome, tried) = run_once("error");
     // Root's crun is looked at with and without control groups.
     assert!((2..=3).contains(&tried), "the launch that failed, and a new look: {tried}");
-    let _ = outcome.because("crun is out of order").because("no container runtime works");
+    let _ = outcome.because("crun does not work: failed: crun is out of order");
     fs::remove_file(&broken).unwrap();
     assert_eq!(run_once("success").1, 2, "what failed is not remembered");
     assert_eq!(run_once("success").1, 1);
@@ -214,7 +210,7 @@ fn a_client_without_its_daemon_is_named(env: &TestEnv) {
     let _ = bridge
         .run("1")
         .expect("error")
-        .because("the engine does not answer")
+        .because(&format!("Docker is not running at {nowhere}"))
         .because("hint: start the engine");
     bridge.close();
 }
@@ -258,7 +254,7 @@ fn a_hybrid_host_is_named(env: &TestEnv) {
         .run("1")
         .expect("error")
         .because("mixes cgroup v1 and v2 (hybrid)")
-        .because("hint: install runc");
+        .because("hint: use `--runtime runc`, which works here");
     bridge.close();
     // And runc takes over, when nobody insists on crun.
     let programs = helpers(env, &["crun", "runc"]);

@@ -14,6 +14,7 @@ pub(crate) fn register(suite: &mut Suite) {
             output_of_every_kind_is_captured_line_by_line,
             code_that_fails_is_reported_and_the_session_continues,
             the_sandbox_is_as_the_readme_says,
+            what_the_sandbox_refuses_is_said_in_one_line,
         ],
     );
 }
@@ -55,11 +56,11 @@ fn code_awaits_at_top_level_and_its_tasks_go_on_between_calls(env: &TestEnv) {
     let _ = bridge.run_in("another", "import time; time.sleep(0.3)").expect("success");
     assert_eq!(bridge.run("ticked.is_set()").ok(), "True", "the task ran between the calls");
     assert_eq!(bridge.run("asyncio.run(f(41))").ok(), "42", "also with a loop of its own");
-    let forgotten = bridge.run("f(1)").noting("did you forget await?");
+    let forgotten = bridge.run("f(1)").noting("was never awaited: write await f(...)");
     assert_eq!(forgotten.status(), "success");
     // What Python says of a coroutine in the place of its result does not name the reason, and is said once.
     for code in ["later = f(1)\nfor x in later: pass", "later = f(1)\nlater[0]", "later = f(1)\nlater.x"] {
-        let _ = bridge.run(code).expect("error").noting("did you forget await?");
+        let _ = bridge.run(code).expect("error").noting("was never awaited: write await f(...)");
         assert_eq!(bridge.run("later = None").expect("success").notices(), "");
     }
     bridge.close();
@@ -117,5 +118,41 @@ fn the_sandbox_is_as_the_readme_says(env: &TestEnv) {
         refused.error().contains("Read-only file system") || refused.error().contains("Permission denied"),
         "{refused}"
     );
+    bridge.close();
+}
+
+fn what_the_sandbox_refuses_is_said_in_one_line(env: &TestEnv) {
+    let bridge = env.bridge().var("MCP_BRIDGE_MAX_TIMEOUT", "2").start();
+    let no_network = "the sandbox has no network; call an MCP server (servers=[…]) to fetch data";
+    for code in [
+        "import urllib.request\nurllib.request.urlopen('https://example.com')",
+        "import socket\nsocket.create_connection(('192.0.2.1', 80))",
+        "import asyncio\nawait asyncio.open_connection('example.com', 80)",
+    ] {
+        let outcome = bridge.run(code).expect("error");
+        assert_eq!(outcome.error(), no_network, "{outcome}");
+        let said = outcome.stderr();
+        assert!(said.contains("line 2, in <module>") && said.ends_with(no_network), "{outcome}");
+        assert!(said.lines().count() <= 4 && !outcome.text.contains("error: "), "{outcome}");
+    }
+    let caught = "try: socket.create_connection(('192.0.2.1', 80))\nexcept OSError as e: print(e.errno)";
+    assert_eq!(bridge.run(caught).ok(), "101");
+    let writable = "only /workspace and /tmp are writable (and /projects, /dev/shm)";
+    for path in ["/x", "/usr/x", "/etc/passwd"] {
+        let outcome = bridge.run(&format!("open('{path}', 'a')")).expect("error");
+        let outcome = outcome.because(writable).because(path);
+        assert!(outcome.stderr().lines().count() <= 4, "{outcome}");
+    }
+    for folder in ["/workspace", "/tmp", "/projects", "/dev/shm"] {
+        assert_eq!(bridge.run(&format!("open('{folder}/x', 'w').write('x')")).ok(), "1");
+    }
+    let late =
+        bridge.call(json!({ "code": "import time; time.sleep(60)", "timeout": 600 })).expect("timeout");
+    assert_eq!(
+        late.error(),
+        "stopped after 2 s (600 requested, limit 2 from MCP_BRIDGE_MAX_TIMEOUT); variables are kept"
+    );
+    let gone = bridge.call(json!({ "code": "import time; time.sleep(60)", "timeout": 1, "session": "new" }));
+    assert_eq!(gone.error(), "stopped after 1 s");
     bridge.close();
 }

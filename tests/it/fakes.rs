@@ -94,7 +94,7 @@ fn a_runtime_that_hangs_when_asked_gives_way_to_the_next(env: &TestEnv) {
         assert_eq!(outcome.stdout(), "42");
     } else {
         // A machine without a runtime that works: the hanging one has its reason all the same.
-        let _ = outcome.because("podman with host:: did not start in time");
+        let _ = outcome.because("podman does not work: did not start in time");
     }
     assert_all_gone(&fake);
     bridge.close();
@@ -108,9 +108,10 @@ fn dying(words: &str) -> Value {
 fn a_runtime_that_dies_is_quoted(env: &TestEnv) {
     let fake = Fake::crun(env, &dying("first line\nthe disk has caught fire\n"));
     let bridge = fake.bridge(env).start();
-    let outcome = bridge.run("1").within(AT_ONCE).expect("error").because("no container runtime works");
-    let _ =
-        outcome.because("crun with host:: failed: first line\nthe disk has caught fire").because("hint: ");
+    let outcome = bridge.run("1").within(AT_ONCE).expect("error");
+    let _ = outcome
+        .because("crun does not work: failed: first line\nthe disk has caught fire")
+        .because("hint: run `codebridge doctor`");
     fake.now(&json!({ "probe": [{ "exit": 9 }] }));
     let _ = bridge.run("1").within(AT_ONCE).expect("error").because("status 9 and printed nothing");
     fake.now(&json!({ "probe": [{ "say": "codebridgecodebridge" }] }));

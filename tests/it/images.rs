@@ -145,22 +145,25 @@ fn a_missing_image_is_an_error_that_says_what_to_type(env: &TestEnv) {
     // Of a registry on this machine that is not there: nothing leaves the machine.
     let image = "localhost:1/nothing/here:1";
     let bridge = with_image(env, image).start();
-    let outcome = refused(&bridge).because("no image to run").because(image).because("--image host:");
-    let _ = outcome.because(&format!("{} with {image}", env.runtime().kind.name()));
+    let said = format!("cannot pull {image}: localhost:1 is unreachable");
+    let hint = "check your connection, or use --image host:";
+    assert_eq!(refused(&bridge).error(), format!("{said}\nhint: {hint}"));
     bridge.close();
     let output = with_image(env, image).args(&["exec", "-c", "1"]).command().run(env.guard());
     assert_eq!(output.code(), Some(72), "{output}");
-    assert!(output.stderr.contains(image), "{output}");
+    assert!(output.stderr.contains(&format!("{said}\nhint: {hint}\n")), "{output}");
 }
 
 fn a_folder_without_python_is_an_error_that_says_so(env: &TestEnv) {
     let folder = env.folder("empty");
     let _ = env.folder("empty/usr/bin");
     let bridge = with_image(env, &format!("dir:{}", folder.display())).start();
-    let _ = refused(&bridge).because("no such program").because("CPython 3.9 or newer");
+    let said =
+        format!("dir:{} has no python3\nhint: use an image with CPython 3.9 or newer", folder.display());
+    assert_eq!(refused(&bridge).error(), said);
     bridge.close();
     let bridge = with_image(env, &format!("dir:{}", folder.join("not there").display())).start();
-    let _ = refused(&bridge).because("not there").because("no image to run");
+    let _ = refused(&bridge).because("not there does not exist\nhint: check the path");
     bridge.close();
     let no_root = env.folder("no root");
     let bridge = with_image(env, &format!("dir:{}", no_root.display())).start();

@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use crate::harness::process::Output;
 use crate::harness::{Kind, Machine, Runtime, Suite, TestEnv};
 use crate::tests;
 
@@ -19,6 +20,12 @@ pub(crate) fn register(suite: &mut Suite) {
 
 /// What `doctor` says in a container with these options, and its exit status.
 fn doctor_inside(env: &TestEnv, options: &[&str]) -> (Value, Option<i32>) {
+    let output = run_inside(env, options, &["doctor", "--json"]);
+    let said = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"));
+    (said, output.code())
+}
+
+fn run_inside(env: &TestEnv, options: &[&str], arguments: &[&str]) -> Output {
     let image = Machine::get().image.clone().unwrap();
     let binary = format!("--volume={}:/codebridge:ro", env.binary().display());
     let mut words =
@@ -26,10 +33,9 @@ fn doctor_inside(env: &TestEnv, options: &[&str]) -> (Value, Option<i32>) {
     words.extend(["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--env=HOME=/tmp"]);
     words.extend(["--env=MCP_BRIDGE_IMAGE=host:", "--env=MCP_BRIDGE_LOG_LEVEL=error"]);
     words.extend(options);
-    words.extend([image.as_str(), "/codebridge", "doctor", "--json"]);
-    let output = env.run(words);
-    let said = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output}"));
-    (said, output.code())
+    words.extend([image.as_str(), "/codebridge"]);
+    words.extend(arguments);
+    env.run(words)
 }
 
 /// The reason of each runtime that is refused.
@@ -57,8 +63,10 @@ fn where_nothing_works_the_reason_is_the_container(env: &TestEnv) {
         assert_eq!(state("userns"), Some(expected.into()), "{said:#}");
         assert_eq!(state("cgroups"), Some("weak".into()), "{said:#}");
         for (kind, reason) in reasons(&said) {
-            let exact =
-                ["confined", "no-user-namespaces", "cgroup-denied", "not-installed", "daemon-unreachable"];
+            let exact = [
+                "confined", "no-user-namespaces", "no-capability", "cgroup-denied", "not-installed",
+                "daemon-unreachable",
+            ];
             assert!(exact.contains(&reason.as_str()), "{user}: {kind} is refused for '{reason}': {said:#}");
         }
         assert!(
@@ -74,9 +82,19 @@ fn where_more_is_allowed_a_runtime_is_picked(env: &TestEnv) {
         _ => "--security-opt=unmask=ALL",
     };
     for user in ["--user=0", "--user=1000:1000"] {
-        let (said, exit) = doctor_inside(env, &[user, "--security-opt=seccomp=unconfined", proc]);
+        let options = [user, "--security-opt=seccomp=unconfined", proc];
+        let (said, exit) = doctor_inside(env, &options);
         assert_eq!(exit, Some(10), "{user}: {said:#}");
         assert_eq!(said["run"]["ok"], true, "{user}: {said:#}");
         assert!(said["reduced"][0].as_str().unwrap().contains("rlimits apply to each process"), "{said:#}");
+        // Control groups are read-only there, for root as well.
+        let crun = said["runtimes"].as_array().unwrap().iter().find(|it| it["kind"] == "crun").unwrap();
+        assert_eq!(crun["works"]["held"]["memory"], "watch", "{said:#}");
+        for (kind, reason) in reasons(&said) {
+            let exact = ["no-capability", "not-installed", "daemon-unreachable"];
+            assert!(exact.contains(&reason.as_str()), "{user}: {kind} is refused for '{reason}': {said:#}");
+        }
+        let words = ["exec", "--runtime", "crun", "-c", "print(6 * 7)"];
+        assert_eq!(run_inside(env, &options, &words).ok(), "42", "{user}");
     }
 }

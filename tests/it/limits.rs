@@ -72,7 +72,8 @@ fn the_reported_mechanism_holds_memory(env: &TestEnv) {
         "cgroup" => {
             let limit = group_file(first, "memory", ["memory.limit_in_bytes", "memory.max"]);
             assert_eq!(limit, MEMORY.to_string());
-            let outcome = bridge.run(greedy).expect("error").because("128 MiB").noting("has ended");
+            let outcome = bridge.run(greedy).expect("error").because("128 MiB");
+            let outcome = outcome.because("raise it with MCP_BRIDGE_MEMORY=256m").noting("has ended");
             assert_eq!(outcome.exit(), Some(137), "{outcome}");
             assert_eq!(bridge.run("'x' in globals()").noting("is new").ok(), "False");
         }
@@ -108,7 +109,8 @@ fn memory_counts_for_all_processes_together(env: &TestEnv) {
         let _ = outcome.noting("out of memory: the largest process of the sandbox was killed");
         // The code's own process is the largest.
         let code = python!("limits", "largest_itself");
-        let outcome = bridge.run(code).expect("error").because("128 MiB").noting("has ended");
+        let outcome = bridge.run(code).expect("error").because("128 MiB");
+        let outcome = outcome.because("raise it with MCP_BRIDGE_MEMORY=256m").noting("has ended");
         assert_eq!(outcome.exit(), Some(137), "{outcome}");
         assert_eq!(bridge.run("'own' in globals()").noting("is new").ok(), "False");
     } else {

@@ -93,7 +93,7 @@ fn creating_a_machine_can_be_forbidden(env: &TestEnv) {
     for version in ["3.4", "5.8"] {
         machine.change(&json!({ "os": "linux", "version": version }));
         let bridge = machine.bridge().start();
-        let _ = bridge.run("1").expect("error").because("the engine does not answer");
+        let _ = bridge.run("1").expect("error").because("Podman is not running at unix:///");
         assert_eq!(machine.calls(), [""; 0], "{version}");
         bridge.close();
     }
@@ -301,7 +301,7 @@ fn a_podman_of_this_host_is_not_asked_for_machines(env: &TestEnv) {
     bridge.close();
     let nowhere = format!("unix://{}", env.folder("nowhere").join("podman.sock").display());
     let remote = bridge_on(env, "podman").var("PATH", &programs).var("CONTAINER_HOST", nowhere).start();
-    let _ = remote.run("1").expect("error").because("the engine does not answer");
+    let _ = remote.run("1").expect("error").because("Podman is not running at unix:///");
     remote.close();
     let calls = std::fs::read_to_string(log).unwrap();
     assert!(calls.lines().count() > 3 && !calls.lines().any(|line| line.contains("machine ")), "{calls}");

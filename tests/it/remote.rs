@@ -93,7 +93,7 @@ fn a_docker_daemon_behind_tls_runs_sessions_by_its_context_and_by_the_environmen
     }
     assert_eq!(runtime_of(by_name(), env)["remote"], true);
     let bare = bridge_on(env, "docker").var("DOCKER_HOST", daemon.url()).start();
-    let _ = bare.run("1").expect("error").because("the engine does not answer");
+    let _ = bare.run("1").expect("error").because("Docker does not answer");
     bare.close();
     let here = bridge_on(env, &daemon.target()).var("MCP_BRIDGE_IMAGE", "host:").start();
     let _ = here.run("1").expect("error").because("the engine runs on another");
@@ -390,7 +390,7 @@ fn a_client_that_hangs_does_not_hide_that_its_sandbox_is_lost(env: &TestEnv) {
     kill(client_of(&bridge), Signal::STOP);
     service.kill();
     let outcome = call.outcome().expect("error").within(Duration::from_secs(40));
-    let _ = outcome.because("the engine does not answer").because("its engine is podman:one");
+    let _ = outcome.because("Podman ").because("its engine is podman:one");
     service.start_again();
     assert_eq!(bridge.run("6 * 7").expect("success").ok(), "42");
     bridge.close();

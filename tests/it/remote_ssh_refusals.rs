@@ -36,7 +36,7 @@ pub(crate) fn register(suite: &mut Suite) {
 /// Runs something where it cannot; the bridge ends as it should.
 fn refused(builder: BridgeBuilder<'_>) -> (Outcome, String) {
     let bridge = builder.start();
-    let outcome = bridge.run("1").expect("error").because("no container runtime works");
+    let outcome = bridge.run("1").expect("error");
     (outcome, bridge.close().log)
 }
 
@@ -57,11 +57,11 @@ fn an_unknown_host_key_is_reported(env: &TestEnv) {
     let said = "ssh does not trust the host key of the engine's machine";
     let hint = "hint: ask the owner of the host for its key";
     server.be_known_by(Some("stranger"));
-    refused_soon(bridge_on(env, "podman:far"), ["podman:far with ", said, hint]);
-    refused_soon(docker_over(env, &server), ["docker with ", said, hint]);
+    refused_soon(bridge_on(env, "podman:far"), ["podman:far does not work: ", said, hint]);
+    refused_soon(docker_over(env, &server), ["docker does not work: ", said, hint]);
     // podman's client keeps an unknown key by itself, OpenSSH's asks.
     server.be_known_by(None);
-    refused_soon(docker_over(env, &server), ["docker with ", said, hint]);
+    refused_soon(docker_over(env, &server), ["docker does not work: ", said, hint]);
     let kept = fs::read_to_string(env.folder("sshd").join("known_hosts")).unwrap();
     assert_eq!(kept, "");
 }
@@ -74,8 +74,8 @@ fn a_refused_key_is_reported(env: &TestEnv) {
     let (said, hint) =
         ("ssh could not log in to the engine's machine", "hint: `ssh -o BatchMode=yes USER@HOST`");
     let podman = || bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
-    refused_soon(podman().var("CONTAINER_SSHKEY", server.stranger()), ["podman with ", said, hint]);
-    refused_soon(podman(), ["podman with ", said, hint]);
+    refused_soon(podman().var("CONTAINER_SSHKEY", server.stranger()), ["podman does not work: ", said, hint]);
+    refused_soon(podman(), ["podman does not work: ", said, hint]);
     let missing = env.home().join("no-such-key");
     let (outcome, log) = refused(podman().var("CONTAINER_SSHKEY", &missing));
     let outcome = outcome.because(said).because("no such file");
@@ -94,13 +94,16 @@ fn a_key_with_a_passphrase_does_not_prompt(env: &TestEnv) {
     let (said, hint) =
         ("ssh could not log in to the engine's machine", "or one that ssh-agent holds (SSH_AUTH_SOCK)");
     let podman = bridge_on(env, "podman").var("CONTAINER_HOST", podman_url(&server, &service));
-    refused_soon(podman.var("CONTAINER_SSHKEY", server.key_with_passphrase()), ["podman with ", said, hint]);
+    refused_soon(
+        podman.var("CONTAINER_SSHKEY", server.key_with_passphrase()),
+        ["podman does not work: ", said, hint],
+    );
     // A desktop would ask in a window.
     let asked = env.folder("sshd").join("asked");
     let askpass = env.write_program("askpass", &format!("#!/bin/sh\necho \"$1\" >> {}\n", asked.display()));
     server.use_key(Some("guarded"));
     let docker = docker_over(env, &server).var("SSH_ASKPASS", &askpass).var("DISPLAY", ":0");
-    refused_soon(docker.var("SSH_ASKPASS_REQUIRE", "prefer"), ["docker with ", said, hint]);
+    refused_soon(docker.var("SSH_ASKPASS_REQUIRE", "prefer"), ["docker does not work: ", said, hint]);
     assert!(!asked.exists(), "{}", fs::read_to_string(&asked).unwrap_or_default());
 }
 
@@ -112,7 +115,7 @@ fn an_sshd_that_does_not_run_is_reported(env: &TestEnv) {
     server.kill();
     let port = server.port.to_string();
     let (said, hint) = ("onnection refused", "hint: start the engine, and check that the machine");
-    refused_soon(bridge_on(env, "podman:far"), ["podman:far with ", said, hint]);
+    refused_soon(bridge_on(env, "podman:far"), ["podman:far does not work: ", said, hint]);
     refused_soon(docker_over(env, &server), [&format!("port {port}: "), said, hint]);
 }
 
@@ -126,7 +129,7 @@ fn an_engine_on_a_silent_machine_is_given_up_in_time(env: &TestEnv) {
     let podman = bridge_on(env, "podman").var("CONTAINER_HOST", format!("{url}/run/podman.sock"));
     let podman = podman.var("CONTAINER_SSHKEY", server.identity()).start();
     let docker = bridge_on(env, "docker").var("DOCKER_HOST", &url).with_ssh(env).start();
-    let calls = [(&podman, "podman with "), (&docker, "docker with ")]
+    let calls = [(&podman, "podman does not work: "), (&docker, "docker does not work: ")]
         .map(|(bridge, name)| (bridge.start_call(serde_json::json!({ "code": "1" })), name));
     for (call, name) in calls {
         let outcome = call.outcome().expect("error").within(Duration::from_secs(45));

@@ -90,7 +90,7 @@ fn limits_that_it_cannot_hold_are_reported_and_held_otherwise(env: &TestEnv) {
     let (host, runtime_dir) = (docker.url(), docker.runtime_dir());
     let stopped = || docker.bridge().var("DOCKER_HOST", &host).var("XDG_RUNTIME_DIR", &runtime_dir);
     let said = diagnosis(stopped(), env, 11);
-    let hint = "start rootless docker: `systemctl --user start docker`";
+    let hint = "systemctl --user start docker";
     assert_eq!(said["runtimes"][0]["hint"], hint, "{said:#}");
     let bridge = stopped().start();
     let _ = bridge.run("1").expect("error").because(&format!("hint: {hint}"));

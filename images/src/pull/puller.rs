@@ -80,7 +80,7 @@ impl Puller {
                 }
             }
         }
-        Err(PullError::Refused { name: full, tried }.into())
+        Err(PullError::Refused { typed: name.as_typed().to_owned(), name: full, tried }.into())
     }
 
     async fn pull_from(

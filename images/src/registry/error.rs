@@ -15,24 +15,48 @@ use crate::store::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// Every address was asked, and none provided the image.
-    #[error("could not pull image '{name}': {}", join(tried))]
+    #[error("cannot pull {typed}: {}", join(tried))]
     Refused {
+        /// As the user typed it.
+        typed: String,
+        /// In full.
         name: String,
         /// The addresses, in the order in which they were asked.
         tried: Vec<Tried>,
     },
-    #[error("could not pull image '{0}': registries.conf blocks its registry")]
+    #[error("cannot pull {0}: registries.conf blocks its registry")]
     Blocked(String),
 }
 
 /// One address that was asked.
 #[derive(Debug, thiserror::Error)]
-#[error("{endpoint}: {why}")]
+#[error("{}", self.text())]
 pub struct Tried {
     /// Scheme and host.
     pub endpoint: String,
     /// Why it did not provide the image.
     pub why: Reason,
+}
+
+impl Tried {
+    fn text(&self) -> String {
+        let Self { endpoint, why } = self;
+        let host = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, host)| host);
+        match why {
+            // The causes of these have words and hints of their own.
+            Reason::Unreachable {
+                failure: ConnectionFailure::PlainHttp | ConnectionFailure::Certificate,
+                message,
+            } => format!("{host} is unreachable by TLS: {message}"),
+            Reason::Unreachable { failure: ConnectionFailure::Other, .. } => format!("{host} is unreachable"),
+            Reason::Unauthorized { logged_in: true } => format!("{host} rejects the stored credentials"),
+            Reason::Unauthorized { logged_in: false } => {
+                format!("{host} wants a login, or has no such image")
+            }
+            Reason::NotFound => format!("{host} has no such image"),
+            why => format!("{host}: {why}"),
+        }
+    }
 }
 
 /// The reason why an address did not provide an image.
@@ -69,19 +93,23 @@ pub enum ConnectionFailure {
     PlainHttp,
     /// The registry's certificate is not trusted, or no certificate authority is installed.
     Certificate,
+    /// It broke, or nothing came in time.
+    Broken,
     /// Everything else.
     Other,
 }
 
 fn join(tried: &[Tried]) -> String {
-    let parts: Vec<_> = tried.iter().map(ToString::to_string).collect();
+    let mut parts: Vec<_> = tried.iter().map(ToString::to_string).collect();
+    // A host may have been asked in two schemes.
+    parts.dedup();
     parts.join("; ")
 }
 
 impl PullError {
     /// Returns what to do about it, for the most telling of the answers.
     pub(crate) fn hint(&self) -> Option<String> {
-        let Self::Refused { name, tried } = self else {
+        let Self::Refused { name, tried, .. } = self else {
             return Some("see `blocked` in containers-registries.conf(5)".into());
         };
         let host = name.split('/').next().unwrap_or(name);
@@ -130,9 +158,7 @@ impl Reason {
                 "install the certificate authorities (`apt-get install ca-certificates`), or put the \
                  registry's own into /etc/containers/certs.d/HOST/ca.crt",
             ),
-            Self::Unreachable { failure: ConnectionFailure::Other, .. } => {
-                (9, "check the network and HTTPS_PROXY, or use an image file: `--image oci-archive:FILE`")
-            }
+            Self::Unreachable { .. } => (9, "check your connection, or use --image host:"),
         };
         Some((rank, text.into()))
     }
@@ -154,7 +180,7 @@ impl Reason {
 
     /// Returns the reason for a connection that ended early.
     pub(crate) fn interrupted(message: String) -> Self {
-        Self::Unreachable { failure: ConnectionFailure::Other, message }
+        Self::Unreachable { failure: ConnectionFailure::Broken, message }
     }
 
     /// Returns the reason for an error of the connection.
@@ -290,6 +316,7 @@ mod tests {
     fn a_refusal_lists_every_address_and_hints_at_the_remedy() {
         let tried = |endpoint: &str, why| Tried { endpoint: endpoint.into(), why };
         let error = PullError::Refused {
+            typed: "quay.io/x:1".into(),
             name: "quay.io/x:1".into(),
             tried: vec![
                 tried("https://mirror.example", Reason::interrupted("connection refused".into())),
@@ -298,7 +325,7 @@ mod tests {
         };
         let text = error.to_string();
         assert!(
-            text.ends_with("https://mirror.example: connection refused; https://quay.io: login required"),
+            text == "cannot pull quay.io/x:1: mirror.example: connection refused; quay.io wants a login, or has no such image",
             "{text}"
         );
         assert!(error.hint().unwrap().contains("podman login quay.io"));
@@ -321,13 +348,14 @@ mod tests {
             (vec![damaged(), unreachable("tls handshake eof")], "its content is damaged"),
             (vec![failed(ConnectionFailure::PlainHttp)], "--plain-http"),
             (vec![failed(ConnectionFailure::Certificate)], "ca-certificates"),
-            (vec![unreachable("connection refused")], "HTTPS_PROXY"),
+            (vec![unreachable("connection refused")], "check your connection"),
             (vec![Reason::NotFound], "the name and the tag"),
             (vec![Reason::Credentials(CredentialError::NoTokenService), Reason::NotFound], "log in again"),
             (vec![unreadable(), Reason::NotFound], "the name and the tag"),
         ] {
             let tried = reasons.into_iter().map(|why| Tried { endpoint: "https://h".into(), why }).collect();
-            let hint = PullError::Refused { name: "h/a:1".into(), tried }.hint().unwrap();
+            let hint =
+                PullError::Refused { typed: "h/a:1".into(), name: "h/a:1".into(), tried }.hint().unwrap();
             assert!(hint.contains(expected), "{hint}");
         }
     }

@@ -94,7 +94,18 @@ impl Candidate {
             match run_probe(&driver, &spec, probe, instance, stop).await {
                 Ok(held) => {
                     let (asked, fallback) = (wanted.to_string(), rank > 0);
-                    return Ok(Choice { runtime, root, asked, env, volumes, held, fallback, rank });
+                    let refused_options = Vec::new();
+                    return Ok(Choice {
+                        runtime,
+                        root,
+                        asked,
+                        env,
+                        volumes,
+                        held,
+                        fallback,
+                        refused_options,
+                        rank,
+                    });
                 }
                 Err(refusal) => {
                     modes.extend(other_mode(&runtime, &refusal));
@@ -194,8 +205,11 @@ impl Candidate {
                 }
                 Some(EngineImage::Stored(reference)) => {
                     let name = driver.resolve_local(reference).await.map_err(|error| refusal_of(&error))?;
-                    let missing =
-                        || Refusal::ImageMissing { image: image.to_string(), message: String::new() };
+                    let missing = || Refusal::ImageMissing {
+                        image: image.to_string(),
+                        message: String::new(),
+                        hint: None,
+                    };
                     return Ok((RootFs::Image(name.ok_or_else(missing)?), Vec::new()));
                 }
                 None if runtime.remote => return elsewhere(),
@@ -263,11 +277,15 @@ async fn ensure_image(driver: &EngineDriver, reference: &str) -> Result<String, 
     }
     tracing::info!(image = reference, engine = %driver.id(), "pulling an image");
     driver.pull(reference).await.map_err(|error| {
-        let message = match error {
-            ExecError::Failed(failed) => failed.stderr_tail,
-            other => other.to_string(),
-        };
-        Refusal::ImageMissing { image: reference.to_string(), message }
+        tracing::debug!(image = reference, engine = %driver.id(), %error, "could not pull the image");
+        match error {
+            ExecError::Failed(failed) => driver.explain_pull(reference, &failed.stderr_tail),
+            other => Refusal::ImageMissing {
+                image: reference.to_string(),
+                message: format!("cannot pull {reference}: {other}"),
+                hint: None,
+            },
+        }
     })
 }
 

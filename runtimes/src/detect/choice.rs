@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{MachineReport, ShareReport};
 use crate::plan::HeldLimits;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RootProblem};
 use crate::runtime::{RuntimeId, RuntimeKind, Target};
 use crate::spec::{RootFs, SandboxSpec};
 
@@ -38,6 +38,9 @@ pub struct Choice {
     pub held: HeldLimits,
     /// Whether the root is not the first choice.
     pub fallback: bool,
+    /// The runtimes that come before and may have refused the security options of the user.
+    #[serde(default)]
+    pub refused_options: Vec<(Target, Refusal)>,
     /// The place of the root in the order of preference.
     #[serde(skip)]
     pub(super) rank: usize,
@@ -89,20 +92,141 @@ impl NothingWorks {
     }
 
     fn text(&self) -> String {
-        let lacks_image = self.lacks_image();
-        let mut text =
-            String::from(if lacks_image { "no image to run" } else { "no container runtime works" });
-        let mut hints = Vec::new();
-        for (target, root, refusal) in &self.tried {
-            text.push_str(&format!("\n  {target} with {root}: {refusal}"));
-            // When the image is missing, what to install does not matter.
-            if (!lacks_image || refusal.is_image()) && !hints.contains(&refusal.hint()) {
-                hints.push(refusal.hint());
+        let installed: Vec<&Attempt> =
+            self.tried.iter().filter(|(_, _, refusal)| *refusal != Refusal::NotInstalled).collect();
+        let Some(first) = installed.first() else { return self.nothing_found() };
+        let same = |it: &&&Attempt| it.0 == first.0 && it.2 == first.2;
+        if installed.iter().filter(same).count() == installed.len() {
+            return with_hint(headline(first), first);
+        }
+        // Where another image was tried in its place, the image is not all that is wrong.
+        let image = installed.iter().find(|it| it.2.is_image());
+        if let Some(image) = image
+            && installed.iter().all(|it| it.1 == image.1)
+        {
+            return with_hint(headline(image), image);
+        }
+        list_of(&installed)
+    }
+
+    fn nothing_found(&self) -> String {
+        match &self.tried[..] {
+            [] => "no container runtime works".into(),
+            [first, rest @ ..] if rest.iter().all(|it| it.0 == first.0) => with_hint(headline(first), first),
+            [first, ..] => {
+                let names = self.tried.iter().filter(|it| it.1 == first.1).map(|it| it.0.to_string());
+                let names: Vec<String> = names.collect();
+                with_hint(format!("no container runtime found ({})", names.join(", ")), first)
             }
         }
-        for hint in hints {
-            text.push_str(&format!("\n  hint: {hint}"));
+    }
+}
+
+/// A runtime, the root that it was tried with, and why it was refused.
+type Attempt = (Target, String, Refusal);
+
+/// Returns what is wrong in one sentence, which stands alone.
+fn headline((target, root, refusal): &Attempt) -> String {
+    match refusal {
+        Refusal::NotInstalled => format!("{target} is not installed"),
+        Refusal::ProgramMissing { .. } => format!("{root} has no python3"),
+        Refusal::RootUnreachable { problem: RootProblem::Missing, .. } => format!("{root} does not exist"),
+        Refusal::RootUnreachable { message, .. } => message.clone(),
+        Refusal::ImageMissing { .. } | Refusal::DaemonUnreachable { at: Some(_), .. } => refusal.to_string(),
+        other => format!("{target} does not work: {other}"),
+    }
+}
+
+fn with_hint(text: String, (target, _, refusal): &Attempt) -> String {
+    format!("{text}\nhint: {}", refusal.hint(target.kind))
+}
+
+fn list_of(attempts: &[&Attempt]) -> String {
+    const DOCTOR: &str = "run `codebridge doctor`";
+    let mut text = String::from("no container runtime works");
+    let mut hints: Vec<(String, Vec<String>)> = Vec::new();
+    for (target, root, refusal) in attempts {
+        text.push_str(&format!("\n  {target} ({root}): {refusal}"));
+        let (hint, name) = (refusal.hint(target.kind).into_owned(), target.to_string());
+        match hints.iter_mut().find(|(known, _)| *known == hint) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None if hint == DOCTOR => {}
+            None => hints.push((hint, vec![name])),
         }
-        text
+    }
+    for (hint, names) in hints {
+        text.push_str(&format!("\nhint: {}: {hint}", names.join(", ")));
+    }
+    text.push_str(&format!("\nhint: {DOCTOR}"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::Product;
+
+    fn text(tried: &[(RuntimeKind, &str, Refusal)]) -> String {
+        let tried =
+            tried.iter().map(|(kind, root, refusal)| ((*kind).into(), (*root).into(), refusal.clone()));
+        NothingWorks { tried: tried.collect() }.to_string()
+    }
+
+    fn missing() -> Refusal {
+        let hint = Some("check your connection, or use --image host:".into());
+        let message = "cannot pull nosuch:tag: docker.io is unreachable".into();
+        Refusal::ImageMissing { image: "nosuch:tag".into(), message, hint }
+    }
+
+    fn down() -> Refusal {
+        let at = Some("unix:///var/run/docker.sock".into());
+        let product = Some(Product { name: "docker".into(), start: "systemctl start docker".into() });
+        let (message, engine) = (String::new(), Some(RuntimeKind::Docker));
+        Refusal::DaemonUnreachable { message, engine, at, product, denied: false }
+    }
+
+    const PULL: &str =
+        "cannot pull nosuch:tag: docker.io is unreachable\nhint: check your connection, or use --image host:";
+
+    #[test]
+    fn the_first_line_says_what_is_wrong() {
+        use RuntimeKind::{Crun, Docker, Podman, Runc};
+        let none = RuntimeKind::ALL.map(|kind| (kind, "host:", Refusal::NotInstalled));
+        assert!(text(&none).starts_with("no container runtime found (podman, docker, crun, runc)\nhint: "));
+        assert!(text(&none[..1]).starts_with("podman is not installed\nhint: "));
+        let image = [
+            (Podman, "nosuch:tag", missing()),
+            (Docker, "nosuch:tag", down()),
+            (Crun, "nosuch:tag", missing()),
+        ];
+        assert_eq!(text(&image), PULL);
+        let both = [(Docker, "a", down()), (Docker, "host:", down()), (Runc, "a", Refusal::NotInstalled)];
+        let stopped = "Docker is not running at unix:///var/run/docker.sock\nhint: systemctl start docker";
+        assert_eq!(text(&both), stopped);
+        let python = Refusal::ProgramMissing { message: "x".into() };
+        assert_eq!(
+            text(&[(Crun, "dir:/x", python)]),
+            "dir:/x has no python3\nhint: use an image with CPython 3.9 or newer"
+        );
+    }
+
+    #[test]
+    fn where_more_is_wrong_each_runtime_is_listed() {
+        use RuntimeKind::{Crun, Docker, Podman};
+        let other = Refusal::Other { message: "it burns".into() };
+        let several = [
+            (Podman, "host:", Refusal::NotInstalled),
+            (Docker, "host:", down()),
+            (Crun, "host:", other.clone()),
+        ];
+        assert_eq!(
+            text(&several),
+            "no container runtime works\n  docker (host:): Docker is not running at unix:///var/run/docker.sock\n  \
+             crun (host:): failed: it burns\nhint: docker: systemctl start docker\nhint: run `codebridge doctor`"
+        );
+        // The host image, which the hint would name, does not help.
+        let fallback = [(Crun, "a", missing()), (Crun, "host:", other)];
+        assert!(text(&fallback).starts_with("no container runtime works\n"));
     }
 }

@@ -67,11 +67,12 @@ impl<I: WantedImage> Detector<I> {
     pub fn new(
         choice: RuntimeChoice,
         roots: Vec<WantedRoot<I>>,
+        security_options: &[String],
         machines: MachinePolicy,
         cache_dir: Option<PathBuf>,
     ) -> Self {
         let names: Vec<String> = roots.iter().map(ToString::to_string).collect();
-        let key = format!("{choice} {names:?} {:?}", machines.share);
+        let key = format!("{choice} {names:?} {:?} {security_options:?}", machines.share);
         let machines = Arc::new(Machines::new(machines, cache_dir.clone()));
         let cache = Cache::new(cache_dir, key);
         let fleet = match &choice {
@@ -239,7 +240,10 @@ impl<I: WantedImage> Detector<I> {
                     None => candidate.probe(root, rank, trial).await,
                 };
                 match verdict {
-                    Ok(choice) => return Ok(choice),
+                    Ok(mut choice) => {
+                        choice.refused_options = refused_options(trial.probe, &tried);
+                        return Ok(choice);
+                    }
                     Err(refusal) => {
                         tracing::debug!(runtime = %candidate.target, %root, %refusal, "the runtime does not work");
                         if trial.stop.is_cancelled() {
@@ -293,7 +297,7 @@ impl<I: WantedImage> Detector<I> {
             }
             let hint = match &verdict {
                 Verdict::Works(_) => None,
-                Verdict::Refused(refusal) => Some(refusal.hint().into_owned()),
+                Verdict::Refused(refusal) => Some(refusal.hint(candidate.target.kind).into_owned()),
             };
             let Candidate { target: Target { kind, connection }, program, .. } = candidate;
             reports.push(ProbeReport {
@@ -324,6 +328,19 @@ impl<I: WantedImage> Detector<I> {
             }
         }
     }
+}
+
+/// Returns the attempts that failed where the security options of the user may be the reason.
+fn refused_options(probe: &Probe, tried: &[(Target, String, Refusal)]) -> Vec<(Target, Refusal)> {
+    let options = &probe.template.security_options;
+    let is_of_options = |target: &Target, refusal: &Refusal| {
+        let is_engine = matches!(target.kind, RuntimeKind::Podman | RuntimeKind::Docker);
+        is_engine && !options.is_empty() && matches!(refusal, Refusal::Other { .. })
+    };
+    let found = tried.iter().filter(|(target, _, refusal)| is_of_options(target, refusal));
+    let mut found: Vec<_> = found.map(|(target, _, refusal)| (target.clone(), refusal.clone())).collect();
+    found.dedup();
+    found
 }
 
 /// Returns whether the engine of podman may be in a machine, or should be.

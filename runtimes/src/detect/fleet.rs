@@ -325,6 +325,7 @@ mod tests {
             volumes: Vec::new(),
             held: HeldLimits { memory: held, sockets: held, pids: held, cpus: held },
             fallback: false,
+            refused_options: Vec::new(),
             rank: 0,
         }
     }

@@ -11,7 +11,7 @@ use crate::memory::find_monitor;
 use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
-use crate::refusal::Refusal;
+use crate::refusal::{Product, Refusal};
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
@@ -411,13 +411,41 @@ impl EngineDriver {
         let text = errors.as_deref().unwrap_or(text);
         let mut refusal =
             messages::parse_refusal(text).unwrap_or_else(|| unknown_refusal(self.id.kind, end, text));
-        if let Refusal::DaemonUnreachable { product, .. } = &mut refusal
-            && self.id.kind == RuntimeKind::Docker
-        {
-            *product = find_stopped(text);
+        if let Refusal::DaemonUnreachable { product, engine, at, .. } = &mut refusal {
+            *engine = Some(self.id.kind);
+            *product = match self.id.kind {
+                RuntimeKind::Docker => find_stopped(text),
+                _ => at.as_deref().and_then(podman_service),
+            };
         }
         refusal
     }
+
+    /// Returns why a pull failed, from what the engine said.
+    pub(crate) fn explain_pull(&self, reference: &str, text: &str) -> Refusal {
+        match self.explain(End::Exited(1), text) {
+            unreachable if unreachable.is_out_of_reach() => unreachable,
+            _ => {
+                let full = qualified(reference);
+                let registry = full.split('/').next().unwrap_or_default();
+                let (why, hint) = messages::parse_pull_failure(text, registry);
+                let message = format!("cannot pull {reference}: {why}");
+                Refusal::ImageMissing { image: reference.to_string(), message, hint }
+            }
+        }
+    }
+}
+
+/// Returns the service behind podman's own sockets.
+fn podman_service(url: &str) -> Option<Product> {
+    let start = match url {
+        "unix:///run/podman/podman.sock" => "systemctl start podman.socket",
+        _ if url.starts_with("unix:///run/user/") && url.ends_with("/podman/podman.sock") => {
+            "systemctl --user start podman.socket"
+        }
+        _ => return None,
+    };
+    Some(Product { name: "podman".into(), start: start.into() })
 }
 
 /// Returns whether a path can be part of a `--volume`, whose parts are separated by colons.

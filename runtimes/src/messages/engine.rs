@@ -48,7 +48,8 @@ pub(crate) fn parse_refusal(text: &str) -> Option<Refusal> {
     {
         // docker 20.10 and 29, and podman of its socket.
         let denied = text.to_ascii_lowercase().contains("permission denied");
-        Some(Refusal::DaemonUnreachable { message: message(), product: None, denied })
+        let (message, at) = (message(), parse_address(text));
+        Some(Refusal::DaemonUnreachable { message, engine: None, at, product: None, denied })
     } else if has("service destination not found")
         || (has("read cli flags: connection ") && has(" not found"))
         || has("unable to resolve docker endpoint")
@@ -58,9 +59,65 @@ pub(crate) fn parse_refusal(text: &str) -> Option<Refusal> {
     {
         Some(Refusal::UnknownConnection { message: message() })
     } else if let Some(image) = parse_missing_image(text) {
-        Some(Refusal::ImageMissing { image, message: message() })
+        Some(Refusal::ImageMissing { image, message: message(), hint: None })
     } else {
         oci::parse_refusal(text)
+    }
+}
+
+/// Returns the address of an engine that did not answer, from the messages that [`parse_refusal`] and [`parse_unreachable`]
+/// list.
+fn parse_address(text: &str) -> Option<String> {
+    // docker quotes the path of a socket as the host of a URL.
+    let text = exec::tail(text.replace("%2F", "/").replace("http:///", "unix:///").as_bytes());
+    let word = |start: &str| {
+        let rest = &text[text.find(start)?..];
+        let end = rest.find([' ', '\n', '"', '\'', ';', ',']).unwrap_or(rest.len());
+        Some(rest[..end].trim_end_matches(['.', ':']).to_string())
+    };
+    let dialled = |network: &str, scheme: &str| {
+        Some(word(network)?).and_then(|_| {
+            let rest = text.split_once(network)?.1;
+            let end = rest.find(": ").unwrap_or(rest.len());
+            Some(format!("{scheme}{}", &rest[..end]))
+        })
+    };
+    let url = ["unix:///", "ssh://", "tcp://"].into_iter().find_map(word);
+    let url = url.map(|url| match url.split_once(".sock/") {
+        // The rest is the path of the request.
+        Some((socket, _)) => format!("{socket}.sock"),
+        None => url,
+    });
+    url.or_else(|| dialled("dial unix ", "unix://")).or_else(|| dialled("dial tcp ", "tcp://"))
+}
+
+/// Returns why an engine did not pull an image, and what helps if that is known. `registry` is where it looked:
+///
+/// - podman 4.3.1: ``pinging container registry registry-1.docker.io: Get "https://registry-1.docker.io/v2/": dial tcp: lookup
+///   registry-1.docker.io on 10.0.0.1:53: no such host``
+/// - docker 20.10: ``Error response from daemon: Get "https://registry-1.docker.io/v2/": dial tcp: lookup …``, also
+///   ``net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)``
+/// - podman: ``reading manifest 9.99 in docker.io/library/python: manifest unknown``, ``… unauthorized: authentication required``,
+///   ``requested access to the resource is denied``
+/// - docker: ``manifest for python:9.99 not found: manifest unknown``, ``pull access denied for x, repository does not exist or
+///   may require 'docker login'``
+pub(crate) fn parse_pull_failure(text: &str, registry: &str) -> (String, Option<String>) {
+    let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    let network = [
+        "dial tcp", "no such host", "i/o timeout", "connection refused", "network is unreachable",
+        "Client.Timeout exceeded", "TLS handshake timeout", "connection reset by peer",
+    ];
+    if has(&["manifest unknown", "name unknown", "not found"]) {
+        (format!("{registry} has no such image"), Some("check the name and the tag".into()))
+    } else if has(&["unauthorized", "denied", "authentication required", "no basic auth credentials"]) {
+        let hint =
+            format!("check the name; if it is right: `podman login {registry}` or `docker login {registry}`");
+        (format!("{registry} wants a login, or has no such image"), Some(hint))
+    } else if has(&network) {
+        let hint = "check your connection, or use --image host:";
+        (format!("{registry} is unreachable"), Some(hint.into()))
+    } else {
+        (exec::tail(text.as_bytes()), None)
     }
 }
 
@@ -235,6 +292,58 @@ mod tests {
             }
         }
         assert_eq!(parse_refusal("exit status 3"), None);
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_has_an_address() {
+        for (text, address) in [
+            (
+                "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+                "unix:///var/run/docker.sock",
+            ),
+            ("failed to connect to the docker API at unix:///a b.sock; check", "unix:///a"),
+            (
+                "error during connect: Get \"http://%2Fx%2Fdocker.sock/v1.24/info\": EOF",
+                "unix:///x/docker.sock",
+            ),
+            (
+                "Cannot connect to the Docker daemon at tcp://10.0.0.1:2375. Is the docker",
+                "tcp://10.0.0.1:2375",
+            ),
+            (
+                "unable to connect to Podman socket: Get \"http://d/v4.3.1/libpod/_ping\": dial unix /run/p.sock: connect: no such file",
+                "unix:///run/p.sock",
+            ),
+            (
+                "Error: failed to connect: dial tcp 127.0.0.1:1: connect: connection refused",
+                "tcp://127.0.0.1:1",
+            ),
+        ] {
+            assert_eq!(parse_address(text).as_deref(), Some(address), "{text}");
+        }
+        assert_eq!(parse_address("no address"), None);
+    }
+
+    #[test]
+    fn a_pull_that_fails_says_why() {
+        let why = |text| parse_pull_failure(text, "docker.io").0;
+        for text in [
+            "Error: initializing source docker://nosuch:tag: pinging container registry registry-1.docker.io: Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io on 10.0.0.1:53: no such host",
+            "Error response from daemon: Get \"https://registry-1.docker.io/v2/\": net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)",
+        ] {
+            assert_eq!(why(text), "docker.io is unreachable", "{text}");
+        }
+        assert_eq!(
+            why("manifest for python:9.99 not found: manifest unknown"),
+            "docker.io has no such image"
+        );
+        assert_eq!(
+            why("Error: reading manifest 9 in docker.io/library/python: manifest unknown"),
+            "docker.io has no such image"
+        );
+        let denied = "pull access denied for x, repository does not exist or may require 'docker login'";
+        assert!(why(denied).starts_with("docker.io wants a login"));
+        assert_eq!(why("no space left on device"), "no space left on device");
     }
 
     #[test]

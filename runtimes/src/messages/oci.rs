@@ -14,11 +14,12 @@ use crate::refusal::{Refusal, RootProblem};
 ///   /proc/sys/net/ipv4/ping_group_range: Read-only file system``, runc 1.1.5: ``error mounting "proc" to rootfs at "/proc": …
 ///   operation not permitted``, ``unable to apply cgroup configuration: mkdir /sys/fs/cgroup/cpuset/…: read-only file system``
 /// - in a container of docker, crun 1.8.1: ``create keyring `codebridge-…`: Operation not permitted``
+/// - there as root without CAP_SYS_ADMIN, runc 1.1.5: ``nsexec-0[25]: failed to get container mount namespace: Permission denied``
 /// - newuidmap 4.13: ``newuidmap: uid range [0-1) -> [100000-100001) not allowed``
 /// - runc: ``nsexec-1[…]: failed to unshare user namespace: Operation not permitted``
 pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
     let has = |needle: &str| messages.contains(needle);
-    let message = || exec::tail(messages.as_bytes());
+    let message = || exec::tail(logged_errors(messages).unwrap_or(messages.into()).as_bytes());
     let denied = has("peration not permitted");
     let needs = ["mount `proc`", "mounting \"proc\"", "mounting \\\"proc\\\"", "create keyring"];
     let confined =
@@ -27,6 +28,8 @@ pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
         Some(Refusal::HybridCgroups)
     } else if confined {
         Some(Refusal::Confined { message: message() })
+    } else if has("failed to get container mount namespace") {
+        Some(Refusal::NoCapability { message: message() })
     } else if has("not found in $PATH") || has("exec: no command specified") {
         Some(Refusal::ProgramMissing { message: message() })
     } else if has("RLIMIT_") || has("setting rlimits") || has("error setting rlimit") {
@@ -47,6 +50,18 @@ pub(crate) fn parse_refusal(messages: &str) -> Option<Refusal> {
     } else {
         None
     }
+}
+
+/// Returns the errors in runc's log, without the warnings beside them: ``time="…" level=error msg="runc run failed: exec:
+/// \"python3\": executable file not found in $PATH"``
+fn logged_errors(messages: &str) -> Option<String> {
+    let is_error = |line: &&str| line.contains(" level=error msg=\"") || line.contains(" level=fatal msg=\"");
+    let text = |line: &str| {
+        let text = line.split_once(" msg=\"")?.1;
+        Some(text.strip_suffix('"')?.replace("\\\"", "\""))
+    };
+    let errors: Option<Vec<String>> = messages.lines().filter(is_error).map(text).collect();
+    errors.filter(|errors| !errors.is_empty()).map(|errors| errors.join("\n"))
 }
 
 #[cfg(test)]
@@ -73,8 +88,14 @@ mod tests {
         for text in confined {
             assert!(matches!(parse_refusal(text), Some(Refusal::Confined { .. })), "{text}");
         }
+        let logged = "time=\"x\" level=warning msg=\"no oom count\" error=\"y\"\ntime=\"x\" level=error msg=\"runc run failed: mkdir \\\"/sys/fs/cgroup/x\\\": read-only file system\"";
+        let message = "runc run failed: mkdir \"/sys/fs/cgroup/x\": read-only file system".into();
+        assert_eq!(parse_refusal(logged), Some(Refusal::CgroupDenied { message }));
         let groups = "unable to apply cgroup configuration: mkdir /sys/fs/cgroup/cpuset/codebridge-d4c-4: read-only file system";
         assert!(matches!(parse_refusal(groups), Some(Refusal::CgroupDenied { .. })));
+        let capability =
+            "level=error msg=\"nsexec-0[25]: failed to get container mount namespace: Permission denied\"";
+        assert!(matches!(parse_refusal(capability), Some(Refusal::NoCapability { .. })));
         assert_eq!(parse_refusal("something else"), None);
     }
 }

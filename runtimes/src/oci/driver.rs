@@ -28,9 +28,9 @@ const DELETE_LIMIT: Duration = Duration::from_secs(10);
 /// The differences between the two runtimes.
 #[derive(Debug, Clone, Copy)]
 struct Dialect {
-    /// The flag that turns control groups off; runc needs none, because it does without them as an ordinary user
-    /// (<https://github.com/containers/crun/blob/main/crun.1.md>, `--cgroup-manager`).
-    unmanaged_cgroups: Option<&'static str>,
+    /// The flag that turns control groups off (<https://github.com/containers/crun/blob/main/crun.1.md>, `--cgroup-manager`), or
+    /// lets them fail also as root (<https://github.com/opencontainers/runc/blob/main/man/runc.8.md>, `--rootless`).
+    unmanaged_cgroups: &'static str,
     /// The flag to ask systemd for a scope.
     systemd_cgroups: &'static str,
     /// Whether it starts within the memory limit of a small sandbox.
@@ -41,13 +41,15 @@ impl Dialect {
     fn of(kind: RuntimeKind) -> Self {
         match kind {
             RuntimeKind::Crun => Self {
-                unmanaged_cgroups: Some("--cgroup-manager=disabled"),
+                unmanaged_cgroups: "--cgroup-manager=disabled",
                 systemd_cgroups: "--cgroup-manager=systemd",
                 fits_in_sandbox: true,
             },
-            _ => {
-                Self { unmanaged_cgroups: None, systemd_cgroups: "--systemd-cgroup", fits_in_sandbox: false }
-            }
+            _ => Self {
+                unmanaged_cgroups: "--rootless=true",
+                systemd_cgroups: "--systemd-cgroup",
+                fits_in_sandbox: false,
+            },
         }
     }
 }
@@ -73,7 +75,7 @@ impl OciDriver {
         match self.id.cgroups {
             CgroupMode::Direct => {}
             CgroupMode::Systemd => command = command.arg(dialect.systemd_cgroups),
-            CgroupMode::Unmanaged => command = command.args(dialect.unmanaged_cgroups),
+            CgroupMode::Unmanaged => command = command.arg(dialect.unmanaged_cgroups),
         }
         command
     }

@@ -324,9 +324,7 @@ class Hints(CellTest):
     def test_a_coroutine_as_the_value(self):
         self.ok("async def fetch(): return 1")
         result = self.ok("fetch()")
-        self.assertEqual(len(result.notices), 1)
-        self.assertTrue(result.notices[0].startswith("did you forget await?"), result.notices)
-        self.assertIn("'fetch'", result.notices[0])
+        self.assertEqual(result.notices, ["hint: fetch(...) was never awaited: write await fetch(...)"])
         # It is forgotten later, and that is no news.
         later = self.ok("5")
         self.assertEqual((later.notices, later.err), ([], ""))
@@ -334,10 +332,20 @@ class Hints(CellTest):
     def test_a_coroutine_that_was_dropped(self):
         for _ in range(2):
             result = self.ok("async def send(): pass\nsend()\nNone")
-            self.assertEqual(
-                result.notices, ["did you forget await? The coroutine 'send' was never awaited."], result
-            )
-            self.assertIn("RuntimeWarning: coroutine 'send' was never awaited", result.err)
+            hint = "hint: send(...) was never awaited: write await send(...)"
+            self.assertEqual((result.notices, result.err), ([hint], ""), result)
+
+    def test_the_hint_names_the_call_as_it_was_written(self):
+        result = self.ok("import asyncio\nclass Client:\n    async def send(self): pass\nclient = Client()\nprint(client.send())")
+        self.assertEqual(result.notices, ["hint: client.send(...) was never awaited: write await client.send(...)"])
+        result = self.ok("asyncio.sleep(1)\n1")
+        self.assertEqual(result.notices, ["hint: asyncio.sleep(...) was never awaited: write await asyncio.sleep(...)"])
+
+    def test_a_coroutine_that_is_used_as_its_result(self):
+        hint = "hint: f(...) was never awaited: write await f(...)"
+        for code in ("async def f(): return {}\nvalue = f()\nvalue['a']", "f()['a']", "f().items()"):
+            result = self.fails(code)
+            self.assertEqual(result.notices, [hint], code)
 
     def test_awaited_ones_are_fine(self):
         result = self.ok("async def fine(): return 1\nawait fine()")
@@ -453,3 +461,75 @@ class Order(CellTest):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Surroundings(CellTest):
+    """Failures that the sandbox causes, in one line and with the user's own frames."""
+
+    NO_NETWORK = "the sandbox has no network; call an MCP server (servers=[…]) to fetch data"
+
+    def setUp(self):
+        super().setUp()
+        # As it is in a sandbox, whatever this machine can reach.
+        self.ok("""
+            import socket, urllib.request
+            def lookup(*_): raise socket.gaierror(-3, "Temporary failure in name resolution")
+            socket.getaddrinfo = lookup
+            del lookup
+        """)
+
+    def test_a_library_without_a_network(self):
+        result = self.fails("def fetch():\n    return urllib.request.urlopen('http://example.com')\nfetch()")
+        self.assertEqual((result.error, result.notices), (self.NO_NETWORK, []))
+        lines = result.traceback.splitlines()
+        self.assertIn("line 3, in <module>", lines[0])
+        self.assertIn("return urllib.request.urlopen(", result.traceback)
+        self.assertEqual(lines[-1], self.NO_NETWORK)
+        self.assertNotIn("urllib/request.py", result.traceback)
+
+    def test_a_connection_without_a_route(self):
+        for errno in (100, 101, 113):
+            self.assertEqual(self.fails("raise OSError(%d, 'no')" % errno).error, self.NO_NETWORK)
+        self.assertEqual(self.fails("raise ConnectionRefusedError(111, 'no')").error, "ConnectionRefusedError: [Errno 111] no")
+
+    def test_code_that_catches_it_gets_the_exception(self):
+        result = self.ok("try: urllib.request.urlopen('http://example.com')\nexcept OSError as e: print(e)")
+        self.assertEqual((result.out, result.notices), ("<urlopen error [Errno -3] Temporary failure in name resolution>\n", []))
+
+    def test_what_the_user_raises_stays_with_a_note(self):
+        code = "try: urllib.request.urlopen('http://example.com')\nexcept OSError as e: raise ValueError('no prices') from e"
+        result = self.fails(code)
+        self.assertEqual((result.error, result.notices), ("ValueError: no prices", [self.NO_NETWORK]))
+        self.assertIn("direct cause", result.traceback)
+        # A mistake of a library in a handler of the user is one too.
+        code = "import json\ntry: urllib.request.urlopen('http://example.com')\nexcept OSError: json.loads('{')"
+        self.assertTrue(self.fails(code).error.startswith("json.decoder.JSONDecodeError: "))
+
+    def test_a_group_of_failures(self):
+        code = """
+            import asyncio
+            async def get():
+                urllib.request.urlopen("http://example.com")
+            async def main():
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(get()); group.create_task(get())
+            if hasattr(asyncio, "TaskGroup"): await main()
+            else: await get()
+        """
+        self.assertEqual(self.fails(code).error, self.NO_NETWORK)
+
+    def test_a_path_that_is_read_only(self):
+        only = "only /workspace and /tmp are writable (and /projects, /dev/shm)"
+        result = self.fails("raise OSError(30, 'Read-only file system', '/x')")
+        self.assertEqual(result.error, "OSError: [Errno 30] Read-only file system: '/x': " + only)
+        self.assertEqual(result.traceback.splitlines()[-1], result.error)
+        # Who may not read a file, or not run one, has another problem.
+        for path, is_hinted in ("/usr/x/new", True), ("/usr/bin/env", True), ("/tmp/x", False):
+            result = self.fails("raise PermissionError(13, 'no', %r)" % path)
+            self.assertEqual(only in result.error, is_hinted, path)
+
+    def test_attributes_of_exceptions_may_be_anything(self):
+        code = "class Odd(Exception):\n    @property\n    def reason(self): 1/0\nraise Odd('odd')"
+        self.assertEqual(self.fails(code).error, "Odd: odd")
+        code = "class Loop(Exception): pass\na, b = Loop('a'), Loop('b')\na.__cause__, b.__cause__ = b, a\nraise a"
+        self.assertEqual(self.fails(code).error, "Loop: a")

@@ -345,7 +345,8 @@ class Functions(ServerTest):
         self.returns("search", Refusal("Server 'forge' is not available"))
         error = self.run_cell("await mcp_forge.search()").error
         self.assertEqual(error, "mcp.runtime.MCPError: Server 'forge' is not available")
-        self.assertIn("did you forget await?", self.run_cell("mcp_forge.search()\n1").notices[0])
+        hint = "hint: mcp_forge.search(...) was never awaited: write await mcp_forge.search(...)"
+        self.assertEqual(self.run_cell("print(mcp_forge.search())").notices, [hint])
 
 
 class Calls(ServerTest):
