@@ -42,7 +42,7 @@ pub enum Command {
     /// Call a tool of an MCP server and print its result as JSON
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
-    Reap,
+    Reap(Form),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -86,6 +86,8 @@ pub enum ImageCommand {
         /// Allow plain HTTP, and certificates that cannot be verified
         #[arg(long)]
         plain_http: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// List the images of the store
     Ls(Form),
@@ -94,6 +96,8 @@ pub enum ImageCommand {
         /// Names or prefixes of ids
         #[arg(value_name = "IMAGE", required = true)]
         names: Vec<String>,
+        #[command(flatten)]
+        form: Form,
     },
     /// Remove images without a name, and interrupted downloads
     Prune {
@@ -103,6 +107,8 @@ pub enum ImageCommand {
         /// Also remove the compressed layers of unpacked images
         #[arg(long)]
         layers: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// Build an image from packages
     Build(BuildArgs),
@@ -111,14 +117,19 @@ pub enum ImageCommand {
         /// A name or a prefix of an id
         #[arg(value_name = "IMAGE")]
         name: String,
+        #[command(flatten)]
+        form: Form,
     },
 }
 
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// `slim`, `data`, or a folder with a recipe.toml
-    #[arg(value_name = "RECIPE")]
-    pub recipe: String,
+    /// `slim`, `data`, or a folder with a recipe.toml [default with --with: slim]
+    #[arg(value_name = "RECIPE", required_unless_present = "with")]
+    pub recipe: Option<String>,
+    /// Python packages to add, separated by commas
+    #[arg(long, value_name = "PACKAGES", value_delimiter = ',')]
+    pub with: Vec<String>,
     /// The archive to write: `oci-archive:FILE[:TAG]`
     #[arg(short = 'o', long, value_name = "IMAGE")]
     pub output: String,
@@ -131,6 +142,8 @@ pub struct BuildArgs {
     /// Only print what would be downloaded
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]

@@ -5,27 +5,32 @@ use std::process::ExitCode;
 use codebridge_images::{ImageName, Recipe};
 use codebridge_runtimes::exec::visible_line;
 use indicatif::ProgressBar;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::BuildArgs;
 use super::errors::CommandError;
-use super::output::print;
+use super::output::write;
 use super::say::say;
 use super::signals::Signals;
 use super::spinner::{self, BYTES, ITEMS, TEXT};
+use super::{BuildArgs, Form};
 use crate::error::Exit;
 use crate::image_sources::build::{self, Listener, Order};
 
 fn order(args: BuildArgs) -> Result<Order, CommandError> {
-    let BuildArgs { recipe, output, mirror, update, .. } = args;
+    let BuildArgs { recipe, with, output, mirror, update, .. } = args;
     let ImageName::OciArchive { path, tag } = output.parse()? else {
         return Err(CommandError::BuildOutput(output));
     };
-    Ok(Order { recipe: Recipe::find(&recipe)?, target: path, tag, mirror, update })
+    let mut recipe = Recipe::find(recipe.as_deref().unwrap_or("slim"))?;
+    if !with.is_empty() {
+        recipe = recipe.with_packages(&with)?;
+    }
+    Ok(Order { recipe, target: path, tag, mirror, update })
 }
 
 pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
-    let dry_run = args.dry_run;
+    let (dry_run, json) = (args.dry_run, args.form.json);
     let (order, signals) = (order(args)?, Signals::listen()?);
     let stop = CancellationToken::new();
     let reporter = Reporter(spinner::start());
@@ -33,8 +38,9 @@ pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
     reporter.0.finish_and_clear();
     match (built, signal) {
         (Some(Ok(digest)), _) => {
-            print(&digest.map(|digest| format!("{digest}\n")).unwrap_or_default()).await?;
-            Ok(Exit::Success.into())
+            let text = digest.as_ref().map(|digest| format!("{digest}\n")).unwrap_or_default();
+            let digest = digest.map(|digest| digest.to_string());
+            write(&Form { json }, &json!({ "digest": digest }), text, Exit::Success).await
         }
         (Some(Err(error)), signal) if !error.is_cancelled() || signal.is_none() => {
             Err(CommandError::Build(error))

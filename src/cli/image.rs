@@ -9,10 +9,11 @@ use codebridge_images::{
 };
 use codebridge_runtimes::exec::visible;
 use indicatif::ProgressBar;
+use serde_json::json;
 
 use super::errors::CommandError;
 use super::image_text::{ImageList, pruned_text};
-use super::output::{print, write};
+use super::output::write;
 use super::signals::Signals;
 use super::spinner::{self, BYTES};
 use super::{Form, ImageCommand};
@@ -23,22 +24,26 @@ pub(super) async fn image(command: ImageCommand) -> Result<ExitCode, CommandErro
     let plain_http = matches!(command, ImageCommand::Pull { plain_http: true, .. });
     let images = image_resolver(plain_http);
     let store = images.store();
-    let text = match command {
-        ImageCommand::Pull { name, .. } => pull_until_stopped(&images, &name).await?,
+    match command {
+        ImageCommand::Pull { name, form, .. } => {
+            let id = pull_until_stopped(&images, &name).await?;
+            write(&form, &json!({ "id": id }), format!("{id}\n"), Exit::Success).await
+        }
         ImageCommand::Ls(form) => {
             let list = ImageList { images: store.list()?, usage: store.usage()? };
-            return write(&form, &list, list.text(), Exit::Success).await;
+            write(&form, &list, list.text(), Exit::Success).await
         }
-        ImageCommand::Rm { names } => return remove(store, &names).await,
-        ImageCommand::Prune { all, layers } => pruned_text(&store.prune(Prune { all, layers })?),
-        ImageCommand::Build(args) => return super::build::build(args).await,
-        ImageCommand::Inspect { name } => {
+        ImageCommand::Rm { names, form } => remove(store, &names, &form).await,
+        ImageCommand::Prune { all, layers, form } => {
+            let pruned = store.prune(Prune { all, layers })?;
+            write(&form, &pruned, pruned_text(&pruned), Exit::Success).await
+        }
+        ImageCommand::Build(args) => super::build::build(args).await,
+        ImageCommand::Inspect { name, .. } => {
             let image = find(store, &name)?;
-            return write(&Form { json: true }, &image, String::new(), Exit::Success).await;
+            write(&Form { json: true }, &image, String::new(), Exit::Success).await
         }
-    };
-    print(&visible(&text)).await?;
-    Ok(Exit::Success.into())
+    }
 }
 
 async fn pull_until_stopped(images: &ImageResolver, name: &str) -> Result<String, CommandError> {
@@ -66,17 +71,18 @@ async fn pull(images: &ImageResolver, text: &str, bar: &Arc<PullBar>) -> Result<
         local => images.open_local(local, &progress).await?,
     };
     bar.bar.finish_and_clear();
-    Ok(format!("{}\n", root.id()))
+    Ok(root.id().to_string())
 }
 
 /// Removes one image after the other, as far as the first that cannot be removed.
-async fn remove(store: &Store, names: &[String]) -> Result<ExitCode, CommandError> {
-    let mut removed = String::new();
+async fn remove(store: &Store, names: &[String], form: &Form) -> Result<ExitCode, CommandError> {
+    let mut removed = Vec::new();
     let all = names.iter().try_for_each(|name| {
-        removed.push_str(&pruned_text(&store.remove(&full_name(store, name))?));
+        removed.push(store.remove(&full_name(store, name))?);
         Ok(())
     });
-    print(&visible(&removed)).await?;
+    let text = removed.iter().map(pruned_text).collect();
+    write(form, &removed, text, Exit::Success).await?;
     all.map(|()| Exit::Success.into())
 }
 

@@ -93,7 +93,7 @@ async fn dispatch(
         Command::Exec(args) => exec::exec(&open(), args).await,
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
-        Command::Reap => sandboxes::reap(&settings).await,
+        Command::Reap(form) => sandboxes::reap(&settings, form).await,
         Command::Servers(args) => servers::servers(&open(), args).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => tools::call(&open(), args).await,

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use codebridge_runtimes::exec::visible;
+use codebridge_runtimes::SandboxName;
+use serde::Serialize;
 
 use super::Form;
 use super::errors::CommandError;
-use super::output::{columns, print, write};
+use super::output::{columns, write};
 use crate::error::Exit;
 use crate::housekeeping::{self, SandboxEntry};
 use crate::settings::Settings;
@@ -32,13 +33,23 @@ fn table(entries: &[SandboxEntry]) -> String {
     columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"], rows)
 }
 
-pub(super) async fn reap(settings: &Settings) -> Result<ExitCode, CommandError> {
+/// What was removed.
+#[derive(Serialize)]
+struct Reaped<'a> {
+    removed: &'a [SandboxName],
+    /// Why others were not.
+    failed: Vec<String>,
+}
+
+pub(super) async fn reap(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
     let swept = housekeeping::reap(settings).await;
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
     if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
         text = "nothing to remove\n".into();
     }
-    let printed = print(&visible(&text)).await;
+    let failures = swept.failed.iter().chain(&swept.absent);
+    let reaped = Reaped { removed: &swept.removed, failed: failures.map(ToString::to_string).collect() };
+    let printed = write(&form, &reaped, text, Exit::Success).await;
     let failed = swept.failed.into_iter().map(|error| CommandError::Reclaim(Box::new(error)));
     let absent = swept.absent.into_iter().map(|error| CommandError::OutOfReach(Box::new(error)));
     let failures = failed.chain(absent);

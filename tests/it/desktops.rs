@@ -53,7 +53,7 @@ fn described(builder: BridgeBuilder<'_>, env: &TestEnv) -> String {
 fn each_product_is_named_while_it_is_stopped_and_runs_sessions_when_it_is_started(env: &TestEnv) {
     need(Kind::Docker);
     let laptop = FakeDocker::new(env);
-    for (name, called, start) in PRODUCTS {
+    for (name, _, start) in PRODUCTS {
         let product = laptop.install(name);
         let bridge = laptop.bridge().start();
         let outcome = bridge.run("1").expect("error").because("Docker is not running at unix:///");
@@ -132,9 +132,9 @@ fn a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product(env: &Te
 fn a_product_that_is_stopped_is_diagnosed_in_the_words_of_every_client(env: &TestEnv) {
     need(Kind::Docker);
     let laptop = FakeDocker::new(env);
-    for (name, called, start) in PRODUCTS.into_iter().chain([PROFILE]) {
+    for (name, _, start) in PRODUCTS.into_iter().chain([PROFILE]) {
         let _ = laptop.install(name);
-        let hint = format!("start {called}: `{start}`");
+        let hint = start;
         for client in [None, Some("29")] {
             laptop.speak_as(client);
             let said = diagnosis(laptop.bridge(), env);

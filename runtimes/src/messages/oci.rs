@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(parse_refusal(logged), Some(Refusal::CgroupDenied { message }));
         let groups = "unable to apply cgroup configuration: mkdir /sys/fs/cgroup/cpuset/codebridge-d4c-4: read-only file system";
         assert!(matches!(parse_refusal(groups), Some(Refusal::CgroupDenied { .. })));
-        let capability = "level=error msg=\"nsexec-0[25]: failed to get container mount namespace: Permission denied\"";
+        let capability =
+            "level=error msg=\"nsexec-0[25]: failed to get container mount namespace: Permission denied\"";
         assert!(matches!(parse_refusal(capability), Some(Refusal::NoCapability { .. })));
         assert_eq!(parse_refusal("something else"), None);
     }
