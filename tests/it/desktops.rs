@@ -132,9 +132,8 @@ fn a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product(env: &Te
 fn a_product_that_is_stopped_is_diagnosed_in_the_words_of_every_client(env: &TestEnv) {
     need(Kind::Docker);
     let laptop = FakeDocker::new(env);
-    for (name, _, start) in PRODUCTS.into_iter().chain([PROFILE]) {
+    for (name, called, start) in PRODUCTS.into_iter().chain([PROFILE]) {
         let _ = laptop.install(name);
-        let hint = start;
         for client in [None, Some("29")] {
             laptop.speak_as(client);
             let said = diagnosis(laptop.bridge(), env);
@@ -142,10 +141,10 @@ fn a_product_that_is_stopped_is_diagnosed_in_the_words_of_every_client(env: &Tes
             assert_eq!(said["status"], "not-ready", "{said:#}");
             assert_eq!(report["refused"]["reason"], "daemon-unreachable", "{name}: {said:#}");
             assert_eq!(report["refused"]["product"], json!({ "name": called, "start": start }), "{said:#}");
-            assert_eq!(report["hint"], json!(hint), "{said:#}");
+            assert_eq!(report["hint"], json!(start), "{said:#}");
         }
         let text = described(laptop.bridge(), env);
-        assert!(text.contains(&format!("hint         {hint}\n")), "{text}");
+        assert!(text.contains(&format!("hint         {start}\n")), "{text}");
     }
     // What a killed product leaves of its socket is no engine either.
     laptop.speak_as(None);
