@@ -95,6 +95,6 @@ fn where_more_is_allowed_a_runtime_is_picked(env: &TestEnv) {
             assert!(exact.contains(&reason.as_str()), "{user}: {kind} is refused for '{reason}': {said:#}");
         }
         let words = ["exec", "--runtime", "crun", "-c", "print(6 * 7)"];
-        assert_eq!(run_inside(env, &options, &words).ok(), "42", "{user}");
+        assert_eq!(run_inside(env, &options, &words).ok().trim(), "42", "{user}");
     }
 }
