@@ -152,7 +152,7 @@ fn a_product_that_is_stopped_is_diagnosed_in_the_words_of_every_client(env: &Tes
     fs::create_dir_all(product.socket.parent().unwrap()).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&product.socket).unwrap());
     let said = diagnosis(laptop.bridge(), env);
-    assert_eq!(said["runtimes"][0]["hint"], "start colima: `colima start`", "{said:#}");
+    assert_eq!(said["runtimes"][0]["hint"], "colima start", "{said:#}");
 }
 
 fn the_engine_is_chosen_as_by_the_client(env: &TestEnv) {
