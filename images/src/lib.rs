@@ -29,7 +29,8 @@ pub use name::{EngineKind, ImageName, NameError, RegistryName};
 pub use platform::Platform;
 pub use progress::{Event, Progress};
 pub use recipe::{
-    Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, write_archive,
+    Layer, Lock, Package, Recipe, RecipeError, Requirement, Staging, apply_recipe, pack_layer, package_name,
+    parse_requirements, write_archive,
 };
 pub use registry::{
     ConnectionFailure, CredentialError, CredentialHelper, HelperAnswer, HelperError, PullError, Reason, Tried,

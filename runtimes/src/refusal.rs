@@ -194,7 +194,7 @@ impl Refusal {
                 "start the container with `--security-opt=seccomp=unconfined` and `--security-opt=unmask=ALL` (podman) or `--security-opt=systempaths=unconfined` (docker), or mount an engine's socket into it"
             }
             Self::NoCapability { .. } => {
-                "use `--runtime crun` or another user, or start the container with `--cap-add=SYS_ADMIN`"
+                "use `--runtime crun` or another user, or start the container with `--cap-add=SYS_ADMIN --cap-add=SYS_PTRACE`"
             }
             Self::CgroupDenied { .. } => "delegate the memory and pids controllers to this user",
             Self::ImageMissing { .. } => "check the name, or use --image host:",

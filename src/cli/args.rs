@@ -153,9 +153,12 @@ pub enum ImageCommand {
 
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// `slim`, `data`, or a folder with a recipe.toml
-    #[arg(value_name = "RECIPE")]
-    pub recipe: String,
+    /// `slim`, `data`, or a folder with a recipe.toml [default with --with: slim]
+    #[arg(value_name = "RECIPE", required_unless_present = "with")]
+    pub recipe: Option<String>,
+    /// Python packages to add, separated by commas
+    #[arg(long, value_name = "PACKAGES", value_delimiter = ',')]
+    pub with: Vec<String>,
     /// The archive to write: `oci-archive:FILE[:TAG]`
     #[arg(short = 'o', long, value_name = "IMAGE")]
     pub output: String,

@@ -18,15 +18,19 @@ use crate::error::Exit;
 use crate::image_sources::build::{self, Listener, Order};
 
 fn order(args: BuildArgs) -> Result<Order, CommandError> {
-    let BuildArgs { recipe, output, mirror, update, .. } = args;
+    let BuildArgs { recipe, with, output, mirror, update, .. } = args;
     let ImageName::OciArchive { path, tag } = output.parse()? else {
         return Err(CommandError::BuildOutput(output));
     };
-    Ok(Order { recipe: Recipe::find(&recipe)?, target: path, tag, mirror, update })
+    let mut recipe = Recipe::find(recipe.as_deref().unwrap_or("slim"))?;
+    if !with.is_empty() {
+        recipe = recipe.with_packages(&with)?;
+    }
+    Ok(Order { recipe, target: path, tag, mirror, update })
 }
 
 pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
-    let (dry_run, form) = (args.dry_run, Form { json: args.form.json });
+    let (dry_run, json) = (args.dry_run, args.form.json);
     let (order, signals) = (order(args)?, Signals::listen()?);
     let stop = CancellationToken::new();
     let reporter = Reporter(spinner::start());
@@ -35,7 +39,8 @@ pub(super) async fn build(args: BuildArgs) -> Result<ExitCode, CommandError> {
     match (built, signal) {
         (Some(Ok(digest)), _) => {
             let text = digest.as_ref().map(|digest| format!("{digest}\n")).unwrap_or_default();
-            write(&form, &json!({ "digest": digest }), text, Exit::Success).await
+            let digest = digest.map(|digest| digest.to_string());
+            write(&Form { json }, &json!({ "digest": digest }), text, Exit::Success).await
         }
         (Some(Err(error)), signal) if !error.is_cancelled() || signal.is_none() => {
             Err(CommandError::Build(error))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codebridge_images::{
-    Digest, Event, ImageId, ImageName, ImageResolver, Listed, NameError, Progress, Prune, Root, Store,
+    Digest, Event, ImageName, ImageResolver, Listed, NameError, Progress, Prune, Root, Store,
 };
 use codebridge_runtimes::exec::visible;
 use indicatif::ProgressBar;
@@ -46,7 +46,7 @@ pub(super) async fn image(command: ImageCommand) -> Result<ExitCode, CommandErro
     }
 }
 
-async fn pull_until_stopped(images: &ImageResolver, name: &str) -> Result<ImageId, CommandError> {
+async fn pull_until_stopped(images: &ImageResolver, name: &str) -> Result<String, CommandError> {
     let mut signals = Signals::listen()?;
     let bar = Arc::new(PullBar::new(name));
     // The program exits, and with it what unpacks.
@@ -58,7 +58,7 @@ async fn pull_until_stopped(images: &ImageResolver, name: &str) -> Result<ImageI
     Err(CommandError::PullStopped(signal))
 }
 
-async fn pull(images: &ImageResolver, text: &str, bar: &Arc<PullBar>) -> Result<ImageId, CommandError> {
+async fn pull(images: &ImageResolver, text: &str, bar: &Arc<PullBar>) -> Result<String, CommandError> {
     let name = absolute(text)?;
     let progress: Arc<dyn Progress> = Arc::clone(bar) as Arc<dyn Progress>;
     let root: Root = match &name {
@@ -71,7 +71,7 @@ async fn pull(images: &ImageResolver, text: &str, bar: &Arc<PullBar>) -> Result<
         local => images.open_local(local, &progress).await?,
     };
     bar.bar.finish_and_clear();
-    Ok(root.id().clone())
+    Ok(root.id().to_string())
 }
 
 /// Removes one image after the other, as far as the first that cannot be removed.
@@ -82,8 +82,8 @@ async fn remove(store: &Store, names: &[String], form: &Form) -> Result<ExitCode
         Ok(())
     });
     let text = removed.iter().map(pruned_text).collect();
-    let exit = write(form, &removed, text, Exit::Success).await?;
-    all.map(|()| exit)
+    write(form, &removed, text, Exit::Success).await?;
+    all.map(|()| Exit::Success.into())
 }
 
 fn find(store: &Store, text: &str) -> Result<Listed, CommandError> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use codebridge_runtimes::{ReclaimError, SandboxName};
+use codebridge_runtimes::SandboxName;
 use serde::Serialize;
 
 use super::Form;
@@ -33,24 +33,22 @@ fn table(entries: &[SandboxEntry]) -> String {
     columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"], rows)
 }
 
-/// What was removed, and why something was not.
-#[derive(Debug, Serialize)]
+/// What was removed.
+#[derive(Serialize)]
 struct Reaped<'a> {
     removed: &'a [SandboxName],
+    /// Why others were not.
     failed: Vec<String>,
-    /// On engines that do not answer.
-    out_of_reach: Vec<String>,
 }
 
 pub(super) async fn reap(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
     let swept = housekeeping::reap(settings).await;
-    let texts = |errors: &[ReclaimError]| errors.iter().map(ToString::to_string).collect();
-    let (failed, out_of_reach) = (texts(&swept.failed), texts(&swept.absent));
-    let reaped = Reaped { removed: &swept.removed, failed, out_of_reach };
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
     if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
         text = "nothing to remove\n".into();
     }
+    let failures = swept.failed.iter().chain(&swept.absent);
+    let reaped = Reaped { removed: &swept.removed, failed: failures.map(ToString::to_string).collect() };
     let printed = write(&form, &reaped, text, Exit::Success).await;
     let failed = swept.failed.into_iter().map(|error| CommandError::Reclaim(Box::new(error)));
     let absent = swept.absent.into_iter().map(|error| CommandError::OutOfReach(Box::new(error)));

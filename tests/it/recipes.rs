@@ -35,7 +35,11 @@ pub(crate) fn register(suite: &mut Suite) {
     if std::env::var_os(DATA).is_some() {
         suite.each_runtime(
             "recipes",
-            tests![the_data_image_runs_its_examples, a_chart_of_an_earlier_file_goes_to_a_server],
+            tests![
+                the_data_image_runs_its_examples,
+                the_data_image_has_what_people_expect_beside_pandas,
+                a_chart_of_an_earlier_file_goes_to_a_server,
+            ],
         );
     }
 }
@@ -125,6 +129,15 @@ fn the_data_image_runs_its_examples(env: &TestEnv) {
     assert_eq!(lines[..lines.len().min(6)], expected, "{output}");
     eprintln!("{}: {}, {:.1} s in all", env.runtime(), lines[6], output.elapsed.as_secs_f64());
     let _ = output.ok();
+}
+
+fn the_data_image_has_what_people_expect_beside_pandas(env: &TestEnv) {
+    let archive = PathBuf::from(std::env::var_os(DATA).unwrap());
+    let said = exec(env, &archive, python!("images", "more_data_examples")).ok();
+    let expected = "seaborn b'\\x89PNG'\nstatsmodels 2.0\nsympy x**2\nnetworkx [0, 1, 2, 3]\nplotly <div\n\
+                    duckdb [(190,)]\nxlsxwriter 42\ndocx word\npypdf 1\nsoup b c\nyaml {'a': [1, 2]} 1 3\n\
+                    requests https://example.com/?a=1";
+    assert_eq!(said, expected);
 }
 
 /// As models write it.

@@ -74,6 +74,8 @@ pub struct Requirement {
 enum Files {
     BuiltIn(&'static [(&'static str, &'static str)]),
     Folder(PathBuf),
+    /// Packages that were named on the command line.
+    Names,
 }
 
 impl Files {
@@ -83,6 +85,7 @@ impl Files {
                 let found = files.iter().find(|(known, _)| *known == name);
                 Ok(found.map(|(_, text)| (*text).to_string()))
             }
+            Self::Names => Ok(None),
             Self::Folder(folder) => {
                 let path = folder.join(name);
                 match std::fs::read_to_string(&path) {
@@ -176,6 +179,7 @@ impl Recipe {
         let file = match &files {
             Files::BuiltIn(_) => format!("{name}/recipe.toml"),
             Files::Folder(folder) => folder.join("recipe.toml").display().to_string(),
+            Files::Names => name.clone(),
         };
         let malformed = |why: String| RecipeError::Malformed { file: file.clone(), why };
         let text = files.read("recipe.toml")?.ok_or_else(|| malformed("no such file".into()))?;
@@ -268,10 +272,90 @@ impl Recipe {
         Ok(true)
     }
 
+    /// Returns a recipe for this one and a layer of Python packages, each by its name or as `name==version`.
+    ///
+    /// # Errors
+    /// A name is none.
+    pub fn with_packages(self, names: &[String]) -> Result<Self, RecipeError> {
+        let is_name = |name: &String| {
+            name.starts_with(|first: char| first.is_ascii_alphanumeric())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.[]=<>!~".contains(c))
+        };
+        if let Some(name) = names.iter().find(|name| !is_name(name)) {
+            return Err(RecipeError::PackageName(name.clone()));
+        }
+        let none = BTreeMap::new;
+        Ok(Self {
+            name: "custom".into(),
+            suite: self.suite.clone(),
+            packages: Vec::new(),
+            python: self.python.clone(),
+            requirements: Some(names.join("\n")),
+            leave_out: Vec::new(),
+            leave_out_everywhere: Vec::new(),
+            links: none(),
+            copies: none(),
+            files: none(),
+            env: self.env.clone(),
+            created: self.created,
+            source: Files::Names,
+            base: Some(Box::new(self)),
+        })
+    }
+
+    /// Returns whether the Python packages are names that pip has to resolve at each build.
+    pub fn is_of_names(&self) -> bool {
+        matches!(self.source, Files::Names)
+    }
+
+    /// Returns the Python packages with their versions and digests: those of the recipe itself, or those that an update pinned
+    /// them to. None when a package is pinned by neither.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn pinned_requirements(&self, architecture: &str) -> Result<Option<String>, RecipeError> {
+        let Some(wanted) = &self.requirements else { return Ok(None) };
+        if package_lines(wanted).all(|line| line.contains(" --hash=")) {
+            return Ok(Some(wanted.clone()));
+        }
+        let lock = self.source.read(&python_lock_name(architecture))?;
+        let holds = |lock: &String| {
+            let held: Vec<_> = package_lines(lock).map(package_name).collect();
+            package_lines(wanted).all(|line| held.contains(&package_name(line)))
+        };
+        Ok(lock.filter(holds))
+    }
+
+    /// Pins the Python packages of a recipe in a folder.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_python_lock(&self, architecture: &str, lock: &str) -> Result<(), RecipeError> {
+        let Files::Folder(folder) = &self.source else { return Ok(()) };
+        let path = folder.join(python_lock_name(architecture));
+        std::fs::write(&path, lock).map_err(RecipeError::io("write", &path))
+    }
+
     /// Returns the Python packages, for display: pip reads the text itself.
     pub fn requirements(&self) -> Vec<Requirement> {
         self.requirements.as_deref().map(parse_requirements).unwrap_or_default()
     }
+}
+
+fn python_lock_name(architecture: &str) -> String {
+    format!("python-{architecture}.lock")
+}
+
+fn package_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '-']))
+}
+
+/// Returns the normalized name of a package
+/// (<https://packaging.python.org/en/latest/specifications/name-normalization/>) at the start of a requirement.
+pub fn package_name(requirement: &str) -> String {
+    let end = requirement.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c));
+    let name = requirement[..end.unwrap_or(requirement.len())].to_ascii_lowercase();
+    name.split(['-', '_', '.']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 fn lock_name(architecture: &str) -> String {
@@ -279,8 +363,8 @@ fn lock_name(architecture: &str) -> String {
 }
 
 /// Parses lines of one package, with the size of its file in a comment at the end.
-fn parse_requirements(text: &str) -> Vec<Requirement> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '-']));
+pub fn parse_requirements(text: &str) -> Vec<Requirement> {
+    let lines = package_lines(text);
     let parse = |line: &str| Requirement {
         name: line.split_whitespace().next().unwrap_or_default().to_string(),
         bytes: line.rsplit_once('#').and_then(|(_, bytes)| bytes.trim().parse().ok()).unwrap_or(0),

@@ -10,6 +10,8 @@ use crate::unpack::UnpackError;
 pub enum RecipeError {
     #[error("no recipe '{name}': use {known}, or the path of a folder with a recipe.toml (./{name})")]
     Unknown { name: String, known: String },
+    #[error("'{0}' is not the name of a Python package")]
+    PackageName(String),
     #[error("'{file}': {why}")]
     Malformed { file: String, why: String },
     #[error("failed to {what} '{path}': {source}")]

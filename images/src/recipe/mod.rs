@@ -9,7 +9,7 @@ mod lock;
 mod pack;
 mod staging;
 
-pub use definition::{Recipe, Requirement};
+pub use definition::{Recipe, Requirement, package_name, parse_requirements};
 pub use error::RecipeError;
 pub use lock::{Lock, Package};
 pub use pack::{Layer, pack_layer, write_archive};

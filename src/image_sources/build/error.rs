@@ -32,6 +32,8 @@ pub enum BuildError {
     Moved { recipe: String, differences: Vec<String> },
     #[error("the downloaded file '{file}' has digest {actual}, which is not the one of its package")]
     Digest { file: String, actual: String },
+    #[error("pip downloaded '{0}', which is not a wheel")]
+    Wheel(String),
     #[error("images cannot be built for {0}")]
     Architecture(String),
 }

@@ -15,7 +15,9 @@ mod work;
 
 use std::path::{Path, PathBuf};
 
-use codebridge_images::{Digest, Layer, Lock, Platform, Recipe, pack_layer, write_archive};
+use codebridge_images::{
+    Digest, Layer, Lock, Platform, Recipe, pack_layer, parse_requirements, write_archive,
+};
 use tokio_util::sync::CancellationToken;
 
 pub use error::BuildError;
@@ -24,6 +26,7 @@ pub use work::{Listener, Order};
 use super::bytes_text;
 use apt::Apt;
 use folder::Folder;
+use wheels::PythonPackages;
 use work::Work;
 
 /// What the build downloads.
@@ -33,6 +36,8 @@ struct Plan {
     mirror: String,
     /// The packages of each layer.
     packages: Vec<Lock>,
+    /// The Python packages of each layer.
+    python: Vec<PythonPackages>,
 }
 
 /// Builds an image; returns the digest of its manifest, or None with `only_plan`, which builds nothing.
@@ -67,18 +72,19 @@ impl Work<'_> {
         }
         let mut layers = Vec::new();
         let mut roots = Vec::new();
+        let mut pinned = Vec::new();
         for (index, (recipe, packages)) in
             self.order.recipe.layers().into_iter().zip(&plan.packages).enumerate()
         {
             let root = self.folder.join(format!("layer{index}"));
-            self.fill(recipe, packages, &apt, &root).await?;
+            pinned.push(self.fill(recipe, packages, &plan.python[index], &apt, &root).await?);
             roots.push(root.clone());
             compile::compile(self, recipe, &plan.architecture, &roots).await?;
             layers.push(self.pack(recipe, root).await?);
         }
         let digest = self.write(layers).await?;
         if self.order.update {
-            self.pin(&plan)?;
+            self.pin(&plan, &pinned)?;
         }
         Ok(Some(digest))
     }
@@ -106,14 +112,32 @@ impl Work<'_> {
             }
             packages.push(offered);
         }
-        Ok(Plan { architecture: apt.architecture.clone(), mirror: apt.mirror.clone(), packages })
+        let layers = self.order.recipe.layers();
+        let python = layers.into_iter().map(|recipe| self.python_packages(recipe, &apt.architecture));
+        let python = python.collect::<Result<_, _>>()?;
+        Ok(Plan { architecture: apt.architecture.clone(), mirror: apt.mirror.clone(), packages, python })
+    }
+
+    fn python_packages(&self, recipe: &Recipe, architecture: &str) -> Result<PythonPackages, BuildError> {
+        let Some(names) = &recipe.requirements else { return Ok(PythonPackages::None) };
+        let is_new = recipe.is_of_names() || self.order.update;
+        Ok(match recipe.pinned_requirements(architecture)? {
+            // An update leaves alone what the recipe itself pins.
+            Some(text) if !is_new || text == *names => PythonPackages::Pinned(text),
+            _ if is_new => PythonPackages::Names(names.clone()),
+            _ => {
+                let (recipe, architecture) = (recipe.name.clone(), architecture.into());
+                return Err(BuildError::NotPinned { recipe, architecture });
+            }
+        })
     }
 
     /// Lists what will be downloaded.
     fn announce(&self, plan: &Plan) {
         let recipe = &self.order.recipe;
         self.listener.say(&format!("{} for linux/{} downloads:", recipe.name, plan.architecture));
-        for (recipe, packages) in recipe.layers().into_iter().zip(&plan.packages) {
+        for ((recipe, packages), python) in recipe.layers().into_iter().zip(&plan.packages).zip(&plan.python)
+        {
             if !packages.is_empty() {
                 let names: Vec<_> = packages
                     .packages()
@@ -128,8 +152,19 @@ impl Work<'_> {
                     names.join(", ")
                 ));
             }
-            let requirements = recipe.requirements();
-            if !requirements.is_empty() {
+            let (text, is_pinned) = match python {
+                PythonPackages::None => continue,
+                PythonPackages::Pinned(text) => (text, true),
+                PythonPackages::Names(text) => (text, false),
+            };
+            let requirements = parse_requirements(text);
+            if !is_pinned {
+                let names: Vec<_> = requirements.iter().map(|one| one.name.as_str()).collect();
+                self.listener.say(&format!(
+                    "Python packages, and what they need, from the index that pip uses: {}",
+                    names.join(", ")
+                ));
+            } else if !requirements.is_empty() {
                 let names: Vec<_> = requirements.iter().map(|one| one.name.replace("==", " ")).collect();
                 self.listener.say(&format!(
                     "{} Python packages, {} from the index that pip uses: {}",
@@ -142,20 +177,27 @@ impl Work<'_> {
     }
 
     /// Downloads and unpacks the packages of a layer.
-    async fn fill(&self, recipe: &Recipe, packages: &Lock, apt: &Apt, root: &Path) -> Result<(), BuildError> {
+    ///
+    /// Returns the Python packages with versions and digests.
+    async fn fill(
+        &self,
+        recipe: &Recipe,
+        packages: &Lock,
+        python: &PythonPackages,
+        apt: &Apt,
+        root: &Path,
+    ) -> Result<String, BuildError> {
         if !packages.is_empty() {
             let files = apt.download(self, recipe, packages).await?;
             apt.unpack(self, recipe, files, root).await?;
         } else {
             std::fs::create_dir(root).map_err(BuildError::io("create the folder", root))?;
         }
-        if recipe.requirements.is_some() {
-            wheels::install(self, recipe, &apt.architecture, root).await?;
-        }
+        let pinned = wheels::install(self, recipe, python, &apt.architecture, root).await?;
         if packages.is_empty() {
             codebridge_images::apply_recipe(recipe, root)?;
         }
-        Ok(())
+        Ok(pinned)
     }
 
     async fn pack(&self, recipe: &Recipe, root: PathBuf) -> Result<Layer, BuildError> {
@@ -178,7 +220,13 @@ impl Work<'_> {
         Ok(digest)
     }
 
-    fn pin(&self, plan: &Plan) -> Result<(), BuildError> {
+    fn pin(&self, plan: &Plan, python: &[String]) -> Result<(), BuildError> {
+        for ((recipe, packages), lock) in self.order.recipe.layers().into_iter().zip(&plan.python).zip(python)
+        {
+            if matches!(packages, PythonPackages::Names(_)) {
+                recipe.write_python_lock(&plan.architecture, lock)?;
+            }
+        }
         for (recipe, packages) in self.order.recipe.layers().into_iter().zip(&plan.packages) {
             if !packages.is_empty() && !recipe.write_lock(&plan.architecture, packages)? {
                 let text = "warning: the packages of this image differ from the built-in recipe, which stays as it is";

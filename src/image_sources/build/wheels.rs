@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use codebridge_images::Recipe;
+use codebridge_images::{Digest, Recipe, package_name, parse_requirements};
 use codebridge_runtimes::exec::CommandLine;
 
 use super::error::BuildError;
@@ -14,16 +14,26 @@ use super::work::{Work, program};
 const PLATFORMS: [&str; 5] =
     ["manylinux_2_34", "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
 
-/// Downloads and installs a recipe's Python packages below a root.
+/// The Python packages of a layer.
+#[derive(Debug, Clone)]
+pub(super) enum PythonPackages {
+    None,
+    /// With versions and digests, as pip reads them.
+    Pinned(String),
+    /// Names, which pip resolves.
+    Names(String),
+}
+
+/// Downloads and installs Python packages below a root; returns them with versions and digests.
 pub(super) async fn install(
     work: &Work<'_>,
     recipe: &Recipe,
+    packages: &PythonPackages,
     architecture: &str,
     root: &Path,
-) -> Result<(), BuildError> {
-    let text = recipe.requirements.as_deref().unwrap_or_default();
+) -> Result<String, BuildError> {
     let list = work.folder.join("requirements.txt");
-    fs::write(&list, text).map_err(BuildError::io("write", &list))?;
+    let write = |text: &str| fs::write(&list, text).map_err(BuildError::io("write", &list));
     let wheels = work.folder.join("wheels");
     let machine = match architecture {
         "amd64" => "x86_64",
@@ -31,21 +41,72 @@ pub(super) async fn install(
         other => return Err(BuildError::Architecture(other.into())),
     };
     let pip = Pip { python: program("python3", "python3")?, version: &recipe.python, machine };
-    let total = recipe.requirements().iter().map(|one| one.bytes).sum();
     let what = format!("{}: downloading Python packages", recipe.name);
-    let download = pip.command("download").arg("--require-hashes").arg("--requirement").arg(&list);
-    work.run_watching(download.arg("--dest").arg(&wheels), &what, &wheels, total).await?;
+    let download = pip.command("download").arg("--requirement").arg(&list).arg("--dest").arg(&wheels);
+    let pinned = match packages {
+        PythonPackages::None => return Ok(String::new()),
+        PythonPackages::Pinned(text) => {
+            write(text)?;
+            let total = parse_requirements(text).iter().map(|one| one.bytes).sum();
+            let download = download.args(["--no-deps", "--require-hashes"]);
+            work.run_watching(download, &what, &wheels, total).await?;
+            text.clone()
+        }
+        PythonPackages::Names(text) => {
+            write(&without_digests(text))?;
+            work.listener.step(&what, None);
+            work.run(download).await?;
+            let pinned = pin(&wheels)?;
+            let names: Vec<_> = parse_requirements(&pinned).into_iter().map(|one| one.name).collect();
+            work.listener.say(&format!(
+                "{} Python packages: {}",
+                names.len(),
+                names.join(", ").replace("==", " ")
+            ));
+            // pip verifies them below.
+            write(&pinned)?;
+            pinned
+        }
+    };
     work.listener.step(&format!("{}: installing Python packages", recipe.name), None);
     // Where the Python of Debian looks for packages that are not Debian's.
     let target = root.join(format!("usr/local/lib/python{}/dist-packages", recipe.python));
     fs::create_dir_all(&target).map_err(BuildError::io("create the folder", &target))?;
     let install = pip.command("install").args(["--no-index", "--no-compile", "--no-warn-script-location"]);
     // pip would compare a wheel with its own Python instead of the one of the image.
-    let install = install.arg("--ignore-requires-python");
+    let install = install.args(["--no-deps", "--ignore-requires-python"]);
     let install = install.arg("--find-links").arg(&wheels).arg("--target").arg(&target);
     work.run(install.arg("--requirement").arg(&list)).await?;
     fs::remove_dir_all(&wheels).map_err(BuildError::io("remove", &wheels))?;
-    remove_scripts(&target)
+    remove_scripts(&target)?;
+    Ok(pinned)
+}
+
+/// Returns requirements without `--hash`, so that others beside them need none either.
+fn without_digests(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split(" --hash=").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// Returns requirements with the version, digest and size of each downloaded wheel.
+fn pin(wheels: &Path) -> Result<String, BuildError> {
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(wheels).map_err(BuildError::io("read the folder", wheels))? {
+        let path = entry.map_err(BuildError::io("read the folder", wheels))?.path();
+        let content = fs::read(&path).map_err(BuildError::io("read", &path))?;
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut parts = file.split('-');
+        let (Some(name), Some(version)) = (parts.next(), parts.next()) else {
+            return Err(BuildError::Wheel(file));
+        };
+        let digest = Digest::of(&content);
+        let name = package_name(name);
+        lines.push(format!("{name}=={version} --hash=sha256:{}  # {}", digest.hex(), content.len()));
+    }
+    lines.sort_unstable();
+    let head =
+        "# Written by `codebridge image build --update`: versions and digests, and the bytes of each file.";
+    Ok(format!("{head}\n{}\n", lines.join("\n")))
 }
 
 struct Pip<'a> {
@@ -59,8 +120,7 @@ impl Pip<'_> {
     fn command(&self, what: &str) -> CommandLine {
         let Self { python, version, machine } = self;
         let short = version.replace('.', "");
-        let command =
-            CommandLine::new(python).args(["-m", "pip", what, "--quiet", "--no-input", "--no-deps"]);
+        let command = CommandLine::new(python).args(["-m", "pip", what, "--quiet", "--no-input"]);
         let command = command.args(["--disable-pip-version-check", "--only-binary=:all:", "--no-cache-dir"]);
         let command = command.arg(format!("--python-version={version}")).arg("--implementation=cp");
         let command = command.arg(format!("--abi=cp{short}")).args(["--abi=abi3", "--abi=none"]);
@@ -83,4 +143,25 @@ fn remove_scripts(target: &Path) -> Result<(), BuildError> {
         fs::write(&record, lines.join("\n") + "\n").map_err(BuildError::io("write", &record))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downloaded_wheels_become_pinned_requirements() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Typing_Extensions-4.1-py3-none-any.whl"), "x").unwrap();
+        fs::write(folder.path().join("idna-3.2-py3-none-any.whl"), "").unwrap();
+        let digest = |text: &str| Digest::of(text.as_bytes()).hex().to_string();
+        let pinned = pin(folder.path()).unwrap();
+        let expected = format!(
+            "idna==3.2 --hash=sha256:{}  # 0\ntyping-extensions==4.1 --hash=sha256:{}  # 1\n",
+            digest(""),
+            digest("x")
+        );
+        assert!(pinned.starts_with("# Written by ") && pinned.ends_with(&expected), "{pinned}");
+        assert_eq!(without_digests("a==1 --hash=sha256:00  # 3\nb"), "a==1\nb\n");
+    }
 }

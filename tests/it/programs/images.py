@@ -33,6 +33,29 @@ print(pl.read_parquet("/tmp/sales.parquet").group_by("month").agg(pl.col("revenu
 print(pl.scan_csv("/tmp/sales.csv").filter(pl.col("month") == 1).select(pl.len()).collect().item())
 print(f"import pandas: {first:.2f} s")
 
+# %% more_data_examples
+import seaborn as sns, matplotlib.pyplot as plt, pandas as pd, numpy as np
+df = pd.DataFrame({"x": range(20), "y": [2.0 * x + 1 for x in range(20)]})
+sns.lineplot(df, x="x", y="y"); plt.savefig("/tmp/sns.png"); print("seaborn", open("/tmp/sns.png", "rb").read(4))
+import statsmodels.formula.api as smf
+print("statsmodels", round(smf.ols("y ~ x", df).fit().params["x"], 3))
+import sympy; x = sympy.symbols("x"); print("sympy", sympy.integrate(2 * x, x))
+import networkx; print("networkx", networkx.shortest_path(networkx.path_graph(4), 0, 3))
+import plotly.express as px; print("plotly", px.line(df, x="x", y="y").to_html(full_html=False)[:4])
+import duckdb; print("duckdb", duckdb.sql("select sum(x) from df").fetchall())
+import xlsxwriter, openpyxl
+with xlsxwriter.Workbook("/tmp/w.xlsx") as book: book.add_worksheet().write(0, 0, 42)
+print("xlsxwriter", openpyxl.load_workbook("/tmp/w.xlsx").active["A1"].value)
+import docx; document = docx.Document(); document.add_paragraph("word"); document.save("/tmp/d.docx")
+print("docx", docx.Document("/tmp/d.docx").paragraphs[0].text)
+import pypdf; writer = pypdf.PdfWriter(); writer.add_blank_page(72, 72); writer.write("/tmp/p.pdf")
+print("pypdf", len(pypdf.PdfReader("/tmp/p.pdf").pages))
+import bs4, lxml.html
+print("soup", bs4.BeautifulSoup("<p>a <b>b</b></p>", "lxml").b.text, lxml.html.fromstring("<p>c</p>").text)
+import yaml, tabulate, tqdm, requests
+print("yaml", yaml.safe_load("a: [1, 2]"), tabulate.tabulate([[1]], tablefmt="plain"), sum(tqdm.tqdm([1, 2], disable=True)))
+print("requests", requests.Request("GET", "https://example.com", params={"a": 1}).prepare().url)
+
 # %% chart
 import pandas as pd, matplotlib.pyplot as plt
 df = pd.read_csv("/tmp/sales.csv")
