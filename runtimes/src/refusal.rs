@@ -108,7 +108,7 @@ pub enum Refusal {
     #[error("did not start in time{}", after_colon(.message))]
     TimedOut { message: String },
     /// The bridge was stopped during the attempt.
-    #[error("stopped before the result was known")]
+    #[error("the attempt was stopped")]
     Stopped,
     #[error("failed{}", after_colon(.message))]
     Other { message: String },

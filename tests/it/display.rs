@@ -20,7 +20,7 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// The blocks of a result: text as it is, pictures by their width, links by their address.
-fn content(bridge: &Bridge<'_>, code: &str) -> (Vec<String>, Value) {
+pub(crate) fn content(bridge: &Bridge<'_>, code: &str) -> (Vec<String>, Value) {
     let arguments = json!({ "name": "run_python", "arguments": { "code": code } });
     let result = bridge.ask("tools/call", arguments);
     let block = |block: &Value| match block["type"].as_str().unwrap() {

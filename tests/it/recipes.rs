@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::display::content;
 use crate::harness::env::base;
 use crate::harness::process::{Output, Prepared, collect, command_line, processes};
 use crate::harness::registry::store_of;
@@ -39,6 +40,7 @@ pub(crate) fn register(suite: &mut Suite) {
                 the_data_image_runs_its_examples,
                 the_data_image_has_what_people_expect_beside_pandas,
                 a_chart_of_an_earlier_file_goes_to_a_server,
+                the_data_image_shows_plots_and_tables,
             ],
         );
     }
@@ -151,6 +153,27 @@ fn a_chart_of_an_earlier_file_goes_to_a_server(env: &TestEnv) {
     let code = python!("images", "chart");
     let said = bridge.call(json!({ "code": code, "servers": ["filesystem"] })).ok();
     assert!(said.starts_with("'wrote ") && said.ends_with(" characters to /out/chart.png'"), "{said}");
+    bridge.close();
+}
+
+fn the_data_image_shows_plots_and_tables(env: &TestEnv) {
+    let archive = PathBuf::from(std::env::var_os(DATA).unwrap());
+    let bridge = env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_TIMEOUT", "110");
+    let bridge = bridge.var("MCP_BRIDGE_MEMORY", "1g");
+    let bridge = bridge.var("MCP_BRIDGE_IMAGE", format!("oci-archive:{}", archive.display())).start();
+    let run = |code: &str| content(&bridge, code).0;
+    assert_eq!(run(python!("display", "first_figure")), ["before", "<image/png 640>", "after"]);
+    assert_eq!(run(python!("display", "open_figure")), ["<image/png 640>"], "it was changed");
+    assert_eq!(run(python!("display", "saved_figure")), ["Success (no output)"]);
+    assert_eq!(run(python!("display", "unchanged_figure")), ["nothing new"]);
+    let (shown, result) = content(&bridge, python!("display", "each_library"));
+    let pictures: Vec<&String> = shown.iter().filter(|block| block.starts_with('<')).collect();
+    assert_eq!(pictures, ["<image/png 640>", "<image/png 7>"], "{shown:?}");
+    let displays = result["structuredContent"]["displays"].as_array().unwrap();
+    let first = displays.iter().map(|display| display["mimeTypes"][0].as_str().unwrap());
+    let [html, png] = ["text/html", "image/png"];
+    assert_eq!(first.collect::<Vec<_>>(), [html, html, html, png, html, png], "{shown:?}");
+    assert!(shown[0].starts_with("   x  y\n0  1  3\n1  2  4\n"), "{shown:?}");
     bridge.close();
 }
 

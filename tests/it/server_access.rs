@@ -238,7 +238,7 @@ fn a_call_that_is_given_up_is_cancelled(env: &TestEnv) {
     assert_eq!(run(&bridge, &["fake"], code).ok(), "1", "the server is told");
     let timed_out =
         bridge.call(json!({ "code": "x = 5\nawait mcp_fake.never()", "servers": ["fake"], "timeout": 1 }));
-    let _ = timed_out.expect("timeout").because("was still waiting for fake.never at its timeout");
+    let _ = timed_out.expect("timeout").because("stopped after 1 s, still waiting for fake.never");
     assert_eq!(run(&bridge, &["fake"], "x, len(await mcp_fake.cancelled(least=2))").ok(), "(5, 2)");
     let pending = bridge.start_until_ready(
         "main",

@@ -70,7 +70,7 @@ impl Lock {
             match offered.0.get(name) {
                 Some(other) if other == package => {}
                 Some(other) if other.version == package.version => {
-                    found.push(format!("{name} {} has another file", package.version));
+                    found.push(format!("{name} {} has another digest than before", package.version));
                 }
                 Some(other) => found.push(format!("{name} {} instead of {}", other.version, package.version)),
                 None => found.push(format!("{name} is not needed any more")),

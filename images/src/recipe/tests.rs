@@ -102,7 +102,7 @@ fn a_lock_parses_as_it_was_written_and_lists_differences() {
     let expected = [
         "awk is not needed any more",
         "git 1:2.6-1 instead of 1:2.5-1",
-        "jq 1.8 has another file",
+        "jq 1.8 has another digest than before",
         "sed 4 is new",
     ];
     assert_eq!(lock.differences(&offered.collect()), expected);

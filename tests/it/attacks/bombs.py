@@ -128,7 +128,7 @@ for child, _ in started:
 
 ## processes without end
 # timeout: 1
-# refused: timeout: longer than its timeout
+# refused: timeout: stopped after 1 s
 import os
 
 while True:
@@ -139,7 +139,7 @@ while True:
 
 ## output without end
 # timeout: 1
-# refused: timeout: longer than its timeout
+# refused: timeout: stopped after 1 s
 import os
 
 while True:
@@ -147,7 +147,7 @@ while True:
 
 ## lines on both streams without end
 # timeout: 1
-# refused: timeout: longer than its timeout
+# refused: timeout: stopped after 1 s
 import os
 
 while True:
@@ -169,7 +169,7 @@ for number in range(3):
 
 ## a stopped interpreter
 # timeout: 1
-# refused: timeout: longer than its timeout
+# refused: timeout: stopped after 1 s
 import os, signal
 
 os.kill(os.getpid(), signal.SIGSTOP)

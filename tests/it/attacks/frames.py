@@ -37,7 +37,7 @@ time.sleep(1000)
 
 ## half a frame
 # timeout: 1
-# refused: timeout: longer than its timeout
+# refused: timeout: stopped after 1 s
 os.write(up, b"T\0\0")
 wait()
 
@@ -58,7 +58,7 @@ for number in range(50000):
 
 ## tracebacks without end
 # timeout: 1
-# refused: timeout: longer than its timeout
+# refused: timeout: stopped after 1 s
 while True:
     send(b"T", run, b"x" * 65536)
 

@@ -35,3 +35,34 @@ print("alive")
 
 # %% too_long
 guest.channel.send((b"V", guest.current, bytes(18 << 20)))
+
+# %% first_figure
+import matplotlib.pyplot as plt
+
+print("before")
+plt.plot([1, 4, 9])
+plt.show()
+print("after")
+
+# %% open_figure
+plt.title("later")
+None
+
+# %% saved_figure
+plt.plot([2, 3])
+plt.savefig("/tmp/figure.png")
+
+# %% unchanged_figure
+print("nothing new")
+
+# %% each_library
+import pandas as pd, polars as pl, seaborn as sns, plotly.express as px
+from PIL import Image as Pillow
+
+plt.close("all")
+df = pd.DataFrame({"x": [1, 2], "y": [3, 4]})
+display(df, df.style.highlight_max(), pl.DataFrame({"x": [1]}))
+sns.lineplot(df, x="x", y="y")
+plt.show()
+px.line(df, x="x", y="y").show()
+Pillow.new("RGB", (7, 7))
