@@ -274,8 +274,9 @@ pub struct SetupArgs {
     /// Do not ask before the file is changed
     #[arg(short = 'y', long, requires = "client", conflicts_with = "print")]
     pub yes: bool,
-    #[command(flatten)]
-    pub form: Form,
+    /// Print the list as JSON
+    #[arg(long, conflicts_with = "client")]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! `codebridge setup`: registers codebridge in an MCP client.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,9 +8,9 @@ use codebridge_runtimes::exec::{visible, visible_json};
 use serde_json::json;
 
 use super::errors::CommandError;
-use super::output::columns;
+use super::output::{columns, print_now};
 use super::say::say;
-use super::{Form, SetupArgs};
+use super::SetupArgs;
 use crate::error::Exit;
 use crate::nearest::nearest;
 use crate::settings::Environment;
@@ -20,7 +20,7 @@ pub(super) fn setup(args: &SetupArgs, environment: &Environment) -> Result<ExitC
     let folders = Folders::of_process(environment).ok_or(CommandError::NoHome)?;
     let command = own_path()?;
     match &args.client {
-        None => list(&folders, &command, &args.form)?,
+        None => list(&folders, &command, args.json)?,
         Some(name) => {
             let installation = Installation::find(client(name)?, &folders);
             if args.print {
@@ -49,7 +49,7 @@ fn own_path() -> Result<String, CommandError> {
     path.into_os_string().into_string().map_err(|path| CommandError::OwnPath(not_text(path)))
 }
 
-fn list(folders: &Folders<'_>, command: &str, form: &Form) -> Result<(), CommandError> {
+fn list(folders: &Folders<'_>, command: &str, json: bool) -> Result<(), CommandError> {
     let found = CLIENTS.iter().map(|client| Installation::find(client, folders));
     let found: Vec<(Installation, State)> = found
         .map(|installation| {
@@ -57,7 +57,7 @@ fn list(folders: &Folders<'_>, command: &str, form: &Form) -> Result<(), Command
             (installation, state)
         })
         .collect();
-    if form.json {
+    if json {
         let clients: Vec<_> = found
             .iter()
             .map(|(Installation { client, file, .. }, state)| {
@@ -91,15 +91,16 @@ fn register(installation: &Installation, command: &str, yes: bool) -> Result<(),
                 snippet(installation.client, command)
             ));
         }
-        Change::Replace { name, .. } => {
-            say(format_args!("'{name}' in {file} gets another command:\n\n  {command}\n"));
+        Change::Replace { name, old, .. } => {
+            let old = if old.is_empty() { "no command".to_owned() } else { old };
+            say(format_args!("'{name}' in {file} has\n\n  {old}\n\nand gets\n\n  {command}\n"));
         }
     }
     if !installation.is_found {
         say(format_args!("warning: {title} was not found here; the file is made for it"));
     }
     if is_in_a_cache(Path::new(command)) {
-        say("warning: this program is in a cache, and the entry ends with it; install codebridge first");
+        say("warning: uvx or npx may delete this program, and then the client cannot start it; install codebridge first");
     }
     if !yes && !confirm(&file.to_string())? {
         return write("nothing was changed\n");
@@ -123,7 +124,5 @@ fn confirm(file: &str) -> Result<bool, CommandError> {
 }
 
 fn write(text: &str) -> Result<(), CommandError> {
-    let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    Ok(output.flush()?)
+    Ok(print_now(text.as_bytes())?)
 }

@@ -10,6 +10,7 @@ MOST = 100
 # Asks a pipe how many bytes wait in it: ioctl_list(2).
 FIONREAD = 0x541B
 TEXT, PNG, JPEG = "text/plain", "image/png", "image/jpeg"
+STARTS = (b"\x89PNG\r\n\x1a\n", PNG), (b"\xff\xd8\xff", JPEG)
 FORMS = (
     (PNG, "_repr_png_"),
     (JPEG, "_repr_jpeg_"),
@@ -45,9 +46,11 @@ def show(value, bundle, raw=False, include=None, exclude=None):
         # It says more than the name of a class.
         text = bundle.get("text/markdown")
     parts = encoded(value, bundle)
-    if PNG not in parts and JPEG not in parts:
+    number = place() if parts else 0
+    if not number or (PNG not in parts and JPEG not in parts):
         print(repr(value) if text is None and not raw else str(text or ", ".join(parts)))
-    send(parts)
+    if number:
+        send(number, parts)
 
 
 def forms(value):
@@ -97,9 +100,22 @@ def encoded(value, bundle):
                 % (type(value).__name__, mime, len(data), LARGEST)
             )
             continue
+        if mime in (PNG, JPEG):
+            # Clients and models refuse a picture that is not what it says.
+            mime = picture_type(data)
+            if mime is None:
+                notice("%s is shown as text: its picture is neither PNG nor JPEG" % type(value).__name__)
+                continue
         size += len(data)
         parts[mime] = data
     return parts
+
+
+def picture_type(data):
+    """Returns what a picture really is: by its first bytes."""
+    for start, mime in STARTS:
+        if data[: len(start)] == start:
+            return mime
 
 
 def as_bytes(mime, data):
@@ -118,17 +134,21 @@ def as_bytes(mime, data):
     raise TypeError("expected text or bytes, not %s" % type(data).__name__)
 
 
-def send(parts):
+def place():
+    """Returns the run whose result gets one more object; 0 if none does."""
     global run, shown
     # A forked child has no channel, and between runs there is no result.
     number = guest.current if os.getpid() == guest.pid else 0
-    if not parts or not number:
-        return
-    if run != number:
+    if number and run != number:
         run, shown = number, 0
     shown += 1
-    if shown > MOST:
-        return notice("more than %d objects were displayed: the later ones are shown as text only" % MOST)
+    if number and shown > MOST:
+        notice("more than %d objects were displayed: the later ones are shown as text only" % MOST)
+        return 0
+    return number
+
+
+def send(number, parts):
     import json
 
     if sys.stdout is not None:
@@ -138,7 +158,9 @@ def send(parts):
     # handles the empty frame, and takes the other one when it has done so.
     table = json.dumps([[mime, len(data)] for mime, data in parts.items()]).encode()
     for payload in b"", b"\n".join((table, b"".join(parts.values()))):
-        guest.channel.send((b"V", number, payload))
+        with guest.interrupts:
+            # Half a frame would be the end of the session.
+            guest.channel.send((b"V", number, payload))
         wait_until_taken()
 
 
@@ -200,7 +222,12 @@ def show_figures():
     """Shows the figures that the cell made or changed, and did not save or show itself."""
     for figure in open_figures():
         if figure.stale and figure.axes:
-            display(figure)
+            try:
+                display(figure)
+            except Exception as error:
+                # Not again at the end of each later cell.
+                figure.stale = False
+                notice("a figure cannot be drawn: %s" % guest.part("report").describe(error))
     # A later plt.show() is about what its own cell saved.
     getattr(guest, "saved_figures", set()).clear()
 
@@ -296,8 +323,11 @@ class Image(Shown):
         super().__init__(data, url, filename)
         if isinstance(self.data, str):
             raise ValueError("no such image file: %.200s" % self.data)
-        if bytes(self.data or b"")[:2] == b"\xff\xd8":
-            self.mime = JPEG
+        start = bytes(self.data or b"")[:12]
+        if start[:3] == b"GIF":
+            self.mime = "image/gif"
+        elif start[:4] == b"RIFF" and start[8:] == b"WEBP":
+            self.mime = "image/webp"
 
 
 def clear_output(wait=False):

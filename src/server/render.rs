@@ -6,7 +6,7 @@ use rmcp::model::{Annotations, CallToolResult, ContentBlock, Resource, Role};
 use serde_json::{Value, json};
 
 use super::Payload;
-use crate::session::{Display, Picture};
+use crate::session::{Display, Form, Picture};
 use crate::settings::OutputMode;
 
 /// Pixels of a side from which on models pay much for a picture, or refuse it.
@@ -99,7 +99,13 @@ struct Content {
 impl Content {
     /// Adds the picture of an object, or says what the model has to know of it.
     fn add(&mut self, display: &Display) {
-        let Some(Picture { mime, bytes, size, data }) = &display.picture else { return };
+        let Some(Picture { mime, bytes, size, data }) = &display.picture else {
+            let claims = |form: &&Form| matches!(&*form.mime, "image/png" | "image/jpeg");
+            if let Some(Form { mime, bytes }) = display.forms.iter().find(claims) {
+                self.lines.push(format!("[{mime}, {bytes} bytes, is no valid picture: read {}]", display.uri));
+            }
+            return;
+        };
         let pixels = format!("{}x{} pixels", size.0, size.1);
         match data {
             Some(data) => {
@@ -197,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::session::{Failure, Form, RunOutcome, RunRequest, Status, Stream};
+    use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
 
     fn stream(text: &str) -> Stream {
         Stream { text: text.into(), total_bytes: text.len() as u64, truncated: false }

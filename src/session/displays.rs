@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use imagesize::{ImageSize, ImageType};
+
 use super::kept::{Item, KeptDisplays, KeptForm, KeptStream, Outputs};
 use super::{Display, Form, Picture};
 
@@ -22,6 +24,11 @@ pub(super) struct PictureBudget {
     /// Bytes of all of them.
     pub(super) bytes: u64,
 }
+
+/// Bytes of a picture that models take: 5 MB in base64.
+const LARGEST_PICTURE: u64 = 3_750_000;
+/// Pixels of a side of a picture that models take.
+const LONGEST_SIDE: usize = 8000;
 
 /// Collects what a run displays. Nothing of it stays in memory.
 #[derive(Debug)]
@@ -76,7 +83,9 @@ impl DisplayCapture {
         notices: &mut Vec<String>,
     ) -> (Vec<Display>, Option<KeptDisplays>) {
         if self.lost > 0 {
-            notices.push(format!("{} displayed objects could not be kept", self.lost));
+            let objects = if self.lost == 1 { "object" } else { "objects" };
+            let lost = self.lost;
+            notices.push(format!("{lost} displayed {objects} could not be kept: a run keeps {MOST}, and 128 MiB"));
         }
         let Some(file) = self.file.filter(|_| !self.items.is_empty()) else { return (Vec::new(), None) };
         let kept = KeptDisplays { file, items: self.items };
@@ -110,6 +119,16 @@ fn parse(file: &KeptStream, start: u64, length: u64) -> Option<Vec<KeptForm>> {
     (is_whole && forms.iter().all(|form| is_type(&form.mime))).then_some(forms)
 }
 
+/// Returns what a picture is, whatever was said of it, and its size in pixels.
+fn picture_of(data: &[u8]) -> Option<(&'static str, ImageSize)> {
+    let mime = match imagesize::image_type(data).ok()? {
+        ImageType::Png => "image/png",
+        ImageType::Jpeg => "image/jpeg",
+        _ => return None,
+    };
+    Some((mime, imagesize::blob_size(data).ok()?))
+}
+
 /// Whether text is a MIME type: <https://www.rfc-editor.org/rfc/rfc6838#section-4.2>, with parameters.
 fn is_type(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/;= ".contains(&byte);
@@ -121,16 +140,17 @@ impl KeptDisplays {
     /// the budget.
     fn picture(&self, item: &Item, left: &mut PictureBudget) -> Option<Picture> {
         let form = item.forms.iter().find(|form| matches!(&*form.mime, "image/png" | "image/jpeg"))?;
-        let fits = left.count > 0 && form.length <= left.bytes;
-        let needed = if fits { form.length } else { form.length.min(HEAD_OF_PICTURE) };
+        let may_fit = left.count > 0 && form.length <= left.bytes.min(LARGEST_PICTURE);
+        let needed = if may_fit { form.length } else { form.length.min(HEAD_OF_PICTURE) };
         let data = self.file.read(form.start, needed);
-        let size = imagesize::blob_size(&data).ok()?;
+        let (mime, size) = picture_of(&data)?;
+        let fits = may_fit && size.width.max(size.height) <= LONGEST_SIDE;
         if fits {
             left.count -= 1;
             left.bytes -= form.length;
         }
         Some(Picture {
-            mime: form.mime.clone(),
+            mime: mime.to_owned(),
             bytes: form.length,
             size: (size.width, size.height),
             data: fits.then_some(data),
@@ -212,6 +232,17 @@ mod tests {
         let (displays, ..) = captured(&[object(&[("image/png", b"text")]), png(24)]);
         assert!(displays[0].picture.is_none());
         assert_eq!(displays[1].picture.as_ref().unwrap().size, (1, 2));
+        let (displays, ..) = captured(&[object(&[("image/jpeg", &PNG)])]);
+        assert_eq!(displays[0].picture.as_ref().unwrap().mime, "image/png");
+    }
+
+    #[test]
+    fn a_picture_that_models_refuse_is_left_out() {
+        let mut wide = PNG;
+        wide[16..20].copy_from_slice(&8001_u32.to_be_bytes());
+        let (displays, ..) = captured(&[object(&[("image/png", &wide)])]);
+        let picture = displays[0].picture.as_ref().unwrap();
+        assert_eq!((picture.size, &picture.data), ((8001, 2), &None));
     }
 
     #[test]
@@ -228,7 +259,7 @@ mod tests {
         ];
         let (displays, kept, notices) = captured(&wrong.map(<[u8]>::to_vec));
         assert!(displays.is_empty() && kept.is_none());
-        assert_eq!(notices, ["8 displayed objects could not be kept"]);
+        assert_eq!(notices, ["8 displayed objects could not be kept: a run keeps 100, and 128 MiB"]);
     }
 
     #[test]
@@ -237,7 +268,7 @@ mod tests {
         let (displays, _, notices) = captured(&objects);
         assert_eq!(
             (displays.len(), notices),
-            (MOST, vec!["5 displayed objects could not be kept".to_owned()])
+            (MOST, vec!["5 displayed objects could not be kept: a run keeps 100, and 128 MiB".to_owned()])
         );
     }
 }

@@ -116,7 +116,7 @@ variables! {
     OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000" RUNNING
         "Bytes of standard output in a result; the middle of longer output is cut and can be read later";
     MAX_IMAGES = ["MCP_BRIDGE_MAX_IMAGES"] "max-images" "N" "4" SERVING
-        "Maximum number of pictures in a result; the client can read the others";
+        "Maximum number of pictures in a result, 0 for none; the client can read the others";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING

@@ -138,7 +138,10 @@ impl<'a> Folders<'a> {
 
     /// Returns where a client has its file, and whether the client was found.
     pub(super) fn find(&self, client: &Client) -> (PathBuf, bool) {
-        let files: Vec<PathBuf> = client.places.iter().filter_map(|place| self.path(*place)).collect();
+        // Where a variable of the client is set, the client reads nothing else.
+        let is_named = |(root, _): &&Place| matches!(root, Root::Variable(_)) && self.path((*root, "")).is_some();
+        let places = client.places.iter().find(is_named).map_or(client.places, std::slice::from_ref);
+        let files: Vec<PathBuf> = places.iter().filter_map(|place| self.path(*place)).collect();
         let by_file = files.iter().find(|file| file.exists());
         // A folder of the client counts, its parents do not: the home folder is everybody's.
         let own_folder =
@@ -236,6 +239,8 @@ mod tests {
             ("XDG_CONFIG_HOME".to_owned(), at("z")),
         ]
         .into();
+        // They win over files that exist elsewhere.
+        fs::write(home.path().join(".claude.json"), "{}").unwrap();
         for (name, file) in [
             ("codex", "x/config.toml"),
             ("claude-code", "y/.claude.json"),

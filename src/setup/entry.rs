@@ -24,6 +24,8 @@ pub enum Change {
         text: String,
         /// The name of the entry.
         name: String,
+        /// What the entry started before; empty if it started nothing here.
+        old: String,
     },
 }
 
@@ -42,6 +44,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Returns its command line.
+    pub(super) fn line(&self) -> String {
+        let words = self.command.iter().chain(&self.args).map(String::as_str);
+        shlex::try_join(words).unwrap_or_default()
+    }
+
     /// Whether it is the one to change: it has our name, or starts us.
     pub(super) fn is_ours(&self) -> bool {
         self.name == NAME

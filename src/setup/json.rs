@@ -24,7 +24,7 @@ pub(super) fn register(form: Form, file: &str, command: &str) -> Result<Change, 
         }
         match name {
             None => Change::Add { text },
-            Some(name) => Change::Replace { text, name },
+            Some((name, old)) => Change::Replace { text, name, old },
         }
     };
     let Some((old, property)) = ours else {
@@ -37,7 +37,8 @@ pub(super) fn register(form: Form, file: &str, command: &str) -> Result<Change, 
         (Some(_), Some(value)) => replace_command(form, &value, &old, command),
         _ => property.set_value(entry(form, command)),
     }
-    Ok(done(Some(old.name)))
+    let line = old.line();
+    Ok(done(Some((old.name, line))))
 }
 
 /// Opens the object with the entries, and makes it if there is none.

@@ -19,7 +19,7 @@ fn added(form: Form, text: &str) -> String {
 
 fn replaced(form: Form, text: &str) -> (String, String) {
     match register(form, text, COMMAND) {
-        Ok(Change::Replace { text, name }) => {
+        Ok(Change::Replace { text, name, .. }) => {
             assert_eq!(register(form, &text, COMMAND), Ok(Change::None));
             (name, text)
         }

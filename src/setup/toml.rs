@@ -34,7 +34,8 @@ pub(super) fn register(text: &str, command: &str) -> Result<Change, Problem> {
     }
     let changed = table.get_mut(&old.name).and_then(Item::as_table_like_mut);
     replace_command(changed.ok_or_else(|| not_a_table(&old.name))?, &old, command);
-    Ok(Change::Replace { text: document.to_string(), name: old.name })
+    let line = old.line();
+    Ok(Change::Replace { text: document.to_string(), name: old.name, old: line })
 }
 
 fn entry(name: &str, item: &Item) -> Entry {

@@ -83,10 +83,9 @@ fn a_result_has_so_many_pictures_and_names_the_others(env: &TestEnv) {
 fn forged_objects_reach_nobody(env: &TestEnv) {
     let bridge = env.bridge().start();
     let (blocks, _) = content(&bridge, python!("display", "forged"));
-    assert_eq!(
-        blocks,
-        ["note: 3 displayed objects could not be kept\nalive", "-> codebridge://runs/1/display/1"]
-    );
+    let text = "note: 3 displayed objects could not be kept: a run keeps 100, and 128 MiB\nalive\n\
+                [image/png, 1 bytes, is no valid picture: read codebridge://runs/1/display/1]";
+    assert_eq!(blocks, [text, "-> codebridge://runs/1/display/1"]);
     let lost = bridge.run(python!("display", "too_long")).expect("error");
     let said = lost.notices();
     assert!(said.contains("its protocol was broken by a frame of type b'V'"), "{said}");
@@ -98,6 +97,6 @@ fn exec_says_how_many_pictures_there_were(env: &TestEnv) {
     let code =
         format!("{}\ndisplay(Image(png(1, 1)), Image(png(1, 1)))\nprint('x')", python!("display", "names"));
     let output = env.bridge().args(&["exec", "--log-level", "warn", "-c", &code]).command().run(env.guard());
-    assert_eq!(output.stderr, "codebridge: 2 pictures were displayed\n");
+    assert_eq!(output.stderr, "note: 2 pictures were displayed, which exec does not show\n");
     assert_eq!(output.ok(), "x\n");
 }

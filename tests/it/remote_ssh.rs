@@ -161,7 +161,7 @@ fn lose_it(
     let outcome = call.outcome().expect("error").within(Duration::from_secs(20));
     let _ = outcome.because(&format!("its engine is {engine}"));
     let outcome = bridge.run_in("busy", "x").expect("error").within(Duration::from_secs(20));
-    let _ = outcome.because("does not answer at ").because("efused").because("hint: start the engine");
+    let _ = outcome.because("does not answer").because("efused").because("hint: start the engine");
     assert!(before.iter().all(|name| has(&id).contains(name)));
     server.start_again();
     let again = bridge.run_in("busy", "'x' in globals()").expect("success");

@@ -99,7 +99,7 @@ fn without_a_terminal_nothing_is_changed(env: &TestEnv) {
     let file = env.home().join(".codex/config.toml");
     assert!(
         output.stderr.ends_with(&format!(
-            "codebridge: could not ask whether to change '{}': standard input is not a terminal\n\
+            "error: could not ask whether to change '{}': standard input is not a terminal\n\
              hint: add `--yes`, or print the entry with `--print`\n",
             file.display()
         )),
@@ -122,7 +122,7 @@ fn a_file_that_is_wrong_stays_as_it_is(env: &TestEnv) {
     let file = in_home(env, ".codex/config.toml", "model = \"x\"\n[mcp_servers\n");
     let output = setup(env, &["codex", "--yes"]);
     assert_eq!(output.code(), Some(2), "{output}");
-    let expected = format!("codebridge: could not add codebridge to '{}': line 2: ", file.display());
+    let expected = format!("error: could not add codebridge to '{}': line 2: ", file.display());
     assert!(output.stderr.starts_with(&expected), "{output}");
     assert!(
         output
@@ -136,5 +136,5 @@ fn a_file_that_is_wrong_stays_as_it_is(env: &TestEnv) {
 fn an_unknown_client_is_a_usage_error_that_names_the_nearest(env: &TestEnv) {
     let output = setup(env, &["vs-code"]);
     assert_eq!(output.code(), Some(2), "{output}");
-    assert_eq!(output.stderr, "codebridge: unknown client 'vs-code'\nhint: try `codebridge setup vscode`\n");
+    assert_eq!(output.stderr, "error: unknown client 'vs-code'\nhint: try `codebridge setup vscode`\n");
 }

@@ -132,7 +132,9 @@ fn headline((target, root, refusal): &Attempt) -> String {
         Refusal::ProgramMissing { .. } => format!("{root} has no python3"),
         Refusal::RootUnreachable { problem: RootProblem::Missing, .. } => format!("{root} does not exist"),
         Refusal::RootUnreachable { message, .. } => message.clone(),
-        Refusal::ImageMissing { .. } | Refusal::DaemonUnreachable { at: Some(_), .. } => refusal.to_string(),
+        Refusal::ImageMissing { .. } => refusal.to_string(),
+        // Its address names it, unless the user chose a connection.
+        Refusal::DaemonUnreachable { at: Some(_), .. } if target.connection.is_none() => refusal.to_string(),
         other => format!("{target} does not work: {other}"),
     }
 }

@@ -85,6 +85,33 @@ for bundle in None, [], "x", (), ({"text/html": "y"}, {}), {"image/png": "not ba
         self.assertEqual([forms for _, forms in result.displays], [{"text/html": b"y"}])
         self.assertEqual(len(result.notices), 2)
 
+    def test_a_picture_is_named_by_what_it_is(self):
+        result = self.run_code(
+            """
+class Odd:
+    def __init__(self, data): self.data = data
+    def _repr_png_(self): return self.data
+    def __repr__(self): return "odd"
+display(Odd(b"\\xff\\xd8\\xff..."), Odd(b"GIF89a"))
+from IPython.display import Image
+Image(b"GIF89a")
+""",
+            [*PYTHON, "-S"],
+        )
+        self.assertEqual(result.out, "odd\n<Image, 6 bytes>\n")
+        forms = [forms for _, forms in result.displays]
+        self.assertEqual(forms, [{"image/jpeg": b"\xff\xd8\xff..."}, {"image/gif": b"GIF89a"}])
+        self.assertEqual(result.notices, ["Odd is shown as text: its picture is neither PNG nor JPEG"])
+
+    def test_an_interrupt_while_a_picture_is_sent_costs_nothing(self):
+        with Guest() as guest:
+            guest.run("class P:\n    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n' + bytes(8 << 20)\nx = 1")
+            number = guest.start("while True: display(P())")
+            guest.until(lambda: guest.results[number].displays)
+            guest.interrupt(number)
+            self.assertEqual(guest.finish(number).status, "interrupted")
+            self.assertEqual(guest.run("x").out, "1\n")
+
     def test_what_is_too_large_is_named(self):
         result = self.run_code(
             """
@@ -107,9 +134,13 @@ class Table:
     def _repr_html_(self): return "<b>1</b>"
     def __repr__(self): return "one"
 for _ in range(10_000): display(Table())
+class Picture(Table):
+    def _repr_png_(self): return b"\\x89PNG\\r\\n\\x1a\\n"
+    def __repr__(self): return "picture"
+Picture()
 """
         )
-        self.assertEqual((result.out, len(result.displays)), ("one\n" * 10_000, 100))
+        self.assertEqual((result.out, len(result.displays)), ("one\n" * 10_000 + "picture\n", 100))
         self.assertEqual(
             result.notices,
             ["more than 100 objects were displayed: the later ones are shown as text only"],
@@ -163,7 +194,7 @@ from IPython.core.display import HTML as again
 assert HTML is again and IPython.get_ipython() is None
 clear_output(wait=True)
 display(HTML("<b>x</b>"), Markdown("# y"), SVG("<svg/>"), JSON({"a": [1]}), Latex("$z$"))
-open("/tmp/x.jpg", "wb").write(b"\\xff\\xd8rest")
+open("/tmp/x.jpg", "wb").write(b"\\xff\\xd8\\xffrest")
 display(Image(data=%r), Image("/tmp/x.jpg"), Image(filename="/tmp/x.jpg"))
 """
             % PNG,
@@ -180,8 +211,8 @@ display(Image(data=%r), Image("/tmp/x.jpg"), Image(filename="/tmp/x.jpg"))
                 {"application/json": b'{"a": [1]}'},
                 {"text/latex": b"$z$"},
                 {"image/png": PNG},
-                {"image/jpeg": b"\xff\xd8rest"},
-                {"image/jpeg": b"\xff\xd8rest"},
+                {"image/jpeg": b"\xff\xd8\xffrest"},
+                {"image/jpeg": b"\xff\xd8\xffrest"},
             ],
         )
 
