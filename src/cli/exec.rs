@@ -151,7 +151,9 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
         if pictures > 0 {
             let what =
                 if pictures == 1 { "1 picture was".into() } else { format!("{pictures} pictures were") };
-            self.stderr.write_all(format!("note: {what} displayed, which exec does not show\n").as_bytes()).await?;
+            self.stderr
+                .write_all(format!("note: {what} displayed, which exec does not show\n").as_bytes())
+                .await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
             self.stderr.write_all(visible(&format!("error: {error}\n")).as_bytes()).await?;

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use codebridge_runtimes::exec::{visible, visible_json};
 use serde_json::json;
 
+use super::SetupArgs;
 use super::errors::CommandError;
 use super::output::{columns, print_now};
 use super::say::say;
-use super::SetupArgs;
 use crate::error::Exit;
 use crate::nearest::nearest;
 use crate::settings::Environment;
@@ -100,7 +100,9 @@ fn register(installation: &Installation, command: &str, yes: bool) -> Result<(),
         say(format_args!("warning: {title} was not found here; the file is made for it"));
     }
     if is_in_a_cache(Path::new(command)) {
-        say("warning: uvx or npx may delete this program, and then the client cannot start it; install codebridge first");
+        say(
+            "warning: uvx or npx may delete this program, and then the client cannot start it; install codebridge first",
+        );
     }
     if !yes && !confirm(&file.to_string())? {
         return write("nothing was changed\n");

@@ -102,7 +102,8 @@ impl Content {
         let Some(Picture { mime, bytes, size, data }) = &display.picture else {
             let claims = |form: &&Form| matches!(&*form.mime, "image/png" | "image/jpeg");
             if let Some(Form { mime, bytes }) = display.forms.iter().find(claims) {
-                self.lines.push(format!("[{mime}, {bytes} bytes, is no valid picture: read {}]", display.uri));
+                self.lines
+                    .push(format!("[{mime}, {bytes} bytes, is no valid picture: read {}]", display.uri));
             }
             return;
         };

@@ -85,7 +85,9 @@ impl DisplayCapture {
         if self.lost > 0 {
             let objects = if self.lost == 1 { "object" } else { "objects" };
             let lost = self.lost;
-            notices.push(format!("{lost} displayed {objects} could not be kept: a run keeps {MOST}, and 128 MiB"));
+            notices.push(format!(
+                "{lost} displayed {objects} could not be kept: a run keeps {MOST}, and 128 MiB"
+            ));
         }
         let Some(file) = self.file.filter(|_| !self.items.is_empty()) else { return (Vec::new(), None) };
         let kept = KeptDisplays { file, items: self.items };

@@ -105,7 +105,8 @@ impl Settings {
                 OutputMode::parse,
             )?,
             output_limit: raw.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
-            max_images: raw.value(&var::MAX_IMAGES, Expected::WholeNumber, |text| text.trim().parse().ok())?,
+            max_images: raw
+                .value(&var::MAX_IMAGES, Expected::WholeNumber, |text| text.trim().parse().ok())?,
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             security_opt: raw.optional(&var::SECURITY_OPT, |text, _| {

@@ -139,7 +139,8 @@ impl<'a> Folders<'a> {
     /// Returns where a client has its file, and whether the client was found.
     pub(super) fn find(&self, client: &Client) -> (PathBuf, bool) {
         // Where a variable of the client is set, the client reads nothing else.
-        let is_named = |(root, _): &&Place| matches!(root, Root::Variable(_)) && self.path((*root, "")).is_some();
+        let is_named =
+            |(root, _): &&Place| matches!(root, Root::Variable(_)) && self.path((*root, "")).is_some();
         let places = client.places.iter().find(is_named).map_or(client.places, std::slice::from_ref);
         let files: Vec<PathBuf> = places.iter().filter_map(|place| self.path(*place)).collect();
         let by_file = files.iter().find(|file| file.exists());

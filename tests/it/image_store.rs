@@ -284,11 +284,13 @@ fn an_image_that_is_unavailable_says_what_was_tried(env: &TestEnv) {
     let output = exec(env, &format!("{}/nothing:1", registry.host));
     assert_eq!(output.code(), Some(72), "{output}");
     let (image, host) = (format!("{}/nothing:1", registry.host), &registry.host);
-    let said = format!("error: cannot pull {image}: {host} has no such image\nhint: check the name and the tag\n");
+    let said =
+        format!("error: cannot pull {image}: {host} has no such image\nhint: check the name and the tag\n");
     assert!(output.stderr.ends_with(&said), "{output}");
     let output = exec(env, "127.0.0.1:1/nothing:1");
     assert_eq!(output.code(), Some(72), "{output}");
-    let said = "error: cannot pull 127.0.0.1:1/nothing:1: 127.0.0.1:1 is unreachable\nhint: check your connection, ";
+    let said =
+        "error: cannot pull 127.0.0.1:1/nothing:1: 127.0.0.1:1 is unreachable\nhint: check your connection, ";
     assert!(output.stderr.contains(said), "{output}");
     assert!(output.elapsed < PULL, "{output}");
 }
@@ -358,7 +360,11 @@ fn a_registry_that_requires_a_login_gets_one(env: &TestEnv) {
     };
     let output = pull(&|_| ());
     assert_eq!(output.code(), Some(72), "{output}");
-    assert!(output.stderr.contains(" wants a login, or has no such image\n") && output.stderr.contains("podman login"), "{output}");
+    assert!(
+        output.stderr.contains(" wants a login, or has no such image\n")
+            && output.stderr.contains("podman login"),
+        "{output}"
+    );
     // As skopeo, podman and docker write it.
     let file = env.folder("home").join("auth.json");
     let login =
