@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_result::{CallResult, saved};
 use super::errors::CommandError;
-use super::output::{print, write};
+use super::output::{print, print_now, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
@@ -108,6 +108,9 @@ async fn schema_of(
 /// Writes the content of a result to a file.
 fn save(json: &str, file: &Path) -> Result<(), CommandError> {
     let (bytes, what) = saved(json).map_err(CommandError::Save)?;
+    if file == Path::new("-") && !io::stdout().is_terminal() {
+        return Ok(print_now(&bytes)?);
+    }
     std::fs::write(file, &bytes).map_err(|error| CommandError::Write { file: file.to_path_buf(), error })?;
     say(format_args!("wrote {what} to {}", file.display()));
     Ok(())

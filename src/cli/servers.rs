@@ -180,7 +180,8 @@ async fn ask(
         let Some(Refreshed { server, docs }) = answers.next().await else { break };
         spinner.clear();
         left.retain(|waiting| !Arc::ptr_eq(waiting, &server));
-        if let Err(error) = &docs {
+        // Whoever stopped it knows that.
+        if let (Err(error), false) = (&docs, stop.is_cancelled()) {
             say(format_args!("error: {error}"));
             if let Some(hint) = error.hint() {
                 say(format_args!("hint: {hint}"));

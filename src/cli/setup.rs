@@ -72,8 +72,13 @@ fn list(folders: &Folders<'_>, command: &str, json: bool) -> Result<(), CommandE
         vec![installation.client.name.to_owned(), state.text().to_owned(), file]
     });
     write(&visible(&columns(&["CLIENT", "STATE", "FILE"], rows)))?;
+    for (installation, _) in found.iter().filter(|(_, state)| *state == State::Unreadable) {
+        if let Err(error) = installation.plan(command) {
+            say(format_args!("warning: {error}"));
+        }
+    }
     if let Some((first, _)) = found.iter().find(|(_, state)| *state == State::NotRegistered) {
-        say(format_args!("hint: register it with `codebridge setup {}`", first.client.name));
+        say(format_args!("hint: `codebridge setup {}` registers codebridge in {}", first.client.name, first.client.title));
     }
     Ok(())
 }
@@ -91,9 +96,8 @@ fn register(installation: &Installation, command: &str, yes: bool) -> Result<(),
                 snippet(installation.client, command)
             ));
         }
-        Change::Replace { name, old, .. } => {
-            let old = if old.is_empty() { "no command".to_owned() } else { old };
-            say(format_args!("'{name}' in {file} has\n\n  {old}\n\nand gets\n\n  {command}\n"));
+        Change::Replace { name, old, new, .. } => {
+            say(format_args!("'{name}' in {file} starts\n\n  {old}\n\nand is to start\n\n  {new}\n"));
         }
     }
     if !installation.is_found {
@@ -118,7 +122,7 @@ fn confirm(file: &str) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() {
         return Err(CommandError::Unconfirmed(file.to_owned()));
     }
-    write("Change the file? [Y/n] ")?;
+    write("Write the file? [Y/n] ")?;
     let mut answer = String::new();
     // The end of the input is no answer.
     let is_answered = io::stdin().lock().read_line(&mut answer)? > 0;

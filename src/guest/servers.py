@@ -131,6 +131,8 @@ def say_why_undefined(error):
             why = reason(variable)
             if why is not None:
                 error.args = ("%s: %s" % (message, why),)
+                # Python would add the nearest name that it knows.
+                error.name = None
     except BaseException:
         # An interrupt, no memory, or a text of user code: the error is reported as it is.
         pass

@@ -1,9 +1,6 @@
 //! Entries, and how a file changes with them, whatever its format.
 
-use std::ffi::OsStr;
-use std::path::Path;
-
-use crate::upstream::discovery::runs_this_bridge;
+use crate::upstream::discovery::own_arguments;
 
 /// The name of the entry.
 pub(super) const NAME: &str = "codebridge";
@@ -24,8 +21,10 @@ pub enum Change {
         text: String,
         /// The name of the entry.
         name: String,
-        /// What the entry started before; empty if it started nothing here.
+        /// The command line that the entry had.
         old: String,
+        /// The one that it gets.
+        new: String,
     },
 }
 
@@ -44,22 +43,32 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns its command line.
-    pub(super) fn line(&self) -> String {
-        let words = self.command.iter().chain(&self.args).map(String::as_str);
-        shlex::try_join(words).unwrap_or_default()
+    /// Returns the change of its command. Its words are those of the user's own file.
+    pub(super) fn replaced(&self, text: String, command: &str, kept: &[String]) -> Change {
+        let line = |words: &mut dyn Iterator<Item = &str>| shlex::try_join(words).unwrap_or_default();
+        let old = line(&mut self.command.iter().chain(&self.args).map(String::as_str));
+        let new = line(&mut std::iter::once(command).chain(kept.iter().map(String::as_str)));
+        Change::Replace { text, name: self.name.clone(), old, new }
     }
 
-    /// Whether it is the one to change: it has our name, or starts us.
+    /// Whether it is the one to change: it starts us, or has our name.
     pub(super) fn is_ours(&self) -> bool {
-        self.name == NAME
-            || self.command.as_ref().is_some_and(|command| runs_this_bridge(command, &self.args))
+        self.name == NAME || self.own_arguments().is_some()
     }
 
-    /// Whether its arguments are arguments of codebridge, and not those of `uvx` or of another program.
-    pub(super) fn keeps_arguments(&self) -> bool {
-        let program = self.command.as_deref().and_then(|command| Path::new(command).file_name());
-        program == Some(OsStr::new(NAME))
+    /// Returns the arguments that codebridge gets, which it keeps with another command: not those of `uvx`.
+    ///
+    /// # Errors
+    /// It starts something else.
+    pub(super) fn kept_arguments(&self) -> Result<&[String], Problem> {
+        self.own_arguments().ok_or_else(|| {
+            let name = &self.name;
+            Problem(format!("'{name}' starts something else; rename it, or remove it"))
+        })
+    }
+
+    fn own_arguments(&self) -> Option<&[String]> {
+        own_arguments(self.command.as_ref()?, &self.args)
     }
 }
 

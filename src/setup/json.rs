@@ -17,28 +17,25 @@ pub(super) fn register(form: Form, file: &str, command: &str) -> Result<Change, 
     let (table, form) = table(form, &top)?;
 
     let ours = only_one(entries(&table).filter(|(entry, _)| entry.is_ours()).collect())?;
-    let done = |name| {
+    let done = || {
         let mut text = file[..file.len() - text.len()].to_owned() + &root.to_string();
         if is_new && !text.ends_with('\n') {
             text.push('\n');
         }
-        match name {
-            None => Change::Add { text },
-            Some((name, old)) => Change::Replace { text, name, old },
-        }
+        text
     };
     let Some((old, property)) = ours else {
         table.ensure_multiline();
         table.append(NAME, entry(form, command));
-        return Ok(done(None));
+        return Ok(Change::Add { text: done() });
     };
-    match (&old.command, property.object_value()) {
-        (Some(current), Some(_)) if current == command => return Ok(Change::None),
-        (Some(_), Some(value)) => replace_command(form, &value, &old, command),
-        _ => property.set_value(entry(form, command)),
+    if old.command.as_deref() == Some(command) {
+        return Ok(Change::None);
     }
-    let line = old.line();
-    Ok(done(Some((old.name, line))))
+    let kept = old.kept_arguments()?;
+    let value = property.object_value().ok_or_else(|| not_an_object(&format!("'{}'", old.name)))?;
+    replace_command(form, &value, command, kept);
+    Ok(old.replaced(done(), command, kept))
 }
 
 /// Opens the object with the entries, and makes it if there is none.
@@ -85,20 +82,20 @@ fn entry(form: Entries, command: &str) -> CstInputValue {
     CstInputValue::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn replace_command(form: Entries, value: &CstObject, old: &Entry, command: &str) {
+fn replace_command(form: Entries, value: &CstObject, command: &str, kept: &[String]) {
+    let list = |words: &mut dyn Iterator<Item = &str>| {
+        CstInputValue::Array(words.map(|word| CstInputValue::String(word.to_owned())).collect())
+    };
     let Some(property) = value.get("command") else { return };
-    let args: &[String] = if old.keeps_arguments() { &old.args } else { &[] };
+    let mut kept_words = kept.iter().map(String::as_str);
     if let Entries::List { .. } = form {
-        let words = std::iter::once(command).chain(args.iter().map(String::as_str));
-        let words = words.map(|word| CstInputValue::String(word.to_owned())).collect();
-        property.set_value(CstInputValue::Array(words));
-        return;
+        return property.set_value(list(&mut std::iter::once(command).chain(kept_words)));
     }
     property.set_value(CstInputValue::String(command.to_owned()));
-    if args.is_empty()
-        && let Some(args) = value.get("args")
-    {
-        args.remove();
+    match value.get("args") {
+        Some(args) if kept.is_empty() => args.remove(),
+        Some(args) if strings(value, "args") != kept => args.set_value(list(&mut kept_words)),
+        _ => {}
     }
 }
 

@@ -170,30 +170,37 @@ fn another_copy_is_replaced_and_keeps_what_the_user_set() {
 }
 
 #[test]
-fn the_bridge_that_codebridge_replaces_gives_up_its_arguments() {
+fn the_arguments_of_uvx_go_and_those_of_codebridge_stay() {
     let old = r#"{"mcpServers": {"py": {"command": "uvx", "args": ["--from", "git+https://example.org/x", "mcp-server-code-execution-mode", "run"], "env": {"A": "b"}}}}"#;
     let (name, text) = replaced(Form::McpServers, old);
     assert_eq!(name, "py");
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        value,
-        serde_json::json!({ "mcpServers": { "py": { "command": COMMAND, "env": { "A": "b" } } } })
-    );
+    let entry = serde_json::json!({ "command": COMMAND, "args": ["run"], "env": { "A": "b" } });
+    assert_eq!(value, serde_json::json!({ "mcpServers": { "py": entry } }));
     let (_, text) =
         replaced(Form::Codex, "[mcp_servers.py]\ncommand = \"npx\" # old\nargs = [\"-y\", \"codebridge\"]\n");
     assert_eq!(text, "[mcp_servers.py]\ncommand = \"/usr/local/bin/codebridge\" # old\n");
+    let uvx = "[mcp_servers.py]\nargs = [\"codebridge\", \"--memory\", \"1g\"]\ncommand = \"uvx\"\n";
+    let (_, text) = replaced(Form::Codex, uvx);
+    let kept = "[mcp_servers.py]\nargs = [\"--memory\", \"1g\"]\ncommand = \"/usr/local/bin/codebridge\"\n";
+    assert_eq!(text, kept);
+    let change = register(Form::Codex, uvx, COMMAND).unwrap();
+    let Change::Replace { old, new, .. } = change else { panic!("{change:?}") };
+    assert_eq!((&*old, &*new), ("uvx codebridge --memory 1g", "/usr/local/bin/codebridge --memory 1g"));
 }
 
 #[test]
-fn an_entry_with_an_address_is_replaced_as_a_whole() {
-    let (_, text) = replaced(
-        Form::VsCode,
+fn an_entry_of_our_name_that_starts_something_else_is_not_touched() {
+    let refused = "'codebridge' starts something else; rename it, or remove it";
+    for text in [
         r#"{"servers": {"codebridge": {"type": "http", "url": "http://[::1]:1/mcp"}}}"#,
-    );
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(value["servers"]["codebridge"], serde_json::json!({ "type": "stdio", "command": COMMAND }));
-    let (_, text) = replaced(Form::Codex, "[mcp_servers.codebridge]\nurl = \"http://[::1]:1/mcp\"\n");
-    assert_eq!(text, "[mcp_servers.codebridge]\ncommand = \"/usr/local/bin/codebridge\"\n");
+        r#"{"servers": {"codebridge": {"command": "/bin/other", "args": ["codebridge"]}}}"#,
+        r#"{"servers": {"codebridge": {"command": "sh", "args": ["-c", "FOO=1 codebridge"]}}}"#,
+        r#"{"servers": {"codebridge": 7}}"#,
+    ] {
+        assert_eq!(problem(Form::VsCode, text), refused, "{text}");
+    }
+    assert_eq!(problem(Form::Codex, "[mcp_servers.codebridge]\nurl = \"http://[::1]:1/mcp\"\n"), refused);
 }
 
 #[test]
@@ -229,7 +236,7 @@ fn a_file_that_is_wrong_is_refused_with_the_place() {
         ),
         (Form::Codex, "a = 1\nb = \n", "line 2: "),
         (Form::Codex, "mcp_servers = 1\n", "'mcp_servers' must be a table"),
-        (Form::Codex, "[mcp_servers]\ncodebridge = 1\n", "'codebridge' must be a table"),
+        (Form::Codex, "[mcp_servers]\ncodebridge = 1\n", "'codebridge' starts something else"),
     ] {
         let problem = problem(form, text);
         assert!(problem.starts_with(expected) && !problem.contains('\n'), "{problem}");

@@ -1,6 +1,6 @@
 //! The file of Codex.
 
-use toml_edit::{DocumentMut, Item, Table, TableLike, value};
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike, value};
 
 use super::entry::{Change, Entry, NAME, Problem, only_one};
 
@@ -32,10 +32,10 @@ pub(super) fn register(text: &str, command: &str) -> Result<Change, Problem> {
     if old.command.as_deref() == Some(command) {
         return Ok(Change::None);
     }
+    let kept = old.kept_arguments()?;
     let changed = table.get_mut(&old.name).and_then(Item::as_table_like_mut);
-    replace_command(changed.ok_or_else(|| not_a_table(&old.name))?, &old, command);
-    let line = old.line();
-    Ok(Change::Replace { text: document.to_string(), name: old.name, old: line })
+    replace_command(changed.ok_or_else(|| not_a_table(&old.name))?, &old, command, kept);
+    Ok(old.replaced(document.to_string(), command, kept))
 }
 
 fn entry(name: &str, item: &Item) -> Entry {
@@ -46,19 +46,16 @@ fn entry(name: &str, item: &Item) -> Entry {
     Entry { name: name.to_owned(), command, args }
 }
 
-fn replace_command(table: &mut dyn TableLike, old: &Entry, command: &str) {
-    // An entry with an address cannot have a command too.
-    table.remove("url");
-    if !old.keeps_arguments() {
+fn replace_command(table: &mut dyn TableLike, old: &Entry, command: &str, kept: &[String]) {
+    if kept.is_empty() {
         table.remove("args");
+    } else if kept != old.args {
+        table.insert("args", value(kept.iter().map(String::as_str).collect::<Array>()));
     }
-    match table.get_mut("command").and_then(Item::as_value_mut) {
+    if let Some(current) = table.get_mut("command").and_then(Item::as_value_mut) {
         // What is around the value stays: a comment at the end of its line.
-        Some(current) => {
-            let around = current.decor().clone();
-            *current = command.into();
-            *current.decor_mut() = around;
-        }
-        None => drop(table.insert("command", value(command))),
+        let around = current.decor().clone();
+        *current = command.into();
+        *current.decor_mut() = around;
     }
 }

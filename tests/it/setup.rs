@@ -68,7 +68,9 @@ fn the_list_says_which_clients_are_there(env: &TestEnv) {
     let shown = setup(env, &[]);
     let lines: Vec<&str> = shown.stdout.lines().collect();
     assert!(lines[0].starts_with("CLIENT") && lines.len() == CLIENTS.len() + 1, "{shown}");
-    assert_eq!(shown.stderr, "hint: register it with `codebridge setup claude-code`\n");
+    let said: Vec<&str> = shown.stderr.lines().collect();
+    assert!(said[0].starts_with("warning: could not add codebridge to '") && said[0].contains("settings.json"));
+    assert_eq!(said[1..], ["hint: `codebridge setup claude-code` registers codebridge in Claude Code"]);
 }
 
 fn a_person_is_asked_before_a_file_changes(env: &TestEnv) {
@@ -81,7 +83,7 @@ fn a_person_is_asked_before_a_file_changes(env: &TestEnv) {
         terminal.run_with_input(env.guard(), input).ok()
     };
     let shown = answer(b"n\n");
-    assert!(shown.contains("Change the file? [Y/n]") && shown.contains("nothing was changed"), "{shown}");
+    assert!(shown.contains("Write the file? [Y/n]") && shown.contains("nothing was changed"), "{shown}");
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     let shown = answer(b"\n");
     assert!(shown.contains("the old file is"), "{shown}");

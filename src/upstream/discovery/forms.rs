@@ -13,6 +13,9 @@ use super::surroundings::Surroundings;
 /// Characters of a wrong number that are shown.
 const LONGEST_NUMBER: usize = 40;
 
+/// Where files of any form have their definitions.
+const KEYS: [&str; 6] = ["mcpServers", "projects", "servers", "mcp", "mcp.servers", "mcp_servers"];
+
 /// A definition as written in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry<'a> {
@@ -49,11 +52,20 @@ pub(super) fn entries<'a>(root: &'a Node, form: Form, projects: &[PathBuf]) -> F
         found.add("mcp.servers", root.get("mcp.servers"), false);
         found.add("mcp.servers", in_mcp, false);
     }
-    if form == Form::OpenCode || (any && in_mcp.is_none()) {
-        found.add("mcp", mcp, true);
+    // opencode 2 has its servers one level deeper. A server of opencode 1 may have this name; it has a type.
+    let of_opencode_2 = in_mcp.filter(|servers| servers.get("type").is_none());
+    match (form, of_opencode_2) {
+        (Form::OpenCode, Some(servers)) => found.add("mcp.servers", Some(servers), true),
+        (Form::OpenCode, None) => found.add("mcp", mcp, true),
+        (Form::Any, _) if in_mcp.is_none() => found.add("mcp", mcp, true),
+        _ => {}
     }
     if any || form == Form::Codex {
         found.add("mcp_servers", root.get("mcp_servers"), false);
+    }
+    if any && !root.members().is_empty() && !KEYS.iter().any(|key| root.get(key).is_some()) {
+        let message = "it has no 'mcpServers'".to_owned();
+        found.misplaced.push(Problem { line: root.line, message });
     }
     found
 }

@@ -38,9 +38,17 @@ pub(super) fn is_itself(command: &str, args: &[String], lookup: Option<ProgramLo
         }
 }
 
-/// Whether a command line plainly starts this bridge, or the one whose configurations it takes over.
-pub fn runs_this_bridge(command: &str, args: &[String]) -> bool {
-    is_itself(command, args, None)
+/// Returns the arguments that the bridge itself gets from a command line that plainly starts it, or the bridge whose
+/// configurations it takes over; None for any other command line.
+pub fn own_arguments<'a>(command: &str, args: &'a [String]) -> Option<&'a [String]> {
+    if !is_itself(command, args, None) {
+        return None;
+    }
+    if is_own_name(file_name(Path::new(command))) {
+        return Some(args);
+    }
+    let package = args.iter().rposition(|word| is_own_package(word));
+    Some(package.map_or(&[], |package| &args[package + 1..]))
 }
 
 /// Options of uvx, npx and pipx whose value may be the next word.

@@ -97,6 +97,27 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
 }
 
 #[test]
+fn the_servers_of_opencode_2_are_found() {
+    let home = Home::new();
+    home.write(".opencode.json", r#"{"mcp": {"servers": {"z": {"type": "local", "command": ["c"]}}}}"#);
+    let snapshot = home.snapshot();
+    assert_eq!(snapshot.servers.iter().map(|server| &*server.name).collect::<Vec<_>>(), ["z"]);
+    home.write(".opencode.json", r#"{"mcp": {"servers": {"type": "local", "command": ["c"]}}}"#);
+    assert_eq!(&*home.snapshot().servers[0].name, "servers");
+}
+
+#[test]
+fn a_file_without_definitions_is_a_warning() {
+    let home = Home::new();
+    home.write("MCPs/typo.json", "{\"mcpServer\":\n{\"a\": {\"command\": \"c\"}}}");
+    let warnings: Vec<String> = home.snapshot().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].ends_with("typo.json:1: it has no 'mcpServers'"), "{warnings:?}");
+    home.write("MCPs/typo.json", "{}");
+    assert!(home.snapshot().warnings.is_empty());
+}
+
+#[test]
 fn without_files_there_are_no_servers_and_no_warnings() {
     let home = Home::new();
     let snapshot = home.snapshot();

@@ -29,6 +29,8 @@ pub(super) struct StdioTransport {
     writer: AbortHandle,
     process: ServerProcess,
     gone: CancellationToken,
+    /// Whether anything was sent.
+    has_sent: bool,
 }
 
 impl StdioTransport {
@@ -48,6 +50,7 @@ impl StdioTransport {
             outbox: Some(outbox),
             process,
             gone,
+            has_sent: false,
         }
     }
 
@@ -72,7 +75,15 @@ impl Transport<RoleClient> for StdioTransport {
             let outbox = self.outbox.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
             Ok(outbox.push(line, &message))
         });
-        async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe)? }
+        let is_first = !std::mem::replace(&mut self.has_sent, true);
+        async move {
+            let sent: io::Result<()> = queued?.await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+            match sent {
+                // The server has exited already. What it printed says why, and is read before the end of its output.
+                Err(error) if is_first && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                sent => sent,
+            }
+        }
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
