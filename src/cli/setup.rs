@@ -78,7 +78,10 @@ fn list(folders: &Folders<'_>, command: &str, json: bool) -> Result<(), CommandE
         }
     }
     if let Some((first, _)) = found.iter().find(|(_, state)| *state == State::NotRegistered) {
-        say(format_args!("hint: `codebridge setup {}` registers codebridge in {}", first.client.name, first.client.title));
+        say(format_args!(
+            "hint: `codebridge setup {}` registers codebridge in {}",
+            first.client.name, first.client.title
+        ));
     }
     Ok(())
 }

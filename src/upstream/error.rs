@@ -178,7 +178,9 @@ impl UpstreamError {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }
             Self::Unread { .. } => Some("await the results of earlier calls before more are made".into()),
-            Self::TimedOut { .. } => Some("give the call a longer timeout, up to MCP_BRIDGE_MAX_TIMEOUT (--max-timeout)".into()),
+            Self::TimedOut { .. } => {
+                Some("give the call a longer timeout, up to MCP_BRIDGE_MAX_TIMEOUT (--max-timeout)".into())
+            }
             _ => None,
         }
     }

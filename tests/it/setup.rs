@@ -69,7 +69,9 @@ fn the_list_says_which_clients_are_there(env: &TestEnv) {
     let lines: Vec<&str> = shown.stdout.lines().collect();
     assert!(lines[0].starts_with("CLIENT") && lines.len() == CLIENTS.len() + 1, "{shown}");
     let said: Vec<&str> = shown.stderr.lines().collect();
-    assert!(said[0].starts_with("warning: could not add codebridge to '") && said[0].contains("settings.json"));
+    assert!(
+        said[0].starts_with("warning: could not add codebridge to '") && said[0].contains("settings.json")
+    );
     assert_eq!(said[1..], ["hint: `codebridge setup claude-code` registers codebridge in Claude Code"]);
 }
 

@@ -382,6 +382,7 @@ fn an_unreadable_file_is_reported_and_the_others_load() {
         "4-list.json:1: the file must be an object, not a list",
         "5-wrong.json:1: 'mcpServers' must be an object, not a list",
         "6-pipe.json: it is a pipe or a device, not a file",
+        "8-other.json:1: it has no 'mcpServers'",
         ".codex/config.toml:2: could not parse it: ",
     ] {
         assert_eq!(
@@ -390,7 +391,7 @@ fn an_unreadable_file_is_reported_and_the_others_load() {
             "{words}: {warnings:#?}"
         );
     }
-    assert_eq!(warnings.len(), 9, "{warnings:#?}");
+    assert_eq!(warnings.len(), 10, "{warnings:#?}");
 }
 
 #[test]
