@@ -37,7 +37,7 @@ async fn arguments_that_are_not_used_as_given_are_noted() {
     let arguments = json!({ "code": "echo hi", "servers": "a", "colour": 1 });
     assert_eq!(
         text(client.call(1, arguments).await),
-        "note: unknown argument 'colour' is ignored\nnote: 'servers' is text: read as a list of 1\nhi"
+        "note: unknown argument 'colour' is ignored\nnote: 'servers' is text: read as [\"a\"]\nhi"
     );
     assert_eq!(client.sessions.requests.lock().unwrap()[0].servers, ["a"]);
     assert_eq!(
