@@ -158,11 +158,12 @@ def hint_at_await(error, line):
             # It has its hint now, and needs none when its name gets another value.
             guest.hinted.add(id(coroutine))
             guest.notices.append(await_hint(coroutine))
-        if not any("was never awaited" in notice for notice in guest.notices):
+        if not guest.await_was_hinted:
             guest.notices.append("hint: a coroutine has no result until it is awaited: write await before the call")
 
 
 def await_hint(coroutine):
+    guest.await_was_hinted = True
     call = call_of(coroutine)
     return "hint: %s(...) was never awaited: write await %s(...)" % (call, call)
 
