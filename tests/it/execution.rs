@@ -150,7 +150,7 @@ fn what_the_sandbox_refuses_is_said_in_one_line(env: &TestEnv) {
         bridge.call(json!({ "code": "import time; time.sleep(60)", "timeout": 600 })).expect("timeout");
     assert_eq!(
         late.error(),
-        "stopped after 2 s (600 requested, limit 2 from MCP_BRIDGE_MAX_TIMEOUT); variables are kept"
+        "stopped after 2 s (timeout 600 s is cut to 2 s by MCP_BRIDGE_MAX_TIMEOUT); variables are kept"
     );
     let gone = bridge.call(json!({ "code": "import time; time.sleep(60)", "timeout": 1, "session": "new" }));
     assert_eq!(gone.error(), "stopped after 1 s");
