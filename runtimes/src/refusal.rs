@@ -161,7 +161,6 @@ impl Refusal {
 
     fn fixed_hint(&self) -> &'static str {
         match self {
-            Self::NotInstalled => "install a runtime",
             Self::NotExecutable { .. } => "check the file's permissions and its architecture",
             Self::DaemonUnreachable { denied: true, .. } => {
                 "`usermod --append --groups docker $USER`, then log in again (members of that group are as powerful as root); or use another runtime"
@@ -224,7 +223,7 @@ impl Refusal {
                 "check whether the host is overloaded or the engine's machine is down, and run `codebridge doctor`"
             }
             Self::Stopped => "try again",
-            Self::Other { .. } => "run `codebridge doctor`",
+            Self::NotInstalled | Self::Other { .. } => "run `codebridge doctor`",
         }
     }
 }

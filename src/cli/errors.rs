@@ -103,6 +103,7 @@ impl CommandError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Setting(error) => error.hint(),
+            Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
             Self::Session => Some(
                 "give exec all of the code at once; only clients of `codebridge serve` have sessions".into(),
             ),

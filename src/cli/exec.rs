@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
+use super::output::was_read;
 use super::signals::Signals;
 use super::spinner::Spinner;
 use super::{ExecArgs, code};
@@ -16,7 +17,7 @@ use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
 use crate::session::{
-    Caller, Clamped, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status,
+    Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, is_shown, remark,
 };
 use crate::settings::Settings;
 use crate::workspace::Workspace;
@@ -45,7 +46,8 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
         session: RunRequest::THROW_AWAY.to_owned(),
-        clamped: clamped(&workspace.bridge.settings),
+        // A warning at the start has said it.
+        clamped: None,
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
@@ -67,20 +69,8 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         None if is_stopped => Ok(()),
         None => sink.write_remarks(&outcome).await,
     };
-    match written.and(result_written) {
-        Ok(()) => Ok(exit),
-        // A reader that has seen enough, such as `head`, is not worth a message.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(if is_stopped && signal.is_none() { Exit::Unread.into() } else { exit })
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Returns the timeout that was asked for, if the settings allow less.
-fn clamped(settings: &Settings) -> Option<Clamped> {
-    let limit_from = settings.max_timeout.origin;
-    settings.clamped_timeout.map(|requested| Clamped { requested, limit_from })
+    let is_unread = !was_read(written.and(result_written))?;
+    Ok(if is_unread && is_stopped && signal.is_none() { Exit::Unread.into() } else { exit })
 }
 
 /// Runs the code and passes on its output. Code whose output cannot be written is stopped.
@@ -144,8 +134,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            let head = if notice.starts_with("hint: ") { "" } else { "note: " };
-            self.stderr.write_all(visible(&format!("{head}{notice}\n")).as_bytes()).await?;
+            self.stderr.write_all(visible(&(remark(notice) + "\n")).as_bytes()).await?;
         }
         let pictures = outcome.displays.iter().filter(|display| display.picture.is_some()).count();
         if pictures > 0 {
@@ -155,7 +144,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
                 .write_all(format!("note: {what} displayed, which exec does not show\n").as_bytes())
                 .await?;
         }
-        if let Some(error) = outcome.error.as_ref().filter(|error| !outcome.stderr.text.contains(*error)) {
+        if let Some(error) = outcome.error.as_ref().filter(|error| !is_shown(error, &outcome.stderr.text)) {
             self.stderr.write_all(visible(&format!("error: {error}\n")).as_bytes()).await?;
         }
         self.stderr.flush().await
@@ -263,6 +252,11 @@ mod tests {
         let mut shown = sink(Vec::new(), Vec::new(), true);
         shown.write_remarks(&raised).await.unwrap();
         assert_eq!(shown.stderr, b"");
+        // Another error of the same words came before.
+        raised.stderr.text = "ValueError: no\nhandled\n".into();
+        let mut handled = sink(Vec::new(), Vec::new(), true);
+        handled.write_remarks(&raised).await.unwrap();
+        assert_eq!(handled.stderr, b"error: ValueError: no\n");
     }
 
     #[test]

@@ -34,20 +34,22 @@ pub(super) async fn print(text: &str) -> io::Result<()> {
         Ok(()) => output.flush().await,
         failed => failed,
     };
+    was_read(written).map(drop)
+}
+
+/// Returns false if the reader has seen enough, as `head` has: that is no error.
+pub(super) fn was_read(written: io::Result<()>) -> io::Result<bool> {
     match written {
-        // A reader that has seen enough, such as `head`, is no error.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-/// Prints what needs no other task meanwhile. A reader that has seen enough, such as `head`, is no error.
+/// Prints what needs no other task meanwhile.
 pub(super) fn print_now(text: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    match output.write_all(text).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
+    was_read(output.write_all(text).and_then(|()| output.flush())).map(drop)
 }
 
 /// Returns rows in columns as wide as their widest cell. Each row has as many cells as the head.

@@ -17,7 +17,7 @@ use super::signals::until_stopped;
 use super::spinner::Spinner;
 use super::{Form, ServersArgs, ServersCommand, trust};
 use crate::error::Exit;
-use crate::upstream::discovery::{Server, Skip};
+use crate::upstream::discovery::{Server, Skip, Warning, WarningKind};
 use crate::upstream::{Known, LastFailure, Reason, Refreshed, UpstreamError, trust_command};
 use crate::workspace::Workspace;
 
@@ -125,7 +125,8 @@ async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandErr
     let used = known.into_iter().map(|(server, known)| ServerEntry::of(&server, known));
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, Known::default()));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
-    for warning in snapshot.warnings_of_files() {
+    let is_of_content = |warning: &&Warning| warning.kind == WarningKind::Content;
+    for warning in snapshot.warnings_of_files().filter(is_of_content) {
         say(format_args!("warning: {warning}"));
     }
     if entries.is_empty() {

@@ -266,6 +266,7 @@ fn servers(upstream: &Upstream) -> Servers {
     Servers {
         used: snapshot.servers.len(),
         skipped: skipped.collect(),
-        warnings: snapshot.warnings.iter().map(ToString::to_string).collect(),
+        // The others are about what is skipped.
+        warnings: snapshot.warnings_of_files().map(ToString::to_string).collect(),
     }
 }

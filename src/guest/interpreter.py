@@ -79,6 +79,8 @@ class Interpreter:
         self.tools, self.tool_names = [], set()
         # Notices for the result of this run; ids of coroutines that already have one.
         self.notices, self.hinted = [], set()
+        # Whether a notice of this cell names a coroutine that was not awaited.
+        self.await_was_hinted = False
         self.reserve = b""
         self.saved_outputs = {1: out, 2: err}
         # Python's own streams are on other descriptors.
@@ -216,6 +218,7 @@ class Interpreter:
         notices = dict.fromkeys(self.notices)
         frames = [(b"N", number, notice[:LARGEST_NOTICE].encode("utf-8", "replace")) for notice in notices]
         self.notices.clear()
+        self.await_was_hinted = False
         if text:
             frames.append((b"T", number, text))
         self.channel.send(*frames, (b"D", number, status))

@@ -113,8 +113,26 @@ def is_read_only(error):
     if not isinstance(error.filename, (str, bytes)):
         return False
     path = os.path.abspath(os.fsdecode(error.filename))
-    # Reading is refused too, for files that exist.
-    return not is_writable(path) and (os.access(path, os.R_OK) or not os.path.lexists(path))
+    return not is_writable(path) and not was_to_run(error) and could_be_all_but_written(path)
+
+
+def was_to_run(error):
+    """Whether the error is of a program that was to be started: the kernel refuses both in the same words."""
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code.co_name == "_execute_child":
+            return True
+        place = place.tb_next
+    return False
+
+
+def could_be_all_but_written(path):
+    """Whether only writing can have been refused: reading and searching are allowed."""
+    if os.path.lexists(path):
+        reading = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
+        return os.access(path, reading) and not os.access(path, os.W_OK)
+    folder = os.path.dirname(path)
+    return os.path.isdir(folder) and os.access(folder, os.X_OK) and not os.access(folder, os.W_OK)
 
 
 def own_frames(error):
@@ -140,11 +158,12 @@ def hint_at_await(error, line):
             # It has its hint now, and needs none when its name gets another value.
             guest.hinted.add(id(coroutine))
             guest.notices.append(await_hint(coroutine))
-        if not any("was never awaited" in notice for notice in guest.notices):
+        if not guest.await_was_hinted:
             guest.notices.append("hint: a coroutine has no result until it is awaited: write await before the call")
 
 
 def await_hint(coroutine):
+    guest.await_was_hinted = True
     call = call_of(coroutine)
     return "hint: %s(...) was never awaited: write await %s(...)" % (call, call)
 

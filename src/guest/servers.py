@@ -243,35 +243,21 @@ async def call(server, tool, arguments, doc=None):
     values = guest.part("values")
     encoded = values.encoded
     params = {"server": server, "tool": tool, "arguments": arguments}
-    try:
-        result = await runtime._ask_async("call", params, values.parse, values.jsonable)
-    finally:
-        if values.encoded != encoded:
-            notice_bytes(server, tool, arguments, doc)
+    result = await runtime._ask_async("call", params, values.parse, values.jsonable)
+    if doc and values.encoded != encoded:
+        notice_bytes(server, tool, arguments, doc["inputSchema"])
     return finished(values, server, tool, result)
 
 
 def call_sync(server, tool, arguments):
     values = guest.part("values")
-    encoded = values.encoded
     params = {"server": server, "tool": tool, "arguments": arguments}
-    try:
-        result = runtime._ask("call", params, values.parse, values.jsonable)
-    finally:
-        if values.encoded != encoded:
-            notice_bytes(server, tool, arguments, None)
-    return finished(values, server, tool, result)
+    return finished(values, server, tool, runtime._ask("call", params, values.parse, values.jsonable))
 
 
-def notice_bytes(server, tool, arguments, doc):
+def notice_bytes(server, tool, arguments, schema):
     """Says which arguments had bytes in them, unless the tool says that it takes base64: a file may have that text in it now."""
     names = [name for name, value in arguments.items() if has_bytes(value)]
-    if names and doc is None:
-        try:
-            doc = runtime._ask("tool", {"server": server, "tool": tool})
-        except runtime.MCPError:
-            pass
-    schema = doc["inputSchema"] if doc else None
     properties = schema.get("properties") if isinstance(schema, dict) else None
     properties = properties if isinstance(properties, dict) else {}
     if any("encoding" in name.lower() for name in properties):

@@ -25,9 +25,9 @@ pub(super) struct Timeouts {
 
 /// The names of all arguments.
 const NAMES: [&str; 4] = ["code", "servers", "timeout", "session"];
-/// Unknown arguments that are named, and characters of each: whoever calls chooses both.
-const MOST_UNKNOWN: usize = 5;
-const LONGEST_UNKNOWN: usize = 40;
+/// Names that a note shows, and characters of each: whoever calls chooses both.
+const MOST_SHOWN: usize = 5;
+const LONGEST_SHOWN: usize = 40;
 
 /// Returns the request, or what is wrong with the arguments; and notes on what is not used as it was given.
 pub(super) fn parse_arguments(
@@ -56,10 +56,10 @@ fn unknown(arguments: &Map<String, Value>) -> Vec<String> {
     let unknown = arguments.keys().filter(|name| !NAMES.contains(&name.as_str()));
     let note = |name: &String| {
         let meant = nearest(name, NAMES).map(|name| format!(": did you mean '{name}'?"));
-        let shown: String = name.chars().take(LONGEST_UNKNOWN).collect();
+        let shown: String = name.chars().take(LONGEST_SHOWN).collect();
         format!("unknown argument '{}' is ignored{}", shown.escape_debug(), meant.unwrap_or_default())
     };
-    unknown.take(MOST_UNKNOWN).map(note).collect()
+    unknown.take(MOST_SHOWN).map(note).collect()
 }
 
 fn code(value: Option<Value>) -> Result<String, String> {
@@ -78,7 +78,7 @@ fn servers(value: Option<Value>, notes: &mut Vec<String>) -> Result<Vec<String>,
         Some(Value::String(text)) => {
             // Some models write the list as text.
             let items = serde_json::from_str(&text).unwrap_or_else(|_| vec![Value::String(text)]);
-            notes.push(format!("'servers' is text: read as a list of {}", items.len()));
+            notes.push(format!("'servers' is text: read as {}", shown_names(&items)));
             items
         }
         Some(_) => return Err("'servers' must be a list".into()),
@@ -95,6 +95,16 @@ fn servers(value: Option<Value>, notes: &mut Vec<String>) -> Result<Vec<String>,
         }
     }
     Ok(names)
+}
+
+/// Returns the start of a list, to show how it was read.
+fn shown_names(items: &[Value]) -> String {
+    let shown = |name: &str| format!("{:?}", name.chars().take(LONGEST_SHOWN).collect::<String>());
+    let mut names: Vec<String> = items.iter().filter_map(Value::as_str).take(MOST_SHOWN).map(shown).collect();
+    if items.len() > names.len() {
+        names.push("…".into());
+    }
+    format!("[{}]", names.join(", "))
 }
 
 fn timeout(
@@ -250,8 +260,8 @@ mod tests {
             ("timeout", json!("5"), vec!["'timeout' is text: read as 5 s"]),
             ("timeout", json!("30s"), vec!["'timeout' is text: read as 30 s"]),
             ("servers", json!(["x"]), vec![]),
-            ("servers", json!("x"), vec!["'servers' is text: read as a list of 1"]),
-            ("servers", json!("[\"x\", \"y\"]"), vec!["'servers' is text: read as a list of 2"]),
+            ("servers", json!("x"), vec![r#"'servers' is text: read as ["x"]"#]),
+            ("servers", json!("[\"x\", \"y\"]"), vec![r#"'servers' is text: read as ["x", "y"]"#]),
             ("session", json!(7), vec!["'session' is a number: read as text"]),
             ("server", json!("x"), vec!["unknown argument 'server' is ignored: did you mean 'servers'?"]),
             ("colour", json!("x"), vec!["unknown argument 'colour' is ignored"]),
@@ -283,7 +293,10 @@ mod tests {
         let mut arguments = Map::from_iter([("code".to_owned(), json!("1"))]);
         arguments.extend((0..100).map(|at| (format!("{at}{}", "x".repeat(1000)), json!(1))));
         let (_, notes) = noted(Value::Object(arguments));
-        assert_eq!(notes.len(), MOST_UNKNOWN);
+        assert_eq!(notes.len(), MOST_SHOWN);
         assert!(notes.iter().all(|note| note.len() < 100), "{notes:?}");
+        let servers = json!(vec!["x".repeat(1000); 900]).to_string();
+        let (_, notes) = noted(json!({ "code": "1", "servers": servers }));
+        assert!(notes[0].len() < 300 && notes[0].ends_with(", …]"), "{notes:?}");
     }
 }

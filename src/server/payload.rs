@@ -3,9 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::session::{Clamped, Display, Failure, RunOutcome, RunRequest, Status, Stream};
-use crate::settings::Origin;
-use crate::settings::variables::MAX_TIMEOUT;
+use crate::session::{Display, Failure, RunOutcome, RunRequest, Status, Stream};
 
 /// The fields of a result, empty ones dropped. The order is the order in which they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -53,7 +51,7 @@ impl Payload {
         // A timeout says it itself.
         let clamped = request.clamped.filter(|_| outcome.status != Status::Timeout);
         let notices = clamped
-            .map(|clamped| clamped_note(clamped, seconds))
+            .map(|clamped| format!("timeout is shorter: {}", clamped.describe(request.timeout)))
             .into_iter()
             .chain(outcome.notices)
             .collect();
@@ -104,14 +102,6 @@ fn display_fields<S: Serializer>(displays: &[Display], serializer: S) -> Result<
         let types: Vec<&str> = display.forms.iter().map(|form| &*form.mime).collect();
         json!({ "mimeTypes": types, "uri": display.uri })
     }))
-}
-
-fn clamped_note(Clamped { requested, limit_from }: Clamped, seconds: u64) -> String {
-    let limit_from = match limit_from {
-        Origin::Default => MAX_TIMEOUT.name.to_owned(),
-        origin => origin.to_string(),
-    };
-    format!("timeout {} s is cut to {seconds} s by {limit_from}", requested.as_secs())
 }
 
 fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {

@@ -6,7 +6,7 @@ use rmcp::model::{Annotations, CallToolResult, ContentBlock, Resource, Role};
 use serde_json::{Value, json};
 
 use super::Payload;
-use crate::session::{Display, Form, Picture};
+use crate::session::{Display, Form, Picture, is_shown, remark};
 use crate::settings::OutputMode;
 
 /// Pixels of a side from which on models pay much for a picture, or refuse it.
@@ -163,10 +163,7 @@ fn lines_before(payload: &Payload) -> Vec<String> {
         parts.push(format!("status: {}", payload.status));
         parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
     }
-    parts.extend(payload.notices.iter().map(|notice| match notice.starts_with("hint: ") {
-        true => notice.clone(),
-        false => format!("note: {notice}"),
-    }));
+    parts.extend(payload.notices.iter().map(|notice| remark(notice)));
     parts
 }
 
@@ -177,9 +174,8 @@ fn lines_after(payload: &Payload) -> Vec<String> {
         parts.push("stderr:".into());
         parts.extend_from_slice(&payload.stderr);
     }
-    // A traceback ends with its exception.
-    let is_said = |error: &&String| payload.stderr.join("\n").trim_end().ends_with(error.trim_end());
-    parts.extend(payload.error.iter().filter(|error| !is_said(error)).map(|error| format!("error: {error}")));
+    let is_new = |error: &&String| !is_shown(error, &payload.stderr.join("\n"));
+    parts.extend(payload.error.iter().filter(is_new).map(|error| format!("error: {error}")));
     parts
 }
 

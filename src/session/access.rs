@@ -41,6 +41,8 @@ const WAITING_PROGRESS: usize = 16;
 pub(super) struct ServerAccess {
     upstream: Upstream,
     shares: Arc<Shares>,
+    /// Whether a person at a terminal reads the messages.
+    one_shot: bool,
     searches: Semaphore,
     /// Results of calls that the guest has not read.
     unread: UnreadResults,
@@ -65,7 +67,7 @@ struct Current {
 type Granted = (Arc<Server>, Option<mpsc::Sender<Progress>>, Arc<dyn Answers>);
 
 impl ServerAccess {
-    pub(super) fn new(upstream: Upstream, shares: Arc<Shares>) -> Self {
+    pub(super) fn new(upstream: Upstream, shares: Arc<Shares>, one_shot: bool) -> Self {
         let current = Current {
             grant: Grant::Nothing,
             progress: None,
@@ -78,6 +80,7 @@ impl ServerAccess {
         Self {
             upstream,
             shares,
+            one_shot,
             searches: Semaphore::new(SEARCHES),
             unread: UnreadResults::default(),
             current: Mutex::new(current),
@@ -326,7 +329,10 @@ impl ServerAccess {
         };
         let mut current = self.lock();
         if !current.grant.allows(&server) {
-            return Err(QuestionError { kind: Some("server"), message: not_available(&server) });
+            return Err(QuestionError {
+                kind: Some("server"),
+                message: not_available(&server.name, self.one_shot),
+            });
         }
         current.called.insert(name.to_owned(), Arc::clone(&server));
         Ok(granted(&current, &server))

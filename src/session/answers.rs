@@ -234,7 +234,7 @@ mod tests {
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&shares)));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
         let upstream = Upstream::new(&settings, [].into(), Reaper::of(None));
-        (answerer, Arc::new(ServerAccess::new(upstream, shares)))
+        (answerer, Arc::new(ServerAccess::new(upstream, shares, false)))
     }
 
     async fn answer(json: &str) -> Value {

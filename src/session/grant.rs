@@ -127,13 +127,30 @@ impl Grant {
     }
 }
 
-/// Returns the message for code that calls a server outside of its grant.
-pub(super) fn not_available(server: &Server) -> String {
-    let name = json!(server.name);
+/// Returns the message for code that calls a server outside of its grant: for a client, or `one_shot` for a person at a
+/// terminal.
+pub(super) fn not_available(name: &str, one_shot: bool) -> String {
+    if one_shot {
+        let word = shell_word(name);
+        return format!(
+            "Server '{name}' is not available: this run may not use it. Add --server {word}, or --server '*' for any."
+        );
+    }
     format!(
-        "Server '{}' is not available: this call of run_python may not use it. Name it in the call: servers=[{name}], \
-         or servers=[\"*\"] for any; with `codebridge exec`: --server {}.",
-        server.name,
-        shell_word(&server.name)
+        "Server '{name}' is not available: this call of run_python may not use it. Name it in the call: servers=[{}], \
+         or servers=[\"*\"] for any.",
+        json!(name)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_outside_of_the_grant_is_named_as_its_reader_writes_it() {
+        let (client, terminal) = (not_available("my fake", false), not_available("my fake", true));
+        assert!(client.contains(r#"servers=["my fake"]"#) && !client.contains("--server"), "{client}");
+        assert!(terminal.contains("--server 'my fake'") && !terminal.contains("servers="), "{terminal}");
+    }
 }

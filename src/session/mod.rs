@@ -36,6 +36,7 @@ mod wording;
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
+    is_shown, remark,
 };
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::settings::Origin;
+use crate::settings::{Origin, variables};
 
 /// One call of `run_python`, already validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,17 @@ pub struct Clamped {
     pub requested: Duration,
     /// Where the limit comes from.
     pub limit_from: Origin,
+}
+
+impl Clamped {
+    /// Says what was requested, what is used in its place, and why.
+    pub fn describe(self, used: Duration) -> String {
+        let limit_from = match self.limit_from {
+            Origin::Default => variables::MAX_TIMEOUT.name.to_owned(),
+            origin => origin.to_string(),
+        };
+        format!("{} requested, limit {} from {limit_from}", self.requested.as_secs(), used.as_secs())
+    }
 }
 
 impl RunRequest {
@@ -131,6 +142,16 @@ pub struct RunOutcome {
     /// Notices for the caller: a new session, a missing await, a fallback image.
     pub notices: Vec<String>,
     pub elapsed: Duration,
+}
+
+/// Returns the line that shows a notice.
+pub fn remark(notice: &str) -> String {
+    if notice.starts_with("hint: ") { notice.to_owned() } else { format!("note: {notice}") }
+}
+
+/// Returns whether standard error shows the error of a run already: a traceback ends with its exception.
+pub fn is_shown(error: &str, stderr: &str) -> bool {
+    stderr.trim_end().ends_with(error.trim_end())
 }
 
 impl RunOutcome {

@@ -250,8 +250,8 @@ impl Inner {
         let stop_guard = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let access =
-                Arc::new(ServerAccess::new(inner.upstream.clone(), Arc::clone(inner.launcher.shares())));
+            let (upstream, shares) = (inner.upstream.clone(), Arc::clone(inner.launcher.shares()));
+            let access = Arc::new(ServerAccess::new(upstream, shares, inner.one_shot));
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));

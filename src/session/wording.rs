@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::outcome::{Clamped, RunRequest};
-use crate::settings::{Origin, variables};
 
 /// How the messages about one run are worded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,14 +44,7 @@ impl Wording {
     pub(super) fn stopped(self, after: Duration) -> String {
         let text = format!("stopped after {} s", after.as_secs());
         match self.clamped {
-            Some(Clamped { requested, limit_from }) => {
-                let (requested, limit) = (requested.as_secs(), after.as_secs());
-                let limit_from = match limit_from {
-                    Origin::Default => variables::MAX_TIMEOUT.name.to_owned(),
-                    origin => origin.to_string(),
-                };
-                format!("{text} ({requested} requested, limit {limit} from {limit_from})")
-            }
+            Some(clamped) => format!("{text} ({})", clamped.describe(after)),
             None => text,
         }
     }
@@ -78,6 +70,7 @@ fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Origin;
 
     #[test]
     fn a_run_at_a_terminal_has_no_session_and_has_flags() {

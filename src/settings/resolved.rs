@@ -22,8 +22,6 @@ pub struct Settings {
     pub image: Setting<ImageName>,
     /// The time limit of a call that requests none. Never more than `max_timeout`.
     pub timeout: Setting<Duration>,
-    /// The time limit that was asked for, if `max_timeout` allows less.
-    pub clamped_timeout: Option<Duration>,
     /// The longest time limit that a call can request.
     pub max_timeout: Setting<Duration>,
     /// Bytes of memory of a sandbox, including swap.
@@ -85,8 +83,6 @@ impl Settings {
             runtime: raw.runtime()?,
             image: raw.image()?,
             timeout: timeout.map(|time| time.min(max_timeout.value)),
-            clamped_timeout: Some(timeout.value)
-                .filter(|time| timeout.is_explicit() && *time > max_timeout.value),
             max_timeout,
             memory: raw.memory()?,
             pids: raw.pids()?,

@@ -1,5 +1,6 @@
 //! Arguments as they are written on a command line: `name=value`, where the schema of the tool says what a value is.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde_json::value::RawValue;
@@ -7,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 /// How deep alternatives and references are followed.
 const MOST_DEPTH: usize = 6;
+/// Schemas and values of an `enum` that are read for one argument. Alternatives that refer to each other multiply with the depth.
+const MOST_SCHEMAS: usize = 10_000;
 /// Characters of a wrong value that are shown.
 const SHOWN: usize = 40;
 
@@ -76,7 +79,11 @@ const ANY: u8 = 127;
 impl Kinds {
     /// Returns the types of a parameter, which may be in an alternative of the schema.
     fn of_parameter(schema: &Value, name: &str) -> Self {
-        Self(find(schema, schema, name, MOST_DEPTH).map_or(ANY, |found| kinds(schema, found, MOST_DEPTH)))
+        let reader = SchemaReader { root: schema, left: Cell::new(MOST_SCHEMAS) };
+        let kinds =
+            reader.find(schema, name, MOST_DEPTH).map_or(ANY, |found| reader.kinds(found, MOST_DEPTH));
+        // What was not read may allow more.
+        Self(if reader.left.get() == 0 { ANY } else { kinds })
     }
 
     /// Returns the JSON text of a value; None if it has another type.
@@ -128,40 +135,77 @@ fn kind_of(json: &str) -> u8 {
     }
 }
 
-/// Returns the schema of a parameter.
-fn find<'a>(root: &'a Value, schema: &'a Value, name: &str, depth: usize) -> Option<&'a Value> {
-    let object = schema.as_object().filter(|_| depth > 0)?;
-    let own = object.get("properties").and_then(|properties| properties.get(name));
-    own.or_else(|| find(root, referred(root, object)?, name, depth - 1))
-        .or_else(|| alternatives(object).find_map(|schema| find(root, schema, name, depth - 1)))
+fn kind_of_value(value: &Value) -> u8 {
+    match value {
+        Value::String(_) => TEXT,
+        Value::Bool(_) => TRUTH,
+        Value::Null => NOTHING,
+        Value::Array(_) => LIST,
+        Value::Object(_) => RECORD,
+        Value::Number(number) => kind_of(&number.to_string()),
+    }
 }
 
-/// Returns the types that a schema allows.
-fn kinds(root: &Value, schema: &Value, depth: usize) -> u8 {
-    let Some(object) = schema.as_object().filter(|_| depth > 0) else { return ANY };
-    if let Some(target) = referred(root, object) {
-        return kinds(root, target, depth - 1);
+/// Reads the schema of one parameter, with bounded work: a server chooses the schema.
+struct SchemaReader<'a> {
+    root: &'a Value,
+    /// What may still be read; see [`MOST_SCHEMAS`].
+    left: Cell<usize>,
+}
+
+impl<'a> SchemaReader<'a> {
+    /// Counts a schema that is read; returns its members.
+    fn visit(&self, schema: &'a Value, depth: usize) -> Option<&'a Map<String, Value>> {
+        self.spend(1);
+        schema.as_object().filter(|_| depth > 0 && self.left.get() > 0)
     }
-    if let Some(value) = object.get("const") {
-        return kind_of(&value.to_string());
+
+    fn spend(&self, count: usize) {
+        self.left.set(self.left.get().saturating_sub(count));
     }
-    if let Some(values) = object.get("enum").and_then(Value::as_array) {
-        return values.iter().fold(0, |all, value| all | kind_of(&value.to_string()));
+
+    /// Returns the schema of a parameter.
+    fn find(&self, schema: &'a Value, name: &str, depth: usize) -> Option<&'a Value> {
+        let object = self.visit(schema, depth)?;
+        let own = object.get("properties").and_then(|properties| properties.get(name));
+        own.or_else(|| self.find(self.referred(object)?, name, depth - 1))
+            .or_else(|| alternatives(object).find_map(|schema| self.find(schema, name, depth - 1)))
     }
-    let named = match object.get("type") {
-        Some(Value::String(name)) => kind_named(name),
-        Some(Value::Array(names)) => {
-            names.iter().filter_map(Value::as_str).fold(0, |all, name| all | kind_named(name))
+
+    /// Returns the types that a schema allows.
+    fn kinds(&self, schema: &'a Value, depth: usize) -> u8 {
+        let Some(object) = self.visit(schema, depth) else { return ANY };
+        if let Some(target) = self.referred(object) {
+            return self.kinds(target, depth - 1);
         }
-        _ => ANY,
-    };
-    let either = |key: &str| {
-        let schemas = object.get(key).and_then(Value::as_array)?;
-        Some(schemas.iter().fold(0, |all, schema| all | kinds(root, schema, depth - 1)))
-    };
-    let every = object.get("allOf").and_then(Value::as_array).into_iter().flatten();
-    let every = every.fold(ANY, |all, schema| all & kinds(root, schema, depth - 1));
-    named & every & either("anyOf").unwrap_or(ANY) & either("oneOf").unwrap_or(ANY)
+        if let Some(value) = object.get("const") {
+            return kind_of_value(value);
+        }
+        if let Some(values) = object.get("enum").and_then(Value::as_array) {
+            self.spend(values.len());
+            return values.iter().fold(0, |all, value| all | kind_of_value(value));
+        }
+        let named = match object.get("type") {
+            Some(Value::String(name)) => kind_named(name),
+            Some(Value::Array(names)) => {
+                self.spend(names.len());
+                names.iter().filter_map(Value::as_str).fold(0, |all, name| all | kind_named(name))
+            }
+            _ => ANY,
+        };
+        let either = |key: &str| {
+            let schemas = object.get(key).and_then(Value::as_array)?;
+            Some(schemas.iter().fold(0, |all, schema| all | self.kinds(schema, depth - 1)))
+        };
+        let every = object.get("allOf").and_then(Value::as_array).into_iter().flatten();
+        let every = every.fold(ANY, |all, schema| all & self.kinds(schema, depth - 1));
+        named & every & either("anyOf").unwrap_or(ANY) & either("oneOf").unwrap_or(ANY)
+    }
+
+    /// Returns the target of a `$ref` within the document.
+    fn referred(&self, object: &Map<String, Value>) -> Option<&'a Value> {
+        self.root.pointer(object.get("$ref")?.as_str()?.strip_prefix('#')?)
+    }
 }
 
 fn kind_named(name: &str) -> u8 {
@@ -175,11 +219,6 @@ fn kind_named(name: &str) -> u8 {
         "object" => RECORD,
         _ => ANY,
     }
-}
-
-/// Returns the target of a `$ref` within the document.
-fn referred<'a>(root: &'a Value, object: &Map<String, Value>) -> Option<&'a Value> {
-    root.pointer(object.get("$ref")?.as_str()?.strip_prefix('#')?)
 }
 
 fn alternatives(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
@@ -273,6 +312,20 @@ mod tests {
         for schema in [json!(null), json!(true), json!([]), json!({ "properties": 7 }), circular] {
             let pairs = ["a=x".to_owned()];
             assert_eq!(written_arguments(&schema, &pairs).as_deref(), Ok(r#"{"a":"x"}"#), "{schema}");
+        }
+    }
+
+    #[test]
+    fn a_schema_whose_alternatives_multiply_is_not_read_to_its_end() {
+        let branch = json!({ "$ref": "#/$defs/all" });
+        let schema = json!({
+            "properties": { "a": { "$ref": "#/$defs/all" } },
+            "anyOf": vec![branch.clone(); 2000],
+            "$defs": { "all": { "type": "integer", "anyOf": vec![branch; 2000] } },
+        });
+        for name in ["a", "b"] {
+            let pairs = [format!("{name}=x")];
+            assert_eq!(written_arguments(&schema, &pairs), Ok(format!(r#"{{"{name}":"x"}}"#)));
         }
     }
 }

@@ -309,7 +309,7 @@ impl Recipe {
     }
 
     /// Returns the Python packages with their versions and digests: those of the recipe itself, or those that an update pinned
-    /// them to. None when a package is pinned by neither.
+    /// them to. None when a package is pinned by neither, or the recipe now wants another version of it.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -320,8 +320,12 @@ impl Recipe {
         }
         let lock = self.source.read(&python_lock_name(architecture))?;
         let holds = |lock: &String| {
-            let held: Vec<_> = package_lines(lock).map(package_name).collect();
-            package_lines(wanted).all(|line| held.contains(&package_name(line)))
+            let held: Vec<_> =
+                package_lines(lock).map(|line| (package_name(line), exact_version(line))).collect();
+            package_lines(wanted).all(|line| {
+                let (name, version) = (package_name(line), exact_version(line));
+                held.iter().any(|held| held.0 == name && (version.is_none() || held.1 == version))
+            })
         };
         Ok(lock.filter(holds))
     }
@@ -356,6 +360,15 @@ pub fn package_name(requirement: &str) -> String {
     let end = requirement.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c));
     let name = requirement[..end.unwrap_or(requirement.len())].to_ascii_lowercase();
     name.split(['-', '_', '.']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+/// Returns the version of a requirement such as `numpy==2.0`; None if it allows several.
+fn exact_version(requirement: &str) -> Option<&str> {
+    // What follows is a condition, an option or a comment.
+    let end = requirement.find([';', '#']).unwrap_or(requirement.len());
+    let (_, rest) = requirement[..end].split_once("==")?;
+    let version = rest.trim_start_matches('=').split_whitespace().next()?;
+    (!version.contains(['*', ','])).then_some(version)
 }
 
 fn lock_name(architecture: &str) -> String {

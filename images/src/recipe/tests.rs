@@ -112,6 +112,27 @@ fn a_lock_parses_as_it_was_written_and_lists_differences() {
 }
 
 #[test]
+fn a_lock_of_another_version_does_not_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = "Numpy==1.26.4 --hash=sha256:00 # 7\npandas==2.2.0 --hash=sha256:00\n";
+    write(dir.path(), "python-amd64.lock", lock, 0o644);
+    for (wanted, holds) in [
+        ("numpy\npandas>=2\n", true),
+        ("numpy==1.26.4 ; python_version >= \"3.9\"\n", true),
+        ("numpy == 1.26.4 # why\n", true),
+        ("numpy>=1,==1.*\n", true),
+        ("numpy==2.0\n", false),
+        ("numpy\npandas===2.3.0\n", false),
+        ("scipy\n", false),
+    ] {
+        write(dir.path(), "wanted.txt", wanted, 0o644);
+        let recipe = recipe(dir.path(), &format!("{SMALL}requirements = \"wanted.txt\"\n")).unwrap();
+        let pinned = recipe.pinned_requirements("amd64").unwrap();
+        assert_eq!(pinned.as_deref(), holds.then_some(lock), "{wanted}");
+    }
+}
+
+#[test]
 fn a_left_out_folder_keeps_its_licence() {
     let dir = tempfile::tempdir().unwrap();
     let text = format!(

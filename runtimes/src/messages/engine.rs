@@ -76,11 +76,8 @@ fn parse_address(text: &str) -> Option<String> {
         Some(rest[..end].trim_end_matches(['.', ':']).to_string())
     };
     let dialled = |network: &str, scheme: &str| {
-        Some(word(network)?).and_then(|_| {
-            let rest = text.split_once(network)?.1;
-            let end = rest.find(": ").unwrap_or(rest.len());
-            Some(format!("{scheme}{}", &rest[..end]))
-        })
+        let (_, rest) = text.split_once(network)?;
+        Some(format!("{scheme}{}", rest.split(": ").next()?))
     };
     let url = ["unix:///", "ssh://", "tcp://"].into_iter().find_map(word);
     let url = url.map(|url| match url.split_once(".sock/") {
@@ -107,9 +104,11 @@ pub(crate) fn parse_pull_failure(text: &str, registry: &str) -> (String, Option<
         "dial tcp", "no such host", "i/o timeout", "connection refused", "network is unreachable",
         "Client.Timeout exceeded", "TLS handshake timeout", "connection reset by peer",
     ];
-    if has(&["manifest unknown", "name unknown", "not found"]) {
+    // The engine's own troubles also end with "not found" and "denied": only a registry's answers are looked for.
+    let names = |thing: &str| text.lines().any(|line| is_named_not_found(line, thing));
+    if has(&["manifest unknown", "name unknown"]) || names("manifest for ") || names("repository ") {
         (format!("{registry} has no such image"), Some("check the name and the tag".into()))
-    } else if has(&["unauthorized", "denied", "authentication required", "no basic auth credentials"]) {
+    } else if has(&["unauthorized", "pull access denied", "requested access to the resource is denied"]) {
         let hint =
             format!("check the name; if it is right: `podman login {registry}` or `docker login {registry}`");
         (format!("{registry} wants a login, or has no such image"), Some(hint))
@@ -119,6 +118,14 @@ pub(crate) fn parse_pull_failure(text: &str, registry: &str) -> (String, Option<
     } else {
         (exec::tail(text.as_bytes()), None)
     }
+}
+
+/// Recognises ``manifest for python:9.99 not found`` and ``repository x not found``: one word between the two.
+fn is_named_not_found(line: &str, thing: &str) -> bool {
+    line.match_indices(thing).any(|(at, _)| {
+        let rest = &line[at + thing.len()..];
+        rest.split_once(' ').is_some_and(|(_, rest)| rest.starts_with("not found"))
+    })
 }
 
 /// Returns why ssh did not reach the engine. docker starts OpenSSH's client, podman has a client of its own:
@@ -343,7 +350,20 @@ mod tests {
         );
         let denied = "pull access denied for x, repository does not exist or may require 'docker login'";
         assert!(why(denied).starts_with("docker.io wants a login"));
-        assert_eq!(why("no space left on device"), "no space left on device");
+        for text in [
+            "Error response from daemon: manifest for python:9.99 not found",
+            "Error response from daemon: repository nosuch/x not found: does not exist or no pull access",
+        ] {
+            assert_eq!(why(text), "docker.io has no such image", "{text}");
+        }
+        for text in [
+            "no space left on device",
+            "error getting credentials - err: exec: \"docker-credential-desktop\": executable file not found in $PATH, out: ``",
+            "Error: mkdir /run/user/0/libpod: permission denied",
+            "Error: creating image storage: repository of layers: permission denied, file not found",
+        ] {
+            assert_eq!(parse_pull_failure(text, "docker.io"), (text.to_owned(), None));
+        }
     }
 
     #[test]

@@ -523,10 +523,31 @@ class Surroundings(CellTest):
         result = self.fails("raise OSError(30, 'Read-only file system', '/x')")
         self.assertEqual(result.error, "OSError: [Errno 30] Read-only file system: '/x': " + only)
         self.assertEqual(result.traceback.splitlines()[-1], result.error)
-        # Who may not read a file, or not run one, has another problem.
-        for path, is_hinted in ("/usr/x/new", True), ("/usr/bin/env", True), ("/tmp/x", False):
-            result = self.fails("raise PermissionError(13, 'no', %r)" % path)
-            self.assertEqual(only in result.error, is_hinted, path)
+
+    def test_a_refusal_is_of_a_read_only_path_only_where_something_was_to_be_written(self):
+        only = "only /workspace and /tmp are writable (and /projects, /dev/shm)"
+        # Which kinds of access there are, whoever runs this test.
+        self.ok("import os, subprocess\nallowed, access = {}, os.access")
+        self.ok("os.access = lambda path, mode: mode & allowed.get(path, 0) == mode")
+        self.addCleanup(self.run_cell, "os.access = access")
+        refused = "raise PermissionError(13, 'no', %r)"
+        for code, allowed, is_hinted in (
+            (refused % "/usr/new", {"/usr": 5}, True),
+            (refused % "/usr/new", {"/usr": 7}, False),
+            # The folder cannot be searched, or is not there.
+            (refused % "/usr/new", {"/usr": 4}, False),
+            (refused % "/usr/none/new", {"/usr": 5}, False),
+            (refused % "/etc/passwd", {"/etc/passwd": 4}, True),
+            (refused % "/etc/passwd", {"/etc/passwd": 6}, False),
+            (refused % "/etc/passwd", {}, False),
+            (refused % "/usr", {"/usr": 4}, False),
+            (refused % "/tmp/x", {"/tmp": 5}, False),
+            ("subprocess.run(['/etc/passwd'])", {"/etc/passwd": 4}, False),
+        ):
+            self.ok("allowed = %r" % allowed)
+            result = self.fails(code)
+            self.assertIn("PermissionError: [Errno 13]", result.error)
+            self.assertEqual(only in result.error, is_hinted, (code, allowed))
 
     def test_attributes_of_exceptions_may_be_anything(self):
         code = "class Odd(Exception):\n    @property\n    def reason(self): 1/0\nraise Odd('odd')"

@@ -418,9 +418,20 @@ class Bytes(ServerTest):
         code = "for _ in range(3): await mcp_forge.write_file(path='x', content=b'1', parts=[{'a': (b'2',)}])"
         said = ['bytes were sent as base64 text to "%s" of forge.write_file' % name for name in ("content", "parts")]
         self.assertEqual(self.notices(code, path={}, content={"type": "string"}), said)
+
+    def test_a_notice_of_bytes_asks_the_host_nothing(self):
         for call in "await runtime.call_tool", "runtime.call_tool_sync":
-            code = call + "('forge', 'write_file', {'content': bytearray(b'1')})"
-            self.assertEqual(self.notices(code, content={"type": "string"}), said[:1])
+            before = len(self.guest.questions)
+            self.ok(call + "('forge', 'search', {'project': bytearray(b'1')})")
+            self.assertEqual([asked[1] for asked in self.guest.questions[before:]], ["call"])
+
+    def test_a_call_that_fails_is_the_only_failure(self):
+        self.returns("search", Refusal("the server is gone", "server"))
+        for code in "await mcp_forge.search(project=b'1')", "runtime.call_tool_sync('forge', 'search', {'project': b'1'})":
+            before = len(self.guest.questions)
+            result = self.fails(code)
+            self.assertIn("the server is gone", result.error)
+            self.assertEqual((self.guest.questions[-1][1], result.notices), ("call", []))
 
     def test_nothing_is_noticed_where_base64_is_expected(self):
         code = "await mcp_forge.write_file(content=b'1')"

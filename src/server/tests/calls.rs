@@ -16,7 +16,7 @@ async fn the_arguments_reach_the_sessions_and_the_outcome_the_client() {
     let mut client = Client::open().await;
     let arguments = json!({ "code": "echo hi", "servers": ["a"], "timeout": 500, "session": "other" });
     let result = client.call(1, arguments).await;
-    let cut = "timeout 500 s is cut to 120 s by MCP_BRIDGE_MAX_TIMEOUT";
+    let cut = "timeout is shorter: 500 requested, limit 120 from MCP_BRIDGE_MAX_TIMEOUT";
     assert_eq!(
         result,
         json!({
@@ -37,7 +37,7 @@ async fn arguments_that_are_not_used_as_given_are_noted() {
     let arguments = json!({ "code": "echo hi", "servers": "a", "colour": 1 });
     assert_eq!(
         text(client.call(1, arguments).await),
-        "note: unknown argument 'colour' is ignored\nnote: 'servers' is text: read as a list of 1\nhi"
+        "note: unknown argument 'colour' is ignored\nnote: 'servers' is text: read as [\"a\"]\nhi"
     );
     assert_eq!(client.sessions.requests.lock().unwrap()[0].servers, ["a"]);
     assert_eq!(

@@ -46,10 +46,10 @@ impl Launch {
         }
     }
 
-    /// Whether the definition has a credential for a remote server.
+    /// Whether the definition may have a credential for a remote server. Any header can be one: `Authorization`, `X-Api-Key`,
+    /// `Cookie` and names of the server's own.
     pub fn has_login(&self) -> bool {
-        matches!(self, Self::Http { headers, .. }
-            if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")))
+        matches!(self, Self::Http { headers, .. } if !headers.is_empty())
     }
 
     /// Returns the working folder of a child process.
@@ -185,6 +185,17 @@ pub struct Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_header_may_be_a_login() {
+        let launch = |names: &[&str]| Launch::Http {
+            url: "https://example.org/mcp".into(),
+            headers: names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect(),
+            older: false,
+        };
+        assert!(launch(&["authorization"]).has_login() && launch(&["X-Api-Key"]).has_login());
+        assert!(!launch(&[]).has_login());
+    }
 
     #[test]
     fn credentials_are_not_in_what_is_printed() {

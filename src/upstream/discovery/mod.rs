@@ -26,6 +26,6 @@ pub(super) use itself::OWN_NAMES;
 pub use definition::{Definition, Launch, Proposal, Server, Skip, Source};
 pub use document::JSON_WITH_COMMENTS;
 pub use itself::own_arguments;
-pub use snapshot::{Discovery, Snapshot, Warning};
+pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
 pub use surroundings::Surroundings;
 pub use trust::TrustError;

@@ -20,16 +20,22 @@ use crate::upstream::alias::{alias, aliases};
 const MOST_FILES: usize = 20;
 const MOST_SERVERS: usize = 100;
 
-/// Of a file that the user has named. The program says it at its start, also if nothing asks for servers.
-const NO_SUCH_FILE: &str = "MCP_SERVERS_CONFIG names this file, which does not exist";
-
 /// Something wrong with a file or one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Warning {
     pub path: Arc<Path>,
     /// From 1.
     pub line: Option<usize>,
+    pub kind: WarningKind,
     pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WarningKind {
+    /// The user has named a file that does not exist. The program says it at its start, also if nothing asks for servers.
+    NoSuchFile,
+    /// What is wrong with a file that is there.
+    Content,
 }
 
 impl fmt::Display for Warning {
@@ -58,13 +64,13 @@ impl Snapshot {
         self.by_name.get(name).map(|at| &self.servers[*at])
     }
 
-    /// Returns the warnings that a list of all definitions does not have, except the one that the program gives at its start.
+    /// Returns the warnings that a list of all definitions does not have.
     pub fn warnings_of_files(&self) -> impl Iterator<Item = &Warning> {
         let is_listed = |warning: &Warning| {
             let sources = self.skipped.iter().map(|server| &server.source);
             sources.into_iter().any(|source| source.path == warning.path && Some(source.line) == warning.line)
         };
-        self.warnings.iter().filter(move |warning| warning.message != NO_SUCH_FILE && !is_listed(warning))
+        self.warnings.iter().filter(move |warning| !is_listed(warning))
     }
 
     /// Returns an unused definition of a name or an alias: the first one of the user, else the first that is not trusted.
@@ -138,7 +144,7 @@ impl Logged {
             );
         }
         let (mut warnings, mut new) = (HashSet::new(), Vec::new());
-        for warning in snapshot.warnings.iter().filter(|warning| warning.message != NO_SUCH_FILE) {
+        for warning in snapshot.warnings.iter().filter(|warning| warning.kind == WarningKind::Content) {
             let key = (Arc::clone(&warning.path), warning.message.clone());
             let is_known = self.warnings.contains(&key);
             if warnings.insert(key) && !is_known {
@@ -240,17 +246,25 @@ impl Discovery {
                 Err(error) => format!("could not read it: {error}"),
                 Ok(_) => format!("it is not read: it has more than {MOST_FILES} files"),
             };
-            content.warnings.push(Warning { path, line: None, message });
+            content.warnings.push(Warning { path, line: None, kind: WarningKind::Content, message });
             return content;
         }
-        let mut warn =
-            |line, message| content.warnings.push(Warning { path: Arc::clone(&path), line, message });
+        let mut warn = |line, message| {
+            let (path, kind) = (Arc::clone(&path), WarningKind::Content);
+            content.warnings.push(Warning { path, line, kind, message });
+        };
         let largest = if place.in_project { LARGEST_OF_PROJECT } else { LARGEST_OF_USER };
         let text = match read(&path, largest) {
             Ok(Some(text)) => text,
             Ok(None) => {
                 if place.is_explicit {
-                    warn(None, NO_SUCH_FILE.into());
+                    let message = "MCP_SERVERS_CONFIG names this file, which does not exist".into();
+                    content.warnings.push(Warning {
+                        path,
+                        line: None,
+                        kind: WarningKind::NoSuchFile,
+                        message,
+                    });
                 }
                 return content;
             }
@@ -357,6 +371,7 @@ impl FileContent {
             self.warnings.push(Warning {
                 path: Arc::clone(&server.source.path),
                 line: Some(server.source.line),
+                kind: WarningKind::Content,
                 message: format!("server '{}' is skipped: {why}", server.name.escape_debug()),
             });
         }
@@ -377,6 +392,7 @@ impl Snapshot {
                     snapshot.warnings.push(Warning {
                         path: Arc::clone(&first.path),
                         line: Some(server.source.line),
+                        kind: WarningKind::Content,
                         message: format!(
                             "server '{}' is already defined in line {}",
                             server.name, first.line
@@ -442,8 +458,12 @@ mod tests {
 
     #[test]
     fn a_warning_is_logged_once_until_it_is_gone() {
-        let warning =
-            |line| Warning { path: Path::new("/f").into(), line: Some(line), message: "bad".into() };
+        let warning = |line| Warning {
+            path: Path::new("/f").into(),
+            line: Some(line),
+            kind: WarningKind::Content,
+            message: "bad".into(),
+        };
         let snapshot = |warnings: Vec<Warning>| Snapshot { warnings, ..Snapshot::default() };
         let mut logged = Logged::default();
         assert_eq!(logged.update(&snapshot(vec![warning(1)])), [&warning(1)]);
@@ -452,7 +472,7 @@ mod tests {
         assert!(logged.update(&snapshot(Vec::new())).is_empty());
         assert_eq!(logged.update(&snapshot(vec![warning(5)])), [&warning(5)]);
         // It is said at the start.
-        let missing = Warning { message: NO_SUCH_FILE.into(), ..warning(1) };
+        let missing = Warning { kind: WarningKind::NoSuchFile, ..warning(1) };
         assert!(logged.update(&snapshot(vec![missing])).is_empty());
     }
 }

@@ -594,6 +594,17 @@ fn a_definition_that_is_not_approved_hides_no_other_one() {
 }
 
 #[test]
+fn a_list_of_definitions_and_its_warnings_say_nothing_twice() {
+    let mut home = Home::new();
+    home.surroundings.servers_config = Some(home.path("nowhere.json"));
+    home.write(".claude.json", r#"{"mcpServers": {"bad": {"command": 7}}}"#);
+    let snapshot = home.snapshot();
+    assert_eq!((snapshot.skipped.len(), snapshot.warnings.len()), (1, 2));
+    let kinds: Vec<WarningKind> = snapshot.warnings_of_files().map(|warning| warning.kind).collect();
+    assert_eq!(kinds, [WarningKind::NoSuchFile]);
+}
+
+#[test]
 fn a_folder_of_somebody_else_cannot_keep_the_bridge_busy() {
     let home = Home::careful();
     home.write("project/.mcp.json", &format!("{}{}", servers("a", "x"), " ".repeat(256 << 10)));

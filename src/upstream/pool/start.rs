@@ -91,7 +91,9 @@ impl Failure {
     /// Adds what the server wrote: to its standard error, and where only messages belong.
     fn with_output(self, printed: &Printed, stderr: String) -> Self {
         let printed = printed.text();
-        let remedy = if printed.is_empty() { self.remedy } else { Some(Remedy::OtherCommand) };
+        // What it printed may be a banner: a remedy that is known is the better one.
+        let other_command = (!printed.is_empty()).then_some(Remedy::OtherCommand);
+        let remedy = self.remedy.or(other_command);
         Self { printed, stderr, remedy, ..self }
     }
 

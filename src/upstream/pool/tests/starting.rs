@@ -62,7 +62,10 @@ async fn a_start_that_fails_says_why() {
             &["exit status: 4", "no configuration"][..],
         ),
         (&["--refuse", "-32000"], &["it refused the handshake: not me (-32000)"]),
-        (&["--mute", "--stderr", "thinking"], &["it was not ready within 3s", "thinking"]),
+        (
+            &["--mute", "--banner", "version 1", "--stderr", "thinking"],
+            &["it was not ready within 3s", "thinking", "it printed 'version 1'"],
+        ),
         (&["--initialize", "[]"], &["its first answer is unreadable: it is not an object"]),
         (
             // What is not MCP is quoted in one line, however it is written, without credentials.
@@ -84,6 +87,9 @@ async fn a_start_that_fails_says_why() {
         assert!(matches!(error, UpstreamError::Start { .. }), "{error}");
         let text = error.to_string();
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        // A line that it printed does not hide that it needs more time.
+        let wants_time = error.hint().is_some_and(|hint| hint.contains("startup_timeout_sec"));
+        assert_eq!(wants_time, is_mute, "{:?}", error.hint());
         assert_eq!(bench.state(), ServerState::Failed);
         bench.upstream.shutdown().await;
     }
