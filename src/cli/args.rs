@@ -243,7 +243,7 @@ pub struct CallArgs {
     /// The arguments of the tool: each as NAME=VALUE, or all as one JSON object; `-` reads the object from standard input
     #[arg(value_name = "ARGUMENT")]
     pub arguments: Vec<String>,
-    /// Write the image, sound, file or text of the result to a file
+    /// Write the image, sound, file or text of the result to a file; `-` = standard output
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Print the result as JSON on a terminal too, as in a pipe

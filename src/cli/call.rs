@@ -8,7 +8,7 @@ use codebridge_runtimes::exec::visible;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::call_result::{CallResult, saved};
+use super::call_result::{CallResult, SaveError, saved};
 use super::errors::CommandError;
 use super::output::{print, print_now, write};
 use super::say::say;
@@ -52,13 +52,11 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
     let json = outcome.json.get();
     match args.output.filter(|_| !outcome.is_error) {
         Some(file) => save(json, &file)?,
-        None if args.json || !io::stdout().is_terminal() => {
-            // Programs get what the server wrote.
-            if io::stdout().is_terminal() {
-                let value: Value = serde_json::from_str(json).map_err(io::Error::from)?;
-                return write(&Form { json: true }, &value, String::new(), exit).await;
-            }
-            print(&format!("{json}\n")).await?;
+        // Programs get what the server wrote.
+        None if !io::stdout().is_terminal() => print(&format!("{json}\n")).await?,
+        None if args.json => {
+            let value: Value = serde_json::from_str(json).map_err(io::Error::from)?;
+            return write(&Form { json: true }, &value, String::new(), exit).await;
         }
         None => print(&visible(&CallResult::read(json).shown())).await?,
     }
@@ -108,8 +106,11 @@ async fn schema_of(
 /// Writes the content of a result to a file.
 fn save(json: &str, file: &Path) -> Result<(), CommandError> {
     let (bytes, what) = saved(json).map_err(CommandError::Save)?;
-    if file == Path::new("-") && !io::stdout().is_terminal() {
-        return Ok(print_now(&bytes)?);
+    if file == Path::new("-") {
+        return match io::stdout().is_terminal() {
+            true => Err(CommandError::Save(SaveError::Terminal)),
+            false => Ok(print_now(&bytes)?),
+        };
     }
     std::fs::write(file, &bytes).map_err(|error| CommandError::Write { file: file.to_path_buf(), error })?;
     say(format_args!("wrote {what} to {}", file.display()));

@@ -11,6 +11,8 @@ pub(super) enum SaveError {
     Several(usize),
     #[error("the {0} in the result is not valid base64")]
     Base64(String),
+    #[error("standard output is a terminal: name a file in place of `-`")]
+    Terminal,
     #[error("the result has no content")]
     Nothing,
 }

@@ -59,9 +59,10 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     };
     let (done, signal) = signals.until_second(&stop, work).await;
     sink.spinner.clear();
-    let Some((outcome, written)) = done else {
+    let Some((mut outcome, written)) = done else {
         return Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted)));
     };
+    note_pictures(&mut outcome);
     let (exit, is_stopped) = (exit_code(&outcome, signal), outcome.status == Status::Cancelled);
     let result_written = match args.output {
         Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
@@ -71,6 +72,15 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     };
     let is_unread = !was_read(written.and(result_written))?;
     Ok(if is_unread && is_stopped && signal.is_none() { Exit::Unread.into() } else { exit })
+}
+
+/// Says how many pictures the code displayed, in place of addresses that nobody can read once this process has ended.
+fn note_pictures(outcome: &mut RunOutcome) {
+    let pictures = outcome.displays.drain(..).filter(|display| display.picture.is_some()).count();
+    if pictures > 0 {
+        let what = if pictures == 1 { "1 picture was".into() } else { format!("{pictures} pictures were") };
+        outcome.notices.push(format!("{what} displayed, which exec does not show"));
+    }
 }
 
 /// Runs the code and passes on its output. Code whose output cannot be written is stopped.
@@ -135,14 +145,6 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
             self.stderr.write_all(visible(&(remark(notice) + "\n")).as_bytes()).await?;
-        }
-        let pictures = outcome.displays.iter().filter(|display| display.picture.is_some()).count();
-        if pictures > 0 {
-            let what =
-                if pictures == 1 { "1 picture was".into() } else { format!("{pictures} pictures were") };
-            self.stderr
-                .write_all(format!("note: {what} displayed, which exec does not show\n").as_bytes())
-                .await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !is_shown(error, &outcome.stderr.text)) {
             self.stderr.write_all(visible(&format!("error: {error}\n")).as_bytes()).await?;

@@ -11,7 +11,7 @@ OURS = "<codebridge "
 HEADER = "Traceback (most recent call last):\n"
 WRITABLE = "/workspace", "/tmp", "/projects", "/dev/shm"
 NO_NETWORK = "the sandbox has no network; call an MCP server (servers=[…]) to fetch data"
-READ_ONLY = "only /workspace and /tmp are writable (and /projects, /dev/shm)"
+READ_ONLY = "only /workspace and /tmp are writable"
 # Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
 NO_NAME = {-2, -3, -4, -5}
 NO_ROUTE = {100, 101, 113}

@@ -106,4 +106,9 @@ fn exec_says_how_many_pictures_there_were(env: &TestEnv) {
     let output = env.bridge().args(&["exec", "--log-level", "warn", "-c", &code]).command().run(env.guard());
     assert_eq!(output.stderr, "note: 2 pictures were displayed, which exec does not show\n");
     assert_eq!(output.ok(), "x\n");
+    let output =
+        env.bridge().args(&["exec", "--output", "json", "-c", &code]).command().run(env.guard()).ok();
+    let result: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(result["notices"], json!(["2 pictures were displayed, which exec does not show"]));
+    assert!(result["displays"].is_null(), "nobody can read them later: {result}");
 }

@@ -314,6 +314,7 @@ fn a_result_is_saved_to_a_file_and_shown_to_programs_as_json(env: &TestEnv) {
     let saved = call(&["-o", file.to_str().unwrap()]);
     assert!(saved.stdout.is_empty() && saved.stderr.contains("wrote 3 bytes (image/png) to "), "{saved}");
     assert_eq!(fs::read(&file).unwrap(), [0, 1, 2]);
+    assert_eq!(call(&["-o", "-"]).ok(), "\0\u{1}\u{2}", "a pipe gets the bytes");
     let nowhere = call(&["-o", "/nowhere/x"]);
     assert!(nowhere.stderr.contains("could not write '/nowhere/x': No such file"), "{nowhere}");
     let failed = bridge(env, &[], &["call", "my-fake.fail", "-o", file.to_str().unwrap()]).run(env.guard());
