@@ -7,6 +7,8 @@ import sys
 # Bytes of one object in all its forms, and objects of a run: what exceeds them is shown as text only.
 LARGEST = 16 << 20
 MOST = 100
+# Cells of a data frame that is also sent whole: its other forms have the first and last rows. Writing them takes 0.1 s.
+MOST_CELLS = 100_000
 # Asks a pipe how many bytes wait in it: ioctl_list(2).
 FIONREAD = 0x541B
 TEXT, PNG, JPEG = "text/plain", "image/png", "image/jpeg"
@@ -20,6 +22,8 @@ FORMS = (
     ("text/latex", "_repr_latex_"),
     ("application/json", "_repr_json_"),
 )
+# Methods that return a data frame as CSV.
+WHOLE_TABLE = {"pandas": "to_csv", "polars": "write_csv"}
 
 # The run whose displays are counted.
 run, shown = 0, 0
@@ -73,6 +77,17 @@ def forms(value):
                 # Data and metadata.
                 data = data[0]
             bundle[mime] = data
+    write = WHOLE_TABLE.get(kind.__module__.partition(".")[0])
+    if write and hasattr(kind, write) and hasattr(kind, "shape"):
+        rows, columns = (*value.shape, 1)[:2]
+        if rows * columns <= MOST_CELLS:
+            try:
+                text = getattr(value, write)()
+            except Exception:
+                # Values that CSV has no form for, such as lists of polars.
+                text = ""
+            if 0 < len(text) < LARGEST // 4:
+                bundle["text/csv"] = text
     return bundle
 
 

@@ -21,7 +21,7 @@ use super::payload::Payload;
 use super::peer_answers::PeerAnswers;
 use super::render::render;
 use super::rounds::{Round, Rounds, Step};
-use super::{progress, resources, tool};
+use super::{progress, resources, tool, viewer};
 use crate::mcp::server::Turn;
 use crate::session::{Caller, RunOutcome, RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
@@ -32,6 +32,10 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
     let has_rounds = context.protocol_version()? >= ProtocolVersion::V_2026_07_28;
     let offers = offers_of(&context.client_capabilities()?);
     (has_rounds && offers != Offers::default()).then_some(offers)
+}
+
+fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
+    context.client_capabilities().is_some_and(|capabilities| viewer::is_shown_by(&capabilities))
 }
 
 /// Returns what a result says of its call. Code can be long.
@@ -167,9 +171,11 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(vec![tool::run_python(self.timeouts)]))
+        let tool = tool::run_python(self.timeouts);
+        let tool = if has_viewer(&context) { viewer::with_viewer(tool) } else { tool };
+        Ok(ListToolsResult::with_all_items(vec![tool]))
     }
 
     async fn call_tool(
@@ -204,9 +210,11 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn list_resources(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::with_all_items(resources::list(&*self.sessions)))
+        let mut resources = resources::list(&*self.sessions);
+        resources.extend(has_viewer(&context).then(viewer::resource));
+        Ok(ListResourcesResult::with_all_items(resources))
     }
 
     async fn list_resource_templates(
@@ -222,6 +230,9 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        if request.uri == viewer::URI {
+            return Ok(ReadResourceResult::new(vec![viewer::contents()]).into());
+        }
         match resources::read(&*self.sessions, &request.uri) {
             Some(contents) => Ok(ReadResourceResult::new(contents).into()),
             None => {

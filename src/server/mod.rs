@@ -1,4 +1,4 @@
-//! The MCP server: one tool, two kinds of resources, on a stream of lines.
+//! The MCP server: one tool, its resources and the viewer of displayed objects, on a stream of lines.
 //!
 //! While it serves, this module owns standard input and output, which carry protocol messages only. It knows the sessions
 //! by their trait, names no runtime and spawns no process.
@@ -16,6 +16,7 @@ mod resources;
 mod rounds;
 mod serve;
 mod tool;
+mod viewer;
 
 #[cfg(test)]
 mod tests;

@@ -116,3 +116,30 @@ async fn a_missing_resource_cannot_be_read() {
         assert_eq!(answer["error"]["data"], json!({ "uri": uri }));
     }
 }
+
+#[tokio::test]
+async fn clients_with_mcp_apps_get_a_viewer_and_others_no_word_of_it() {
+    const URI: &str = "ui://codebridge/viewer";
+    let apps = json!({ "io.modelcontextprotocol/ui": { "mimeTypes": ["text/html;profile=mcp-app"] } });
+    let mut with = modern();
+    with["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({ "extensions": apps });
+    let mut client = Client::connect();
+    let listed = client.request(1, "tools/list", with.clone()).await;
+    assert_eq!(listed["result"]["tools"][0]["_meta"], json!({ "ui": { "resourceUri": URI } }));
+    let resources = client.request(2, "resources/list", with.clone()).await;
+    let viewer = &resources["result"]["resources"][1];
+    assert_eq!((&viewer["uri"], &viewer["mimeType"]), (&json!(URI), &json!("text/html;profile=mcp-app")));
+    with["uri"] = json!(URI);
+    let read = client.request(3, "resources/read", with).await;
+    let page = &read["result"]["contents"][0];
+    assert_eq!(page["mimeType"], "text/html;profile=mcp-app");
+    let text = page["text"].as_str().unwrap();
+    assert_eq!(viewer["size"], text.len());
+    // Nothing of it comes from elsewhere, and no address is allowed.
+    assert!(text.contains("default-src 'none'") && !text.contains("src=\"http"));
+
+    let listed = client.request(4, "tools/list", modern()).await;
+    assert!(listed["result"]["tools"][0].get("_meta").is_none(), "{listed}");
+    let resources = client.request(5, "resources/list", modern()).await;
+    assert_eq!(resources["result"]["resources"].as_array().unwrap().len(), 1);
+}
