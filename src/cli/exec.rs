@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
 use super::output::was_read;
+use super::pictures::Pictures;
 use super::signals::Signals;
 use super::spinner::Spinner;
 use super::{ExecArgs, code};
@@ -51,7 +52,14 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
-    let mut sink = Sink { stdout, stderr, spinner: Spinner::default(), streams: args.output.is_none() };
+    let mut sink = Sink {
+        stdout,
+        stderr,
+        spinner: Spinner::default(),
+        streams: args.output.is_none(),
+        pictures: Pictures::default(),
+        hidden: 0,
+    };
     let work = async {
         let ran = run(&workspace.sessions, &request, &mut sink, &stop).await;
         workspace.close().await;
@@ -62,7 +70,7 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     let Some((mut outcome, written)) = done else {
         return Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted)));
     };
-    note_pictures(&mut outcome);
+    note_pictures(&mut outcome, sink.hidden);
     let (exit, is_stopped) = (exit_code(&outcome, signal), outcome.status == Status::Cancelled);
     let result_written = match args.output {
         Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
@@ -74,12 +82,12 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     Ok(if is_unread && is_stopped && signal.is_none() { Exit::Unread.into() } else { exit })
 }
 
-/// Says how many pictures the code displayed, in place of addresses that nobody can read once this process has ended.
-fn note_pictures(outcome: &mut RunOutcome) {
-    let pictures = outcome.displays.drain(..).filter(|display| display.picture.is_some()).count();
-    if pictures > 0 {
-        let what = if pictures == 1 { "1 picture was".into() } else { format!("{pictures} pictures were") };
-        outcome.notices.push(format!("{what} displayed, which exec does not show"));
+/// Says how many pictures were not shown, in place of addresses that nobody can read once this process has ended.
+fn note_pictures(outcome: &mut RunOutcome, hidden: usize) {
+    outcome.displays.clear();
+    if hidden > 0 {
+        let what = if hidden == 1 { "1 picture was".into() } else { format!("{hidden} pictures were") };
+        outcome.notices.push(format!("{what} displayed, which cannot be shown here"));
     }
 }
 
@@ -112,6 +120,9 @@ struct Sink<W> {
     spinner: Spinner,
     /// Whether output is written as it comes.
     streams: bool,
+    pictures: Pictures,
+    /// Pictures that were not shown.
+    hidden: usize,
 }
 
 impl<W: AsyncWrite + Unpin> Sink<W> {
@@ -122,6 +133,13 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
             // The terminal shows the output of the code now.
             Progress::Calling(_) => {}
             Progress::Output(..) if !self.streams => {}
+            Progress::Displayed(picture) => match self.pictures.sequence(&picture).filter(|_| self.streams) {
+                Some(sequence) => {
+                    self.stdout.write_all(&sequence).await?;
+                    self.stdout.flush().await?;
+                }
+                None => self.hidden += 1,
+            },
             Progress::Output(stream, bytes) => {
                 self.spinner.clear();
                 let output = match stream {
@@ -180,7 +198,14 @@ mod tests {
     use crate::settings::OutputMode;
 
     fn sink<W>(stdout: W, stderr: W, streams: bool) -> Sink<W> {
-        Sink { stdout, stderr, spinner: Spinner::default(), streams }
+        Sink {
+            stdout,
+            stderr,
+            spinner: Spinner::default(),
+            streams,
+            pictures: Pictures::default(),
+            hidden: 0,
+        }
     }
 
     fn request(code: &str) -> RunRequest {

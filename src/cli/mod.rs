@@ -17,6 +17,7 @@ mod image_text;
 mod logging;
 mod memory;
 mod output;
+mod pictures;
 mod sandboxes;
 mod say;
 mod serve;

@@ -99,6 +99,7 @@ impl Latest {
             }
             Progress::Running => self.set("running".to_owned()),
             Progress::Output(_, bytes) => self.take_in_output(&bytes),
+            Progress::Displayed(_) => {}
         }
     }
 

@@ -47,30 +47,41 @@ impl DisplayCapture {
         Self { outputs, file: None, arriving: None, items: Vec::new(), lost: 0 }
     }
 
-    /// Takes a piece of an object. `after` is the number of bytes of standard output before it.
-    pub(super) fn push(&mut self, piece: &[u8], is_last: bool, after: u64) {
+    /// Returns the picture of the object that arrived last, if it has one.
+    pub(super) fn last_picture(&self) -> Option<Picture> {
+        let mut budget = PictureBudget { count: 1, bytes: LARGEST_PICTURE };
+        picture(self.file.as_ref()?, self.items.last()?, &mut budget)
+    }
+
+    /// Takes a piece of an object, and returns whether it is kept whole by now. `after` is the number of bytes of standard
+    /// output before it.
+    pub(super) fn push(&mut self, piece: &[u8], is_last: bool, after: u64) -> bool {
         if self.items.len() >= MOST {
             self.lost += usize::from(is_last);
-            return;
+            return false;
         }
         if self.file.is_none() {
             self.file = KeptStream::start(&self.outputs);
         }
         let Some(file) = &mut self.file else {
             self.lost += usize::from(is_last);
-            return;
+            return false;
         };
         let (start, length) = self.arriving.unwrap_or((file.length(), 0));
         file.append(piece, &self.outputs);
-        self.arriving = Some((start, length + piece.len() as u64));
-        if is_last {
-            self.arriving = None;
-            let length = length + piece.len() as u64;
-            match parse(file, start, length) {
-                Some(forms) if file.length() == start + length => self.items.push(Item { after, forms }),
-                _ => self.lost += 1,
+        let length = length + piece.len() as u64;
+        self.arriving = Some((start, length)).filter(|_| !is_last);
+        if !is_last {
+            return false;
+        }
+        match parse(file, start, length) {
+            Some(forms) if file.length() == start + length => self.items.push(Item { after, forms }),
+            _ => {
+                self.lost += 1;
+                return false;
             }
         }
+        true
     }
 
     /// Returns what was displayed, with the first pictures of a result, and all of it to be kept. `lines` is the number of
@@ -100,7 +111,7 @@ impl DisplayCapture {
                 .iter()
                 .map(|form| Form { mime: form.mime.clone(), bytes: form.length })
                 .collect(),
-            picture: kept.picture(item, &mut left),
+            picture: picture(&kept.file, item, &mut left),
         };
         (kept.items.iter().enumerate().map(display).collect(), Some(kept))
     }
@@ -137,27 +148,25 @@ fn is_type(text: &str) -> bool {
     text.len() <= LONGEST_TYPE && text.contains('/') && text.bytes().all(is_allowed)
 }
 
-impl KeptDisplays {
-    /// Returns the picture of an object, if it has one that is what its type says; its data if that fits into what is left of
-    /// the budget.
-    fn picture(&self, item: &Item, left: &mut PictureBudget) -> Option<Picture> {
-        let form = item.forms.iter().find(|form| matches!(&*form.mime, "image/png" | "image/jpeg"))?;
-        let may_fit = left.count > 0 && form.length <= left.bytes.min(LARGEST_PICTURE);
-        let needed = if may_fit { form.length } else { form.length.min(HEAD_OF_PICTURE) };
-        let data = self.file.read(form.start, needed);
-        let (mime, size) = picture_of(&data)?;
-        let fits = may_fit && size.width.max(size.height) <= LONGEST_SIDE;
-        if fits {
-            left.count -= 1;
-            left.bytes -= form.length;
-        }
-        Some(Picture {
-            mime: mime.to_owned(),
-            bytes: form.length,
-            size: (size.width, size.height),
-            data: fits.then_some(data),
-        })
+/// Returns the picture of an object, if it has one that is what its type says; its data if that fits into what is left of
+/// the budget.
+fn picture(file: &KeptStream, item: &Item, left: &mut PictureBudget) -> Option<Picture> {
+    let form = item.forms.iter().find(|form| matches!(&*form.mime, "image/png" | "image/jpeg"))?;
+    let may_fit = left.count > 0 && form.length <= left.bytes.min(LARGEST_PICTURE);
+    let needed = if may_fit { form.length } else { form.length.min(HEAD_OF_PICTURE) };
+    let data = file.read(form.start, needed);
+    let (mime, size) = picture_of(&data)?;
+    let fits = may_fit && size.width.max(size.height) <= LONGEST_SIDE;
+    if fits {
+        left.count -= 1;
+        left.bytes -= form.length;
     }
+    Some(Picture {
+        mime: mime.to_owned(),
+        bytes: form.length,
+        size: (size.width, size.height),
+        data: fits.then_some(data),
+    })
 }
 
 #[cfg(test)]

@@ -191,6 +191,8 @@ pub enum Progress {
     Calling(String),
     /// A piece of standard output or standard error, as it arrives.
     Output(OutputStream, Vec<u8>),
+    /// A picture that the code displays, where the process ends with the run.
+    Displayed(Picture),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,6 +27,8 @@ pub(super) struct Budgets {
     pub(super) stdout: usize,
     pub(super) stderr: usize,
     pub(super) pictures: PictureBudget,
+    /// Whether pictures are passed on as they arrive.
+    pub(super) streams_pictures: bool,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,7 @@ pub(super) struct RunInProgress {
     traceback: Capture,
     displays: DisplayCapture,
     pictures: PictureBudget,
+    streams_pictures: bool,
     pub(super) notices: Vec<String>,
 }
 
@@ -131,6 +134,7 @@ impl RunInProgress {
             traceback: capture(TRACEBACK_BUDGET),
             displays: DisplayCapture::new(Arc::clone(outputs)),
             pictures: budgets.pictures,
+            streams_pictures: budgets.streams_pictures,
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -161,7 +165,9 @@ impl RunInProgress {
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Display { piece, is_last } => {
-                    self.displays.push(&piece, is_last, self.stdout.total());
+                    if self.displays.push(&piece, is_last, self.stdout.total()) && self.streams_pictures {
+                        *output = self.displays.last_picture().map(Progress::Displayed);
+                    }
                 }
                 FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
                 FromGuest::Done(id, status, exit_code, error) if id == run => {

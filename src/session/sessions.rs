@@ -94,6 +94,7 @@ impl Sessions {
                 stdout: settings.output_limit.value,
                 stderr: STDERR_BUDGET,
                 pictures: PictureBudget { count: settings.max_images.value, bytes: PICTURES_BUDGET },
+                streams_pictures: settings.one_shot,
             },
             next_run: AtomicU32::new(1),
             closing: CancellationToken::new(),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::help::shown_on_a_terminal;
 use crate::harness::matrix::Kind;
 use crate::harness::{Bridge, Runtime, Suite, TestEnv};
 use crate::{python, tests};
@@ -15,6 +16,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_result_has_so_many_pictures_and_names_the_others,
             forged_objects_reach_nobody,
             exec_says_how_many_pictures_there_were,
+            exec_shows_pictures_in_a_terminal_that_can,
         ],
     );
 }
@@ -104,11 +106,20 @@ fn exec_says_how_many_pictures_there_were(env: &TestEnv) {
     let code =
         format!("{}\ndisplay(Image(png(1, 1)), Image(png(1, 1)))\nprint('x')", python!("display", "names"));
     let output = env.bridge().args(&["exec", "--log-level", "warn", "-c", &code]).command().run(env.guard());
-    assert_eq!(output.stderr, "note: 2 pictures were displayed, which exec does not show\n");
+    assert_eq!(output.stderr, "note: 2 pictures were displayed, which cannot be shown here\n");
     assert_eq!(output.ok(), "x\n");
     let output =
         env.bridge().args(&["exec", "--output", "json", "-c", &code]).command().run(env.guard()).ok();
     let result: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(result["notices"], json!(["2 pictures were displayed, which exec does not show"]));
+    assert_eq!(result["notices"], json!(["2 pictures were displayed, which cannot be shown here"]));
     assert!(result["displays"].is_null(), "nobody can read them later: {result}");
+}
+
+fn exec_shows_pictures_in_a_terminal_that_can(env: &TestEnv) {
+    let code = format!("{}\nprint('a')\ndisplay(Image(png(1, 1)))\nprint('b')", python!("display", "names"));
+    for (term, start) in [("xterm-kitty", "a\n\x1b_Ga=T,q=2,f=100,m=0;iVBOR"), ("dumb", "a\nb\n")] {
+        let command = env.bridge().var("TERM", term).args(&["exec", "--log-level", "error", "-c", &code]);
+        let shown = shown_on_a_terminal(env, command.command());
+        assert!(shown.starts_with(start) && shown.ends_with("b\n"), "{term}: {shown}");
+    }
 }
