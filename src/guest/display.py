@@ -11,6 +11,7 @@ MOST = 100
 MOST_CELLS = 100_000
 # Asks a pipe how many bytes wait in it: ioctl_list(2).
 FIONREAD = 0x541B
+RICH = "_repr_mimebundle_", "_repr_html_", "_repr_png_"
 TEXT, PNG, JPEG = "text/plain", "image/png", "image/jpeg"
 STARTS = (b"\x89PNG\r\n\x1a\n", PNG), (b"\xff\xd8\xff", JPEG)
 FORMS = (
@@ -37,6 +38,9 @@ def is_figure(value):
 def display(*objects, include=None, exclude=None, metadata=None, raw=False, **_):
     """Shows objects: pictures as pictures, tables and other rich objects also in their rich form."""
     for value in objects:
+        if hasattr(type(value), "_ipython_display_") and not any(hasattr(type(value), form) for form in RICH):
+            value._ipython_display_()
+            continue
         show(value, dict(value) if raw else forms(value), raw, include, exclude)
 
 

@@ -12,7 +12,7 @@ SOFTWARE_FAILURE = 70
 LARGEST_NOTICE = 4000
 ONLY_AST, TOP_LEVEL_AWAIT, FUTURE_ANNOTATIONS, IS_COROUTINE = 0x400, 0x2000, 0x1000000, 0x80
 # Methods of objects that have more than their text: Jupyter's display protocol.
-RICH = "_repr_mimebundle_", *("_repr_%s_" % form for form in ("html", "png", "jpeg", "svg", "markdown", "latex", "json"))
+RICH = "_ipython_display_", "_repr_mimebundle_", *("_repr_%s_" % form for form in ("html", "png", "jpeg", "svg", "markdown", "latex", "json"))
 # Names in the code of a cell itself, not of its functions.
 WANTS_LOOP = {"create_task", "ensure_future", "get_running_loop", "gather"}
 HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}

@@ -220,7 +220,18 @@ class Blob(Raw, bytes):
         return {self.mime_type: bytes(self), "text/plain": repr(self)} if self.mime_type else {}
 
 
-for kind in Record, Text, Items, Whole, Real, Blob:
+class Blocks(Items):
+    """The blocks of a result with an image or a sound: shown one after the other."""
+
+    def _ipython_display_(self):
+        import sys
+
+        display = sys.modules["mcp.runtime"]._guest.part("display").display
+        for block in self:
+            print(block.get("text")) if is_text(block) else display(block)
+
+
+for kind in Record, Text, Items, Whole, Real, Blob, Blocks:
     kind.__module__ = "mcp.runtime"
     kind.__qualname__ = kind.__name__
 KINDS = ((str, Text), (list, Items), (dict, Record), (float, Real), (int, Whole))
@@ -297,6 +308,8 @@ def with_raw(value, result):
         return value
     for plain, kind in KINDS:
         if isinstance(value, plain) and not isinstance(value, bool):
+            if kind is Items and any(isinstance(block, Blob) for block in value):
+                kind = Blocks
             value = value if kind is Record and type(value) is Record else kind(value)
             object.__setattr__(value, "_raw", result)
             return value

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::help::shown_on_a_terminal;
-use crate::harness::matrix::Kind;
+use crate::harness::matrix::{Kind, prepared_command};
+use crate::harness::suite::ignore;
 use crate::harness::{Bridge, Runtime, Suite, TestEnv};
 use crate::{python, tests};
 
@@ -13,6 +14,7 @@ pub(crate) fn register(suite: &mut Suite) {
         &[Runtime::of_user(Kind::Crun)],
         "display",
         tests![
+            the_picture_of_a_tool_is_seen_when_code_shows_it,
             a_result_has_so_many_pictures_and_names_the_others,
             forged_objects_reach_nobody,
             exec_says_how_many_pictures_there_were,
@@ -79,6 +81,21 @@ fn a_result_has_so_many_pictures_and_names_the_others(env: &TestEnv) {
     let uri = &result["structuredContent"]["displays"][1]["uri"];
     let read = bridge.ask("resources/read", json!({ "uri": uri }));
     assert_eq!(width(&read["contents"][0]["blob"]), 2);
+    bridge.close();
+}
+
+fn the_picture_of_a_tool_is_seen_when_code_shows_it(env: &TestEnv) {
+    let Some(command) = prepared_command("SERVER_EVERYTHING") else {
+        ignore("no servers were prepared, see tests/check")
+    };
+    let entry = json!({ "command": command[0], "args": command[1..] });
+    env.write("home/MCPs/all.json", json!({ "mcpServers": { "everything": entry } }).to_string());
+    let bridge = env.bridge().start();
+    let arguments = json!({ "code": "await mcp_everything.get_tiny_image()", "servers": ["everything"] });
+    let result = bridge.ask("tools/call", json!({ "name": "run_python", "arguments": arguments }));
+    let kinds: Vec<_> = result["content"].as_array().unwrap().iter().map(|block| &block["type"]).collect();
+    assert_eq!(kinds, ["text", "image", "text"], "{result}");
+    assert_eq!(result["content"][1]["mimeType"], "image/png");
     bridge.close();
 }
 

@@ -216,6 +216,17 @@ display(Image(data=%r), Image("/tmp/x.jpg"), Image(filename="/tmp/x.jpg"))
             ],
         )
 
+    def test_an_object_can_show_itself(self):
+        result = self.run_code(
+            """
+class Both:
+    def _ipython_display_(self): print("itself")
+display(Both())
+Both()
+"""
+        )
+        self.assertEqual((result.out, result.displays), ("itself\nitself\n", []))
+
     def test_a_bundle_can_be_given(self):
         result = self.run_code("display({'text/plain': 'p', 'text/html': 'h'}, raw=True)")
         self.assertEqual((result.out, result.displays), ("p\n", [(2, {"text/html": b"h"})]))
