@@ -172,7 +172,9 @@ fn the_data_image_shows_plots_and_tables(env: &TestEnv) {
     let displays = result["structuredContent"]["displays"].as_array().unwrap();
     let first = displays.iter().map(|display| display["mimeTypes"][0].as_str().unwrap());
     let [html, png] = ["text/html", "image/png"];
-    assert_eq!(first.collect::<Vec<_>>(), [html, html, png, html, png], "{shown:?}");
+    assert_eq!(first.collect::<Vec<_>>(), [html, html, html, png, html, png], "{shown:?}");
+    let whole = &displays[0]["mimeTypes"];
+    assert_eq!(*whole, json!([html, "text/csv"]));
     assert!(shown[0].starts_with("   x  y\n0  1  3\n1  2  4\n"), "{shown:?}");
     bridge.close();
 }

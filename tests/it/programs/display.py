@@ -61,7 +61,7 @@ from PIL import Image as Pillow
 
 plt.close("all")
 df = pd.DataFrame({"x": [1, 2], "y": [3, 4]})
-display(df, pl.DataFrame({"x": [1]}))
+display(df, pl.DataFrame({"x": [1]}), df.style.highlight_max())
 sns.lineplot(df, x="x", y="y")
 plt.show()
 px.line(df, x="x", y="y").show()
