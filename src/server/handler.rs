@@ -222,11 +222,9 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        match resources::read(&*self.sessions, &request.uri) {
-            Some(contents) => Ok(ReadResourceResult::new(contents).into()),
-            None => {
-                Err(ErrorData::resource_not_found("no such resource", Some(json!({ "uri": request.uri }))))
-            }
+        match resources::read(&*self.sessions, &request.uri).await {
+            Ok(contents) => Ok(ReadResourceResult::new(contents).into()),
+            Err(why) => Err(ErrorData::resource_not_found(why, Some(json!({ "uri": request.uri })))),
         }
     }
 

@@ -8,6 +8,7 @@ mod guard;
 mod handler;
 mod logs;
 mod offers;
+mod outputs;
 mod payload;
 mod peer_answers;
 mod progress;
