@@ -20,5 +20,6 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod setup;
+pub mod sizes;
 pub mod upstream;
 pub mod workspace;

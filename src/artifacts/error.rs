@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::name::shown_size;
+use crate::sizes::bytes_text;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
@@ -16,8 +16,8 @@ pub enum ArtifactError {
     UnknownVersion { name: String, version: u32 },
     #[error(
         "the artifact '{name}' does not fit: {} of {} are in use",
-        shown_size(*used),
-        shown_size(*limit)
+        bytes_text(*used),
+        bytes_text(*limit)
     )]
     Full { name: String, used: u64, limit: u64 },
     #[error("the description of an artifact has at most {0} bytes")]

@@ -16,6 +16,5 @@ mod store;
 
 pub use error::ArtifactError;
 pub use mime::{is_text, mime_of};
-pub use name::shown_size;
 pub use staged::{Origin, Staged};
 pub use store::{Artifact, Artifacts, Prune};

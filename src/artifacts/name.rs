@@ -29,22 +29,6 @@ pub(super) fn check(name: &str) -> Result<(), ArtifactError> {
     Err(ArtifactError::Name { name: shown, why })
 }
 
-/// Returns a size for people: `1.2 KiB`.
-pub fn shown_size(bytes: u64) -> String {
-    let mut unit = 0;
-    let mut value = bytes as f64;
-    // What would be rounded to 1024 belongs to the next unit.
-    while value >= 1023.95 && unit < 4 {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match (unit, ["B", "KiB", "MiB", "GiB", "TiB"][unit]) {
-        (0, _) => format!("{bytes} B"),
-        (_, name) if value >= 99.95 => format!("{value:.0} {name}"),
-        (_, name) => format!("{value:.1} {name}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,22 +45,5 @@ mod tests {
         }
         let error = check(&"\n".repeat(4096)).unwrap_err().to_string();
         assert!(error.len() < 200 && !error.contains('\n'), "{error}");
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1229, "1.2 KiB"),
-            (23 << 10, "23.0 KiB"),
-            (500 << 10, "500 KiB"),
-            ((1 << 20) - 1, "1.0 MiB"),
-            (1 << 30, "1.0 GiB"),
-            (5 << 50, "5120 TiB"),
-        ] {
-            assert_eq!(shown_size(bytes), text);
-        }
     }
 }

@@ -74,6 +74,11 @@ impl Artifacts {
         Self { dir: state_dir.join("artifacts"), limit }
     }
 
+    /// Returns how many bytes there may be.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Begins to save an artifact.
     pub fn begin(&self, name: &str, description: Option<String>) -> Result<Staged, ArtifactError> {
         check(name)?;

@@ -21,6 +21,7 @@ mod tool;
 #[cfg(test)]
 mod tests;
 
+pub use outputs::{files_line, saved_line};
 pub use payload::Payload;
 pub use render::render_plain;
 pub use serve::{Connection, ServeError, serve};

@@ -6,8 +6,9 @@ use serde::Serializer;
 use serde_json::json;
 
 use super::Payload;
-use crate::artifacts::{Artifact, shown_size};
+use crate::artifacts::Artifact;
 use crate::session::{ChangedFile, ChangedFiles};
+use crate::sizes::bytes_text;
 
 /// Files and artifacts that the text of a result names.
 const MOST_NAMED: usize = 10;
@@ -27,7 +28,7 @@ pub(super) fn lines(payload: &Payload) -> Vec<String> {
 }
 
 /// Returns `files: out.csv (1.2 KiB), plot.png (23 KiB) and 3 more`.
-pub(super) fn files_line(changed: &ChangedFiles) -> Option<String> {
+pub fn files_line(changed: &ChangedFiles) -> Option<String> {
     let named: Vec<String> = changed.files.iter().take(MOST_NAMED).map(named).collect();
     let more = changed.files.len().saturating_sub(named.len());
     let rest = match (more, changed.is_cut) {
@@ -45,14 +46,14 @@ fn named(file: &ChangedFile) -> String {
         Some((end, _)) => format!("{}…", &path[..end]),
         None => path,
     };
-    format!("{shown} ({})", shown_size(file.bytes))
+    format!("{shown} ({})", bytes_text(file.bytes))
 }
 
 /// Returns `saved artifact report.csv (1.2 KiB)`.
-pub(super) fn saved_line(artifact: &Artifact) -> String {
+pub fn saved_line(artifact: &Artifact) -> String {
     let Artifact { name, version, bytes, .. } = artifact;
     let version = if *version > 1 { format!(", version {version}") } else { String::new() };
-    format!("saved artifact {}{version} ({})", visible_line(name), shown_size(*bytes))
+    format!("saved artifact {}{version} ({})", visible_line(name), bytes_text(*bytes))
 }
 
 /// Returns links to the artifacts.

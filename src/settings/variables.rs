@@ -58,6 +58,11 @@ const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "rea
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call"]);
 
+/// Settings of the folder that keeps what belongs to the user.
+const KEPT: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact"]);
+/// Settings of artifacts.
+const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "artifact"]);
+
 /// The default of a setting that has none.
 pub const NO_DEFAULT: &str = "-";
 
@@ -111,9 +116,9 @@ variables! {
         "Whether to make a podman machine rootful before starting it";
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8" SERVING
         "Maximum number of sessions; starting another one ends the session that has been idle longest";
-    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" SERVERS
+    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" KEPT
         "Folder of saved tools, artifacts, server definitions, their approvals and the catalogue of tools";
-    ARTIFACTS_LIMIT = ["MCP_BRIDGE_ARTIFACTS_LIMIT"] "artifacts-limit" "SIZE" "1g" RUNNING
+    ARTIFACTS_LIMIT = ["MCP_BRIDGE_ARTIFACTS_LIMIT"] "artifacts-limit" "SIZE" "1g" ARTIFACTS
         "Bytes of all artifacts that code keeps, with their versions: `1g`, `500m` or bytes";
     OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact" SERVING
         "Format of results: `compact`, `toon` or `json`";
