@@ -1,13 +1,15 @@
 //! Sessions without Python, for tests: the code says what happens.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::artifacts::Artifacts;
 use crate::session::{
-    Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, Stream,
+    Caller, ChangedFile, ChangedFiles, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome,
+    RunPython, RunRequest, Status, Stream,
 };
 
 /// Sessions that take these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
@@ -19,6 +21,9 @@ pub(crate) struct FakeSessions {
     pub(crate) release: Notify,
     pub(crate) cancelled: AtomicUsize,
     pub(crate) kept: Mutex<Vec<(u32, Vec<u8>)>>,
+    /// Sessions, paths and contents.
+    pub(crate) files: Mutex<Vec<(String, String, Vec<u8>)>>,
+    pub(crate) artifacts: OnceLock<Artifacts>,
 }
 
 pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
@@ -34,6 +39,8 @@ pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
         stdout: Stream { text: stdout.into(), total_bytes: stdout.len() as u64, truncated: false },
         stderr: Stream::default(),
         displays: Vec::new(),
+        files: ChangedFiles::default(),
+        artifacts: Vec::new(),
         error: None,
         notices: Vec::new(),
         elapsed: Duration::ZERO,
@@ -102,6 +109,23 @@ impl RunPython for FakeSessions {
 
     fn display_types(&self, _: u32) -> Vec<Vec<String>> {
         Vec::new()
+    }
+
+    async fn file(&self, session: &str, path: &[u8], start: u64) -> Result<FilePart, FileError> {
+        let files = self.files.lock().unwrap();
+        let found = files.iter().find(|(known, of, _)| known == session && of.as_bytes() == path);
+        let (_, _, bytes) = found.ok_or_else(|| FileError::NoSession(session.into()))?;
+        let start = (start as usize).min(bytes.len());
+        let end = bytes.len().min(start + (256 << 10));
+        Ok(FilePart { size: bytes.len() as u64, bytes: bytes[start..end].to_vec() })
+    }
+
+    fn files(&self) -> Vec<ChangedFile> {
+        Vec::new()
+    }
+
+    fn artifacts(&self) -> &Artifacts {
+        self.artifacts.get_or_init(|| Artifacts::at("/nonexistent".as_ref(), 0))
     }
 
     fn kept_runs(&self) -> Vec<u32> {

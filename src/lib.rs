@@ -2,6 +2,7 @@
 //!
 //! The folders of this crate are its layers; each `mod.rs` says what the folder is for.
 
+pub mod artifacts;
 pub mod cli;
 pub mod doctor;
 pub mod error;
@@ -19,5 +20,6 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod setup;
+pub mod sizes;
 pub mod upstream;
 pub mod workspace;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use super::artifact::ArtifactCommand;
 use super::flags::{SettingFlags, with_settings};
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
@@ -63,6 +64,9 @@ pub enum Command {
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
     Reap(Form),
+    /// Manage the files that code has saved
+    #[command(subcommand)]
+    Artifact(ArtifactCommand),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -309,6 +313,12 @@ pub struct ExecArgs {
     /// Print the result at the end, in this format: compact, toon or json [default: the output as it comes]
     #[arg(long = "output", value_name = "MODE", value_parser = output_mode)]
     pub output: Option<OutputMode>,
+    /// Copy displayed pictures and tables, artifacts and changed files of /workspace to this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Replace existing files in the folder of --out
+    #[arg(long, requires = "out")]
+    pub force: bool,
 }
 
 fn output_mode(text: &str) -> Result<OutputMode, String> {

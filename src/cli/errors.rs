@@ -9,7 +9,9 @@ use codebridge_runtimes::{ReclaimError, StateError};
 
 use super::call_result::SaveError;
 use super::code::CodeError;
+use super::folder::WriteError;
 use super::say::say;
+use crate::artifacts::ArtifactError;
 use crate::error::Exit;
 use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
@@ -55,6 +57,12 @@ pub(super) enum CommandError {
     HelpTopic { name: String, nearest: Option<String> },
     #[error("invalid output '{0}': expected oci-archive:FILE[:TAG]")]
     BuildOutput(String),
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    #[error(transparent)]
+    Output(WriteError),
+    #[error("could not print '{0}': standard output is a terminal, and it is not a short text")]
+    Terminal(String),
     #[error(transparent)]
     ImageName(#[from] NameError),
     #[error(transparent)]
@@ -128,6 +136,9 @@ impl CommandError {
             }
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
+            Self::Artifact(error) => error.hint(),
+            Self::Output(error) => error.hint().map(str::to_owned),
+            Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
             Self::ImageName(error) => Some(error.hint()),
             Self::Image(error) => error.hint(),
             Self::Build(error) => error.hint(),
@@ -158,7 +169,10 @@ impl CommandError {
             | Self::HelpTopic { .. }
             | Self::BuildOutput(_)
             | Self::ImageName(_)
+            | Self::Terminal(_)
             | Self::Recipe(_) => Exit::Usage,
+            Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
+            Self::Artifact(_) => Exit::Usage,
             Self::Io(_) | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,

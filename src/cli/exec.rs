@@ -9,11 +9,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
+use super::folder::Folder;
 use super::output::was_read;
 use super::pictures::Pictures;
 use super::signals::Signals;
 use super::spinner::Spinner;
-use super::{ExecArgs, code};
+use super::{ExecArgs, code, outputs};
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
@@ -32,6 +33,8 @@ const RESULT_LIMIT: usize = 16 << 20;
 /// Says that the code runs once, and chooses the size of a result: no later call can read what is cut.
 pub(super) fn prepare(args: &ExecArgs, settings: &mut Settings) {
     settings.one_shot = true;
+    // What the run leaves is read after it.
+    settings.session_persist.value |= args.out.is_some();
     if args.output.is_some() && !settings.output_limit.is_explicit() {
         settings.output_limit.value = RESULT_LIMIT;
     }
@@ -46,7 +49,7 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         code: RunRequest::without_byte_order_mark(code),
         servers: args.servers,
         timeout: *workspace.bridge.settings.timeout,
-        session: RunRequest::THROW_AWAY.to_owned(),
+        session: outputs::session(args.out.as_deref()),
         // A warning at the start has said it.
         clamped: None,
     };
@@ -60,34 +63,52 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         pictures: Pictures::default(),
         hidden: 0,
     };
+    let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
     let work = async {
-        let ran = run(&workspace.sessions, &request, &mut sink, &stop).await;
+        let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop).await;
+        let is_copied = match &out {
+            Some(out) => outputs::copy(&workspace.sessions, &outcome, out).await,
+            None => true,
+        };
         workspace.close().await;
-        ran
+        (outcome, written, is_copied)
     };
     let (done, signal) = signals.until_second(&stop, work).await;
     sink.spinner.clear();
-    let Some((mut outcome, written)) = done else {
+    let Some((mut outcome, written, is_copied)) = done else {
         return Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted)));
     };
-    note_pictures(&mut outcome, sink.hidden);
+    match &out {
+        Some(_) => outputs::forget(&mut outcome),
+        None => note_pictures(&mut outcome, sink.hidden),
+    }
     let (exit, is_stopped) = (exit_code(&outcome, signal), outcome.status == Status::Cancelled);
     let result_written = match args.output {
         Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
         // Whoever stopped it knows that.
         None if is_stopped => Ok(()),
-        None => sink.write_remarks(&outcome).await,
+        None => {
+            outputs::note(&mut outcome, out.is_some());
+            sink.write_remarks(&outcome).await
+        }
     };
     let is_unread = !was_read(written.and(result_written))?;
-    Ok(if is_unread && is_stopped && signal.is_none() { Exit::Unread.into() } else { exit })
+    Ok(match (is_unread && is_stopped && signal.is_none(), is_copied) {
+        (true, _) => Exit::Unread.into(),
+        (false, false) if exit == Exit::Success.into() => Exit::Io.into(),
+        (false, _) => exit,
+    })
 }
 
 /// Says how many pictures were not shown, in place of addresses that nobody can read once this process has ended.
 fn note_pictures(outcome: &mut RunOutcome, hidden: usize) {
     outcome.displays.clear();
     if hidden > 0 {
-        let what = if hidden == 1 { "1 picture was".into() } else { format!("{hidden} pictures were") };
-        outcome.notices.push(format!("{what} displayed, which cannot be shown here"));
+        let (what, them) = match hidden {
+            1 => ("1 picture was".into(), "it"),
+            _ => (format!("{hidden} pictures were"), "them"),
+        };
+        outcome.notices.push(format!("{what} displayed: `--out DIR` writes {them} to files"));
     }
 }
 

@@ -4,7 +4,7 @@ use codebridge_images::{Listed, Pruned, Usage};
 use serde::Serialize;
 
 use super::output::columns;
-use crate::image_sources::bytes_text;
+use crate::sizes::bytes_text;
 
 /// The images of the store and their size on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,6 +1,7 @@
 //! The command line: arguments, output and exit codes.
 
 mod args;
+mod artifact;
 mod build;
 mod call;
 mod call_result;
@@ -11,12 +12,14 @@ mod doctor;
 mod errors;
 mod exec;
 mod flags;
+mod folder;
 mod help;
 mod image;
 mod image_text;
 mod logging;
 mod memory;
 mod output;
+mod outputs;
 mod pictures;
 mod sandboxes;
 mod say;
@@ -47,6 +50,7 @@ pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
     SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
+pub use artifact::{ArtifactCommand, PruneArgs};
 pub use flags::SettingFlags;
 
 /// Runs the program.
@@ -115,6 +119,7 @@ async fn dispatch(
         Command::Servers(args) => servers::servers(&open(), args).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => call::call(&open(), args).await,
+        Command::Artifact(command) => artifact::artifact(&settings, command).await,
         Command::Image(command) => image::image(command).await,
         Command::Help { .. }
         | Command::Setup(_)

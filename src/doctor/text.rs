@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use codebridge_runtimes::{FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, Verdict};
 
 use super::{Diagnosis, Picked, Readiness, Run, Servers, SkippedServer};
-use crate::image_sources::bytes_text;
+use crate::sizes::bytes_text;
 
 /// The longest foreign message in a line, in characters. The JSON has all of it.
 const MESSAGE_LIMIT: usize = 300;

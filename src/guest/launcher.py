@@ -102,7 +102,9 @@ def main():
     os.dup2(0, 1)
     for descriptor in down[0], up[1], out[1], err[1]:
         os.close(descriptor)
-    load("supervisor").Supervisor(child, host_in, host_out, down[1], up[0], out[0], err[0]).serve()
+    given = dict(pair.split("=", 1) for pair in settings.decode().split())
+    supervisor = load("supervisor", load=load, workspace=given.get("workspace", "/workspace"))
+    supervisor.Supervisor(child, host_in, host_out, down[1], up[0], out[0], err[0]).serve()
 
 
 PARTS = unpack()

@@ -24,6 +24,8 @@ const PARTS: &[(&str, &str)] = &[
     ("namespace", include_str!("namespace.py")),
     ("interrupts", include_str!("interrupts.py")),
     ("channel", include_str!("channel.py")),
+    ("files", include_str!("files.py")),
+    ("artifacts", include_str!("artifacts.py")),
 ];
 
 /// Returns a number that differs between the guests of two builds.

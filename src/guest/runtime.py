@@ -6,6 +6,7 @@ __all__ = [
     "MCPArgumentError",
     "MCPAttributeError",
     "MCPError",
+    "artifacts",
     "call_tool",
     "call_tool_sync",
     "capability_summary",
@@ -17,9 +18,11 @@ __all__ = [
     "list_servers_sync",
     "list_tools",
     "list_tools_sync",
+    "load_artifact",
     "output",
     "query_tool_docs",
     "query_tool_docs_sync",
+    "save_artifact",
     "save_tool",
     "search_tool_docs",
     "search_tool_docs_sync",
@@ -109,6 +112,9 @@ result (not on True, False and None). A tool that fails raises MCPError (also ru
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
+- runtime.save_artifact(source, name=None, description=None): keeps a file for the user and for later sessions: a path, bytes, \
+text, a figure, a data frame, a file object or an iterator of bytes
+- runtime.artifacts(), runtime.load_artifact(name, path=None): what is kept; its bytes, or written to a path
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.capability_summary(): this text
@@ -159,9 +165,6 @@ def list_saved_tools():
     return _ask("list_saved_tools", {})
 
 
-# Servers and their tools.
-
-
 class _Ready:
     """A value that can also be awaited."""
 
@@ -176,6 +179,46 @@ class _ReadyList(_Ready, list):
 
 class _ReadyDict(_Ready, dict):
     pass
+
+
+class _ReadyBytes(_Ready, bytes):
+    pass
+
+
+class _ReadyText(_Ready, str):
+    pass
+
+
+# Artifacts.
+
+
+class _Artifact(_ReadyDict):
+    """One version of an artifact."""
+
+    def __repr__(self):
+        return "<artifact %s, version %d, %d bytes>" % (self["name"], self["version"], self["bytes"])
+
+
+def save_artifact(source, name=None, description=None):
+    """Keeps a file for the user and for later sessions: a path, bytes, text, a figure, an image, a data frame, a file object or an iterator of bytes.
+
+    A name that is used again gets a new version. Works with and without await.
+    """
+    return _guest.part("artifacts").save(source, name, description)
+
+
+def artifacts():
+    """Returns what is kept, the latest version of each name: name, version, bytes, mimeType, sha256, description, created, uri."""
+    return _ReadyList(_guest.part("artifacts").listed())
+
+
+def load_artifact(name, path=None, version=None):
+    """Returns the bytes of an artifact, or writes them to a path and returns that. Works with and without await."""
+    loaded = _guest.part("artifacts").load(name, path, version)
+    return _ReadyBytes(loaded) if path is None else _ReadyText(loaded)
+
+
+# Servers and their tools.
 
 
 class _Docs(list):

@@ -1,6 +1,7 @@
 # Process 1 of the sandbox: moves bytes between the host, the interpreter and its output pipes, delivers interrupts, reaps
 # processes. It alone holds the descriptors of the host. Frames from the interpreter are hostile input: anything that
 # FRAMES.md does not allow ends the session. Nothing here may wait for the interpreter; waiting for the host is allowed.
+# `load` loads another part, `workspace` is the folder whose files are reported.
 
 import os
 import select
@@ -19,8 +20,11 @@ LARGEST_NOTICE = 64 * 1024
 LARGEST_DISPLAY = 17 * 1024 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY}
+# A request for a part of a file.
+LARGEST_PATH = 8 * 1024
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S"), LARGEST_FRAME)
+FROM_HOST[b"G"] = LARGEST_PATH
 ANSWER = ord("A")
 # Seconds between the end of the control channel and the end of the process that held it.
 EXIT_GRACE = 2
@@ -78,6 +82,8 @@ class Supervisor:
         # When the end of the interpreter is overdue.
         self.deadline = None
         self.poll = select.poll()
+        # The part that looks at files, once there are any; when the folder was last changed before that.
+        self.files, self.untouched = None, None
 
     def serve(self):
         try:
@@ -108,6 +114,7 @@ class Supervisor:
         for descriptor in self.host_in, self.up, self.woken, *self.outputs:
             self.poll.register(descriptor, select.POLLIN)
         self.oom_before = oom_kills()
+        self.untouched = self.last_change()
         # It may have ended before the signal handler was there.
         self.reap()
 
@@ -196,6 +203,9 @@ class Supervisor:
             self.expect_run(kind, number)
             # The output of the run is in the pipes already: send all of it first, under the number of the run.
             self.drain()
+            # Once for each run: a folder that nobody has touched costs a look at its time.
+            if self.files is not None or self.last_change() != self.untouched:
+                self.send_files(number)
             self.run, self.begun = 0, False
         elif kind == b"V":
             if number != self.run:
@@ -205,7 +215,7 @@ class Supervisor:
                 # The interpreter is about to display something: what it printed before is in the pipes.
                 self.drain()
                 return
-        elif kind not in (b"Q", b"W"):
+        elif kind not in (b"Q", b"W", b"U"):
             self.expect_run(kind, number)
         self.send_host_raw(memoryview(raw))
 
@@ -252,6 +262,9 @@ class Supervisor:
             if number == self.run and number:
                 self.interrupt()
             return
+        if kind == b"G":
+            self.send_host(b"G", number, self.file_part().answer(raw[HEADER:]))
+            return
         if kind == b"R":
             if self.run or not number:
                 raise ValueError("run %d came before the end of run %d" % (number, self.run))
@@ -259,6 +272,24 @@ class Supervisor:
             self.drain()
             self.run, self.begun, self.interrupt_wanted = number, False, False
         self.to_child += raw
+
+    # Files of the workspace.
+
+    def last_change(self):
+        try:
+            return os.stat(workspace).st_mtime_ns
+        except OSError:
+            return None
+
+    def file_part(self):
+        if self.files is None:
+            self.files = load("files", root=os.fsencode(workspace))
+        return self.files
+
+    def send_files(self, number):
+        changed = self.file_part().changed()
+        if changed:
+            self.send_host(b"F", number, changed)
 
     def write_child(self):
         """Writes what fits; the poll loop calls it again when there is space."""

@@ -16,7 +16,7 @@ use codebridge_images::{ImageResolver, Store};
 pub use engines::import_from_engine;
 pub use error::SourceError;
 pub use find::find_root;
-pub use watch::{Watch, bytes_text};
+pub use watch::Watch;
 
 /// Returns the resolver over the store of this user. With `plain_http`, registries may be asked without TLS.
 pub fn image_resolver(plain_http: bool) -> ImageResolver {

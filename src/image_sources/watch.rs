@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use codebridge_images::{Digest, Event, Progress};
 
+use crate::sizes::bytes_text;
+
 /// The least time between two lines, unless much arrived meanwhile: when the connection stalls, the last line has to be
 /// about right.
 const PACE: Duration = Duration::from_millis(250);
@@ -67,18 +69,6 @@ impl<F: Fn(String) + Send + Sync> Progress for Watch<F> {
         state.last_line = Some(Instant::now());
         drop(state);
         (self.say)(line);
-    }
-}
-
-/// Returns a number of bytes in binary units.
-pub fn bytes_text(bytes: u64) -> String {
-    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(size, _)| bytes >= *size) {
-        Some((size, unit)) => {
-            let tenths = bytes.saturating_mul(10) / size;
-            format!("{}.{} {unit}", tenths / 10, tenths % 10)
-        }
-        None => format!("{bytes} B"),
     }
 }
 

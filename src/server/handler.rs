@@ -116,7 +116,7 @@ impl<P: RunPython> McpHandler<P> {
     async fn resume_round(&self, mut round: Round, context: RequestContext<RoleServer>) -> CallToolResponse {
         let step = round.running.step(&context.ct);
         match progress::forward_progress(step, &mut round.events, &context).await {
-            Step::Done(outcome) => self.result(&Payload::new(&round.request, outcome)).into(),
+            Step::Done(outcome) => self.result(&Payload::new(&round.request, *outcome)).into(),
             Step::Asks(questions) => {
                 let name = self.rounds.pause(round);
                 InputRequiredResult::new(Some(questions), Some(name)).into()
@@ -233,11 +233,9 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         if request.uri == viewer::URI {
             return Ok(ReadResourceResult::new(vec![viewer::contents()]).into());
         }
-        match resources::read(&*self.sessions, &request.uri) {
-            Some(contents) => Ok(ReadResourceResult::new(contents).into()),
-            None => {
-                Err(ErrorData::resource_not_found("no such resource", Some(json!({ "uri": request.uri }))))
-            }
+        match resources::read(&*self.sessions, &request.uri).await {
+            Ok(contents) => Ok(ReadResourceResult::new(contents).into()),
+            Err(why) => Err(ErrorData::resource_not_found(why, Some(json!({ "uri": request.uri })))),
         }
     }
 

@@ -8,6 +8,7 @@ mod guard;
 mod handler;
 mod logs;
 mod offers;
+mod outputs;
 mod payload;
 mod peer_answers;
 mod progress;
@@ -21,6 +22,7 @@ mod viewer;
 #[cfg(test)]
 mod tests;
 
+pub use outputs::{files_line, saved_line};
 pub use payload::Payload;
 pub use render::render_plain;
 pub use serve::{Connection, ServeError, serve};

@@ -3,7 +3,9 @@
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::session::{Display, Failure, RunOutcome, RunRequest, Status, Stream};
+use super::outputs::{artifact_fields, file_fields};
+use crate::artifacts::Artifact;
+use crate::session::{ChangedFiles, Display, Failure, RunOutcome, RunRequest, Status, Stream};
 
 /// The fields of a result, empty ones dropped. The order is the order in which they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -34,6 +36,12 @@ pub struct Payload {
     /// What the code displayed beside its text.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "display_fields")]
     pub displays: Vec<Display>,
+    /// The files of `/workspace` that the code made or changed; None when there are none.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "file_fields")]
+    pub files: Option<ChangedFiles>,
+    /// The artifacts that it saved.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "artifact_fields")]
+    pub artifacts: Vec<Artifact>,
     /// The number of the run, when output was cut and the rest can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u32>,
@@ -45,8 +53,12 @@ impl Payload {
     /// Returns the payload of a call that ran or failed to start.
     pub fn new(request: &RunRequest, outcome: RunOutcome) -> Self {
         let cut = outcome.stdout.truncated || outcome.stderr.truncated;
-        let silent =
-            outcome.stdout.text.is_empty() && outcome.stderr.text.is_empty() && outcome.displays.is_empty();
+        let files = Some(outcome.files).filter(|changed| !changed.files.is_empty());
+        let silent = outcome.stdout.text.is_empty()
+            && outcome.stderr.text.is_empty()
+            && outcome.displays.is_empty()
+            && files.is_none()
+            && outcome.artifacts.is_empty();
         let seconds = request.timeout.as_secs();
         // A timeout says it itself.
         let clamped = request.clamped.filter(|_| outcome.status != Status::Timeout);
@@ -81,6 +93,8 @@ impl Payload {
             timeout_seconds: (outcome.status == Status::Timeout).then_some(seconds),
             notices,
             displays: outcome.displays,
+            files,
+            artifacts: outcome.artifacts,
             run_id: cut.then_some(outcome.run_id),
         }
     }

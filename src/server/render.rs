@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{Annotations, CallToolResult, ContentBlock, Resource, Role};
 use serde_json::{Value, json};
 
-use super::Payload;
+use super::{Payload, outputs};
 use crate::session::{Display, Form, Picture, is_shown, remark};
 use crate::settings::OutputMode;
 
@@ -27,6 +27,7 @@ pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
         content.finish()
     };
     content.extend(payload.displays.iter().filter_map(link));
+    content.extend(outputs::links(payload));
     let mut result = match payload.is_error() {
         true => CallToolResult::error(content),
         false => CallToolResult::success(content),
@@ -61,7 +62,10 @@ fn compact_text(payload: &Payload) -> String {
     let mut parts = lines_before(payload);
     parts.extend_from_slice(&payload.stdout);
     parts.extend(lines_after(payload));
-    let is_silent = payload.stdout.is_empty() && payload.stderr.is_empty() && payload.error.is_none();
+    let is_silent = payload.stdout.is_empty()
+        && payload.stderr.is_empty()
+        && payload.error.is_none()
+        && outputs::lines(payload).is_empty();
     if is_silent && !payload.is_error() {
         parts.push(payload.summary.clone());
     }
@@ -176,6 +180,7 @@ fn lines_after(payload: &Payload) -> Vec<String> {
     }
     let is_new = |error: &&String| !is_shown(error, &payload.stderr.join("\n"));
     parts.extend(payload.error.iter().filter(is_new).map(|error| format!("error: {error}")));
+    parts.extend(outputs::lines(payload));
     parts
 }
 
@@ -290,6 +295,8 @@ mod tests {
             stdout: stream(stdout),
             stderr: stream(stderr),
             displays: Vec::new(),
+            files: Default::default(),
+            artifacts: Vec::new(),
             error: None,
             notices: Vec::new(),
             elapsed: Duration::from_millis(3),

@@ -18,6 +18,7 @@ use super::guest_questions::{
     Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
 use super::shares::Shares;
+use super::transfers::Transfers;
 use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
@@ -41,6 +42,8 @@ const WAITING_PROGRESS: usize = 16;
 pub(super) struct ServerAccess {
     upstream: Upstream,
     shares: Arc<Shares>,
+    /// The artifacts that its code saves.
+    transfers: Arc<Transfers>,
     /// Whether a person at a terminal reads the messages.
     one_shot: bool,
     searches: Semaphore,
@@ -67,7 +70,12 @@ struct Current {
 type Granted = (Arc<Server>, Option<mpsc::Sender<Progress>>, Arc<dyn Answers>);
 
 impl ServerAccess {
-    pub(super) fn new(upstream: Upstream, shares: Arc<Shares>, one_shot: bool) -> Self {
+    pub(super) fn new(
+        upstream: Upstream,
+        shares: Arc<Shares>,
+        transfers: Arc<Transfers>,
+        one_shot: bool,
+    ) -> Self {
         let current = Current {
             grant: Grant::Nothing,
             progress: None,
@@ -80,11 +88,16 @@ impl ServerAccess {
         Self {
             upstream,
             shares,
+            transfers,
             one_shot,
             searches: Semaphore::new(SEARCHES),
             unread: UnreadResults::default(),
             current: Mutex::new(current),
         }
+    }
+
+    pub(super) fn transfers(&self) -> &Arc<Transfers> {
+        &self.transfers
     }
 
     /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls until the run

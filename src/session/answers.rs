@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::OutputStream;
 use super::access::ServerAccess;
 use super::frames::{AnswerJson, ToGuest};
-use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, ok};
+use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, Transfer, ok};
 use super::kept::Outputs;
 use super::output::whole_characters;
 use super::shares::Shares;
@@ -164,6 +164,24 @@ impl Answerer {
             GuestQuestion::Output(part) => Answer::work(move || answerer.output(&part)),
             GuestQuestion::SaveTool(tool) => Answer::work(move || answerer.save_tool(&tool)),
             GuestQuestion::ListSavedTools => Answer::work(move || ok(&answerer.tools.usable_names())),
+            GuestQuestion::BeginArtifact(new) => access.transfers().begin(new).await.map(Answer::made),
+            GuestQuestion::CheckArtifact(transfer) => {
+                access.transfers().check(transfer).await.map(Answer::made)
+            }
+            GuestQuestion::CommitArtifact(transfer) => {
+                access.transfers().commit(transfer).await.map(Answer::made)
+            }
+            GuestQuestion::AbortArtifact(Transfer { transfer, .. }) => {
+                access.transfers().abort(transfer).map(Answer::made)
+            }
+            GuestQuestion::Artifacts => {
+                let transfers = Arc::clone(access.transfers());
+                Answer::work(move || transfers.list())
+            }
+            GuestQuestion::ReadArtifact(part) => {
+                let transfers = Arc::clone(access.transfers());
+                Answer::work(move || transfers.read(&part))
+            }
             GuestQuestion::Call(call) => access.call(call, cancel).await,
             GuestQuestion::Servers(filter) => access.servers(filter).await,
             GuestQuestion::Server(server) => access.server(server),
@@ -224,7 +242,9 @@ fn failed() -> QuestionError {
 mod tests {
     use serde_json::Value;
 
+    use super::super::transfers::Transfers;
     use super::*;
+    use crate::artifacts::Artifacts;
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
     use crate::upstream::Upstream;
@@ -234,7 +254,8 @@ mod tests {
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&shares)));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
         let upstream = Upstream::new(&settings, [].into(), Reaper::of(None));
-        (answerer, Arc::new(ServerAccess::new(upstream, shares, false)))
+        let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
+        (answerer, Arc::new(ServerAccess::new(upstream, shares, transfers, false)))
     }
 
     async fn answer(json: &str) -> Value {

@@ -7,6 +7,7 @@ use std::io;
 use codebridge_runtimes::exec::printable;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::files::ChangedFiles;
 use crate::upstream::CallOutcome;
 
 /// Type, id and length.
@@ -28,6 +29,12 @@ pub(super) enum ToGuest {
     Answer(u32, AnswerJson),
     /// A function to define before the first run: name and source.
     SavedTool(String, String),
+    /// A request for a part of a file of the workspace.
+    File {
+        id: u32,
+        start: u64,
+        path: Vec<u8>,
+    },
 }
 
 /// An answer as it is written.
@@ -55,6 +62,9 @@ impl ToGuest {
             Self::Context(json) => (b'C', 0, json),
             Self::Run(id, source) => (b'R', id, source.into_bytes()),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
+            Self::File { id, start, path } => {
+                (b'G', id, [format!("{start} {} ", super::files::PART).as_bytes(), &path].concat())
+            }
             Self::SavedTool(name, source) => (b'S', 0, format!("{name}\n{source}").into_bytes()),
         };
         (kind, id, AnswerJson::Made(payload))
@@ -110,6 +120,12 @@ pub(super) enum FromGuest {
     },
     /// Text for the result.
     Notice(String),
+    /// The files that the run made or changed.
+    Files(ChangedFiles),
+    /// The answer to a request for a part of a file.
+    FilePart(u32, Vec<u8>),
+    /// Bytes of an artifact that is being saved.
+    ArtifactBytes(u32, Vec<u8>),
     /// A run has ended: run, status, exit code, one line of error.
     Done(u32, DoneStatus, i32, String),
     /// A question of so many bytes of JSON, which come next.
@@ -147,6 +163,9 @@ fn limit_of(kind: u8) -> Option<u32> {
     match kind {
         b'O' | b'E' => Some(256 << 10),
         b'T' => Some(4 << 20),
+        b'F' => Some(1 << 20),
+        b'G' => Some((256 << 10) + 32),
+        b'U' => Some(256 << 10),
         b'V' => Some(17 << 20),
         b'N' => Some(64 << 10),
         b'P' => Some(1 << 20),
@@ -240,6 +259,9 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
         b'P' => FromGuest::Parts(payload),
         b'N' => FromGuest::Notice(message(&text(payload))),
         b'W' => FromGuest::Withdraw(id),
+        b'F' => FromGuest::Files(ChangedFiles::parse(&payload)),
+        b'G' => FromGuest::FilePart(id, payload),
+        b'U' => FromGuest::ArtifactBytes(id, payload),
         b'H' => FromGuest::Hello(parse_hello(&text(payload))?),
         b'D' => parse_done(id, &message(&text(payload)))?,
         b'X' => FromGuest::End(parse_end(&text(payload))?),

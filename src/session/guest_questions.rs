@@ -42,6 +42,37 @@ pub(super) enum GuestQuestion {
     Tools(ToolFilter),
     Search(Search),
     Call(Call),
+    BeginArtifact(NewArtifact),
+    CheckArtifact(Transfer),
+    CommitArtifact(Transfer),
+    AbortArtifact(Transfer),
+    Artifacts,
+    ReadArtifact(ArtifactPart),
+}
+
+/// An artifact whose bytes will come in frames with this number.
+#[derive(Debug, Deserialize)]
+pub(super) struct NewArtifact {
+    pub(super) transfer: u32,
+    pub(super) name: String,
+    pub(super) description: Option<String>,
+}
+
+/// An artifact that is being saved, and how many bytes were sent.
+#[derive(Debug, Deserialize)]
+pub(super) struct Transfer {
+    pub(super) transfer: u32,
+    #[serde(default)]
+    pub(super) bytes: u64,
+}
+
+/// Part of an artifact.
+#[derive(Debug, Deserialize)]
+pub(super) struct ArtifactPart {
+    pub(super) name: String,
+    pub(super) version: Option<u32>,
+    pub(super) start: u64,
+    pub(super) length: u64,
 }
 
 /// Part of the output of an earlier run.
@@ -188,6 +219,12 @@ impl GuestQuestion {
             r#""describe""# => Self::Describe(read(params)?),
             r#""tool""# => Self::Tool(read(params)?),
             r#""tools""# => Self::Tools(read(params)?),
+            r#""artifact_begin""# => Self::BeginArtifact(read(params)?),
+            r#""artifact_check""# => Self::CheckArtifact(read(params)?),
+            r#""artifact_commit""# => Self::CommitArtifact(read(params)?),
+            r#""artifact_abort""# => Self::AbortArtifact(read(params)?),
+            r#""artifacts""# => Self::Artifacts,
+            r#""artifact_read""# => Self::ReadArtifact(read(params)?),
             r#""search""# => Self::Search(read(params)?),
             _ => return Err(QuestionError::plain("the bridge does not know this method")),
         })
@@ -233,6 +270,11 @@ impl Answer {
         work: impl FnOnce() -> Result<Vec<u8>, QuestionError> + Send + 'static,
     ) -> Result<Self, QuestionError> {
         Ok(Self::Work(Box::new(work)))
+    }
+
+    /// Returns an answer that is made already.
+    pub(super) fn made(json: Vec<u8>) -> Self {
+        Self::Work(Box::new(|| Ok(json)))
     }
 
     /// Refuses a result that the guest would not take.

@@ -12,12 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::ServerAccess;
 use super::answers::{Answerer, answer_questions};
+use super::files::{Files, Requests};
 use super::frames::{FrameError, FromGuest, ToGuest};
 use super::loss::Loss;
-use super::pipes::{read_frames, widen, write_frames};
+use super::pipes::{Receivers, read_frames, widen, write_frames};
 use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress, RunWords};
 use super::wording::Wording;
 use super::{Caller, Failure, Progress};
+use crate::artifacts::Origin;
 
 const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
@@ -92,6 +94,8 @@ pub(super) struct Interpreter {
     incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
     /// The frames that came between runs, for the next one.
     early: Early,
+    /// The files of its workspace.
+    files: Arc<Files>,
     /// In bytes, for messages.
     memory_limit: u64,
     access: Arc<ServerAccess>,
@@ -123,9 +127,13 @@ impl Interpreter {
         let (sender, incoming) = mpsc::channel(WAITING_FRAMES);
         let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
         let (question, questions) = mpsc::channel(WAITING_FRAMES);
+        let requests = Arc::<Requests>::default();
+        let files = Arc::new(Files::new(frames.clone(), Arc::clone(&requests)));
+        let transfers = Arc::clone(access.transfers());
+        let receivers = Receivers { questions: question, files: requests, transfers };
         let shares = Arc::clone(answerer.shares());
         tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
-        tokio::spawn(read_frames(stdout, sender, question, shares));
+        tokio::spawn(read_frames(stdout, sender, receivers, shares));
         for (name, source) in saved_tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
@@ -135,6 +143,7 @@ impl Interpreter {
             writer,
             incoming,
             early: Early::default(),
+            files,
             memory_limit,
             access,
             offered: None,
@@ -171,6 +180,10 @@ impl Interpreter {
                 }
             }
         }
+    }
+
+    pub(super) fn files(&self) -> &Arc<Files> {
+        &self.files
     }
 
     /// Returns the parts of the guest in compiled form, if it offered them when it started.
@@ -216,13 +229,14 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(super) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, grant, timeout, budgets, outputs, wording } = cell;
+        let Cell { id, code, session, grant, timeout, budgets, outputs, wording } = cell;
         let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
         self.sandbox.set_busy(true);
         let started = Instant::now();
         let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
         let access = Arc::clone(&self.access);
+        access.transfers().begin_run(Origin { session: session.clone(), run: id });
         let calls = access.begin(grant, timeout, caller);
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupt = None;
@@ -273,7 +287,14 @@ impl Interpreter {
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
-        run.finish(id, end, interrupt, started.elapsed(), &words)
+        let mut finished = run.finish(id, end, interrupt, started.elapsed(), &words);
+        finished.outcome.artifacts = access.transfers().take_saved();
+        if let Some(session) = session {
+            let changed = std::mem::take(&mut finished.outcome.files).in_session(&session);
+            self.files.add(&changed);
+            finished.outcome.files = changed;
+        }
+        finished
     }
 
     /// Says that memory ran out, if it did during the run: as the reason of a loss, else as a notice.

@@ -11,6 +11,7 @@ mod access;
 mod answers;
 mod bytecode;
 mod displays;
+mod files;
 mod frames;
 mod grant;
 mod guest_questions;
@@ -31,8 +32,10 @@ mod shares;
 mod start_progress;
 mod template;
 mod tools;
+mod transfers;
 mod wording;
 
+pub use files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::files::ChangedFiles;
+use crate::artifacts::Artifact;
 use crate::settings::{Origin, variables};
 
 /// One call of `run_python`, already validated.
@@ -137,6 +139,10 @@ pub struct RunOutcome {
     pub stderr: Stream,
     /// What the code displayed, in this order.
     pub displays: Vec<Display>,
+    /// The files of `/workspace` that it made or changed.
+    pub files: ChangedFiles,
+    /// The artifacts that it saved.
+    pub artifacts: Vec<Artifact>,
     /// One line: the exception, or how the sandbox failed and what to do.
     pub error: Option<String>,
     /// Notices for the caller: a new session, a missing await, a fallback image.
@@ -165,6 +171,8 @@ impl RunOutcome {
             stdout: Stream::default(),
             stderr: Stream::default(),
             displays: Vec::new(),
+            files: ChangedFiles::default(),
+            artifacts: Vec::new(),
             error: Some(error),
             notices: Vec::new(),
             elapsed: Duration::ZERO,

@@ -7,8 +7,10 @@ use tokio::process::ChildStdin;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::answers::QuestionFromGuest;
+use super::files::Requests;
 use super::frames::{FrameError, FrameReader, FromGuest, ToGuest};
 use super::shares::{LARGE_QUESTION, Shares};
+use super::transfers::{Transfers, TransfersGuard};
 
 /// Bytes of the questions of one session that wait to be read; a large one counts for the whole bridge instead.
 const WAITING_QUESTIONS: usize = 8 << 20;
@@ -49,13 +51,32 @@ pub(super) async fn write_frames(
     }
 }
 
+/// Where frames go that are not those of a run.
+#[derive(Debug)]
+pub(super) struct Receivers {
+    pub(super) questions: mpsc::Sender<QuestionFromGuest>,
+    pub(super) files: Arc<Requests>,
+    pub(super) transfers: Arc<Transfers>,
+}
+
+/// Fails the requests for files once no answers will come.
+struct RequestsGuard(Arc<Requests>);
+
+impl Drop for RequestsGuard {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Reads frames until the stream ends or breaks; the channel of frames ends with it.
 pub(super) async fn read_frames(
     stdout: impl AsyncRead + Unpin,
     frames: mpsc::Sender<Result<FromGuest, FrameError>>,
-    questions: mpsc::Sender<QuestionFromGuest>,
+    receivers: Receivers,
     shares: Arc<Shares>,
 ) {
+    let Receivers { questions, files, transfers } = receivers;
+    let _ends = (RequestsGuard(Arc::clone(&files)), TransfersGuard(Arc::clone(&transfers)));
     let capacity = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = FrameReader::new(BufReader::with_capacity(64 << 10, stdout));
     loop {
@@ -72,6 +93,14 @@ pub(super) async fn read_frames(
             }
             Ok(Some(FromGuest::Withdraw(id))) => {
                 let _ = questions.send(QuestionFromGuest::Withdrawn(id)).await;
+                continue;
+            }
+            Ok(Some(FromGuest::FilePart(id, answer))) => {
+                files.answer(id, answer);
+                continue;
+            }
+            Ok(Some(FromGuest::ArtifactBytes(transfer, bytes))) => {
+                transfers.push(transfer, bytes).await;
                 continue;
             }
             Ok(Some(frame)) => Ok(frame),
@@ -124,9 +153,12 @@ mod tests {
     fn readers(shares: &Arc<Shares>) -> (tokio::io::DuplexStream, mpsc::Receiver<QuestionFromGuest>) {
         let (guest, stdout) = tokio::io::duplex(64 << 10);
         let (frames, _) = mpsc::channel(1);
-        let (sender, questions) = mpsc::channel(4);
-        tokio::spawn(read_frames(stdout, frames, sender, Arc::clone(shares)));
-        (guest, questions)
+        let (questions, asked) = mpsc::channel(4);
+        let artifacts = crate::artifacts::Artifacts::at("/nonexistent".as_ref(), 0);
+        let transfers = Arc::new(Transfers::new(artifacts));
+        let receivers = Receivers { questions, files: Arc::default(), transfers };
+        tokio::spawn(read_frames(stdout, frames, receivers, Arc::clone(shares)));
+        (guest, asked)
     }
 
     /// Writes as long as somebody reads.

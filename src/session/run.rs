@@ -6,6 +6,7 @@ use std::time::Duration;
 use codebridge_runtimes::HeldLimits;
 
 use super::displays::{DisplayCapture, PictureBudget};
+use super::files::ChangedFiles;
 use super::frames::{DoneStatus, FrameError, FromGuest};
 use super::grant::Grant;
 use super::kept::{Kept, Outputs};
@@ -35,6 +36,8 @@ pub(super) struct Budgets {
 pub(super) struct Cell {
     pub(super) id: u32,
     pub(super) code: String,
+    /// None for a session that ends with the run.
+    pub(super) session: Option<String>,
     pub(super) grant: Grant,
     pub(super) timeout: Duration,
     pub(super) budgets: Budgets,
@@ -122,6 +125,7 @@ pub(super) struct RunInProgress {
     displays: DisplayCapture,
     pictures: PictureBudget,
     streams_pictures: bool,
+    files: ChangedFiles,
     pub(super) notices: Vec<String>,
 }
 
@@ -135,6 +139,7 @@ impl RunInProgress {
             displays: DisplayCapture::new(Arc::clone(outputs)),
             pictures: budgets.pictures,
             streams_pictures: budgets.streams_pictures,
+            files: ChangedFiles::default(),
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
@@ -170,6 +175,7 @@ impl RunInProgress {
                     }
                 }
                 FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
+                FromGuest::Files(files) => self.files = files,
                 FromGuest::Done(id, status, exit_code, error) if id == run => {
                     return Some(RunEnd::Done { status, exit_code, error });
                 }
@@ -180,8 +186,9 @@ impl RunInProgress {
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
                 FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
-                // pipes.rs sends them to those who answer questions.
+                // pipes.rs sends them to others.
                 FromGuest::Question(..) | FromGuest::Withdraw(_) => {}
+                FromGuest::FilePart(..) | FromGuest::ArtifactBytes(..) => {}
             },
             Some(Err(FrameError::Io(error))) => {
                 return lost(Loss::Vanished(format!("the sandbox went away: {error}")));
@@ -238,6 +245,8 @@ impl RunInProgress {
             stdout,
             stderr,
             displays,
+            files: self.files,
+            artifacts: Vec::new(),
             error,
             notices,
             elapsed,

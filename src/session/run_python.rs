@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{OutputStream, Progress, RunOutcome, RunRequest};
+use super::{ChangedFile, FileError, FilePart, OutputStream, Progress, RunOutcome, RunRequest};
+use crate::artifacts::Artifacts;
 use crate::upstream::{Answers, NoAnswers};
 
 /// The connection of a run to whoever asked for it.
@@ -41,6 +42,20 @@ pub trait RunPython: Send + Sync + 'static {
 
     /// Returns the MIME types of each object that a run displayed and that is kept.
     fn display_types(&self, run_id: u32) -> Vec<Vec<String>>;
+
+    /// Returns bytes of a file of a session, from `start` on: at most one part. A session that runs code answers as well.
+    fn file(
+        &self,
+        session: &str,
+        path: &[u8],
+        start: u64,
+    ) -> impl Future<Output = Result<FilePart, FileError>> + Send;
+
+    /// Returns the files of live sessions that changed last.
+    fn files(&self) -> Vec<ChangedFile>;
+
+    /// Returns what the user's code has saved.
+    fn artifacts(&self) -> &Artifacts;
 
     /// Returns the runs with output that was cut, or displayed objects, that are still kept, oldest first.
     fn kept_runs(&self) -> Vec<u32>;

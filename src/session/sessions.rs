@@ -1,6 +1,6 @@
 //! All sessions of a workspace: by name, each with its queue, limited in number, ended when idle.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,13 +13,19 @@ use tokio_util::task::TaskTracker;
 use super::access::ServerAccess;
 use super::answers::Answerer;
 use super::displays::PictureBudget;
+use super::files::Files;
 use super::grant::Grant;
 use super::interpreter::{Interpreter, StartError};
 use super::kept::Outputs;
 use super::launch::Launcher;
 use super::run::{Budgets, Cell, FinishedRun};
+use super::transfers::Transfers;
 use super::wording::Wording;
-use super::{Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest};
+use super::{
+    Caller, ChangedFile, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome, RunPython,
+    RunRequest,
+};
+use crate::artifacts::Artifacts;
 use crate::settings::Settings;
 use crate::upstream::Upstream;
 
@@ -41,6 +47,9 @@ struct Inner {
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
+    /// The files of live sessions; those of one that runs code can be read.
+    files: StdMutex<BTreeMap<String, Arc<Files>>>,
+    artifacts: Artifacts,
     /// One permit for each live interpreter.
     capacity: Arc<Semaphore>,
     /// Notified whenever a session becomes idle.
@@ -85,6 +94,8 @@ impl Sessions {
             answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone(), shares)),
             outputs,
             slots: StdMutex::default(),
+            files: StdMutex::default(),
+            artifacts: Artifacts::at(&settings.state_dir.value, settings.artifacts_limit.value),
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
             became_idle: Notify::new(),
             one_shot: settings.one_shot,
@@ -162,6 +173,22 @@ impl RunPython for Sessions {
     fn kept_runs(&self) -> Vec<u32> {
         lock(&self.0.outputs).runs()
     }
+
+    async fn file(&self, session: &str, path: &[u8], start: u64) -> Result<FilePart, FileError> {
+        let files = lock(&self.0.files).get(session).cloned();
+        let files = files.filter(|files| !files.has_ended());
+        files.ok_or_else(|| FileError::NoSession(session.to_owned()))?.read(path, start).await
+    }
+
+    fn files(&self) -> Vec<ChangedFile> {
+        let mut files = lock(&self.0.files);
+        files.retain(|_, files| !files.has_ended());
+        files.values().flat_map(|files| files.listed()).collect()
+    }
+
+    fn artifacts(&self) -> &Artifacts {
+        &self.0.artifacts
+    }
 }
 
 impl Inner {
@@ -172,6 +199,15 @@ impl Inner {
         }
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Makes the files of a session readable for clients.
+    fn show_files(&self, session: &str, files: &Arc<Files>) {
+        let mut shown = lock(&self.files);
+        if !shown.get(session).is_some_and(|known| Arc::ptr_eq(known, files)) {
+            shown.retain(|_, files| !files.has_ended());
+            shown.insert(session.to_owned(), Arc::clone(files));
+        }
     }
 
     fn slot(&self, name: &str) -> Arc<Slot> {
@@ -201,6 +237,10 @@ impl Inner {
             },
         };
         let live = state.live.insert(live);
+        let name = (!throw_away).then(|| request.session.clone());
+        if let Some(name) = &name {
+            self.show_files(name, live.interpreter.files());
+        }
         if let Some(why) = state.lost.take() {
             notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));
         }
@@ -210,7 +250,7 @@ impl Inner {
         let wording = Wording::of(&request, throw_away, self.one_shot);
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
-        let cell = Cell { id, code, grant, timeout, budgets: self.budgets, outputs, wording };
+        let cell = Cell { id, code, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
@@ -252,7 +292,8 @@ impl Inner {
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
             let (upstream, shares) = (inner.upstream.clone(), Arc::clone(inner.launcher.shares()));
-            let access = Arc::new(ServerAccess::new(upstream, shares, inner.one_shot));
+            let transfers = Arc::new(Transfers::new(inner.artifacts.clone()));
+            let access = Arc::new(ServerAccess::new(upstream, shares, transfers, inner.one_shot));
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));

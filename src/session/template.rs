@@ -4,8 +4,9 @@ use codebridge_runtimes::{Instance, Limits, RootFs, SandboxSpec, Tmpfs, User};
 
 use crate::settings::Settings;
 
-/// The writable folders of every sandbox, and their sizes.
-const TMPFS: [(&str, u64); 3] = [("/tmp", 64 << 20), ("/workspace", 128 << 20), ("/projects", 16 << 20)];
+/// The sizes of the writable folders that have no setting.
+const TMP: u64 = 64 << 20;
+const PROJECTS: u64 = 16 << 20;
 /// The maximum number of descriptors of a process.
 const DESCRIPTORS: u64 = 1024;
 
@@ -13,6 +14,7 @@ const DESCRIPTORS: u64 = 1024;
 #[derive(Debug, Clone)]
 pub(super) struct Template {
     user: User,
+    workspace_size: u64,
     pub(super) limits: Limits,
     pub(super) security_options: Vec<String>,
 }
@@ -21,6 +23,7 @@ impl Template {
     pub(super) fn of(settings: &Settings) -> Self {
         Self {
             user: settings.container_user.value,
+            workspace_size: settings.workspace_size.value,
             limits: Limits {
                 memory: settings.memory.value,
                 pids: settings.pids.value,
@@ -34,6 +37,7 @@ impl Template {
     /// Returns a specification whose root has to be filled in.
     pub(super) fn spec(&self, instance: &Instance, argv: Vec<String>) -> SandboxSpec {
         let env = [("HOME", "/workspace"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8")];
+        let folders = [("/tmp", TMP), ("/workspace", self.workspace_size), ("/projects", PROJECTS)];
         SandboxSpec {
             name: instance.next_name(),
             root: RootFs::Host,
@@ -41,7 +45,7 @@ impl Template {
             env: env.map(|(key, value)| (key.to_string(), value.to_string())).to_vec(),
             cwd: "/workspace".into(),
             hostname: "sandbox".into(),
-            tmpfs: TMPFS.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
+            tmpfs: folders.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
             user: self.user,
             limits: self.limits,
             owner: instance.owner().clone(),

@@ -12,6 +12,8 @@ use super::{Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarni
 
 /// The period of a CPU quota, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
+/// Bytes of the smallest `/workspace`.
+const LEAST_WORKSPACE: u64 = 1 << 20;
 
 /// Every setting with its value and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +28,8 @@ pub struct Settings {
     pub max_timeout: Setting<Duration>,
     /// Bytes of memory of a sandbox, including swap.
     pub memory: Setting<u64>,
+    /// Bytes of the folder of a session's files.
+    pub workspace_size: Setting<u64>,
     /// Processes and threads in a sandbox.
     pub pids: Setting<u32>,
     /// CPUs of a sandbox; None means unlimited.
@@ -42,6 +46,8 @@ pub struct Settings {
     pub max_sessions: Setting<usize>,
     /// The folder of saved tools and other state. Absolute.
     pub state_dir: Setting<PathBuf>,
+    /// Bytes of all artifacts.
+    pub artifacts_limit: Setting<u64>,
     pub output_mode: Setting<OutputMode>,
     /// Bytes of standard output in a result.
     pub output_limit: Setting<usize>,
@@ -84,7 +90,8 @@ impl Settings {
             image: raw.image()?,
             timeout: timeout.map(|time| time.min(max_timeout.value)),
             max_timeout,
-            memory: raw.memory()?,
+            memory: raw.size(&var::MEMORY, Limits::LEAST_MEMORY, "16m")?,
+            workspace_size: raw.size(&var::WORKSPACE_SIZE, LEAST_WORKSPACE, "1m")?,
             pids: raw.pids()?,
             cpus: raw.cpus()?,
             container_user: raw.value(&var::CONTAINER_USER, Expected::User, parse::parse_user)?,
@@ -95,6 +102,7 @@ impl Settings {
             machine_rootful: raw.boolean(&var::MACHINE_ROOTFUL)?,
             max_sessions: raw.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
             state_dir: raw.read(&var::STATE_DIR, |text, origin| raw.path(text, origin))?,
+            artifacts_limit: raw.size(&var::ARTIFACTS_LIMIT, 0, "0")?,
             output_mode: raw.value(
                 &var::OUTPUT_MODE,
                 Expected::OneOf(&OutputMode::NAMES),
@@ -198,11 +206,16 @@ impl RawSettings {
         self.value(variable, Expected::Boolean, parse::parse_bool)
     }
 
-    fn memory(&self) -> Result<Setting<u64>, SettingError> {
-        self.read(&var::MEMORY, |text, origin| match parse::parse_size(text) {
+    fn size(
+        &self,
+        variable: &Variable,
+        least: u64,
+        shown: &'static str,
+    ) -> Result<Setting<u64>, SettingError> {
+        self.read(variable, |text, origin| match parse::parse_size(text) {
             None => Err(invalid(text, origin, Expected::Size)),
-            Some(bytes) if bytes < Limits::LEAST_MEMORY => {
-                Err(SettingError::TooSmall { origin, value: text.to_owned(), least: "16m" })
+            Some(bytes) if bytes < least => {
+                Err(SettingError::TooSmall { origin, value: text.to_owned(), least: shown })
             }
             Some(bytes) => Ok(bytes),
         })

@@ -58,6 +58,11 @@ const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "rea
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call"]);
 
+/// Settings of the folder that keeps what belongs to the user.
+const KEPT: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact"]);
+/// Settings of artifacts.
+const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "artifact"]);
+
 /// The default of a setting that has none.
 pub const NO_DEFAULT: &str = "-";
 
@@ -93,6 +98,8 @@ variables! {
         "Longest time limit that a call can request, in seconds";
     MEMORY = ["MCP_BRIDGE_MEMORY", "MCP_BRIDGE_MEMORY_LIMIT"] "memory" "SIZE" "512m" SANDBOXES
         "Memory of a sandbox, including swap: `512m`, `1g` or bytes";
+    WORKSPACE_SIZE = ["MCP_BRIDGE_WORKSPACE_SIZE"] "workspace-size" "SIZE" "128m" SANDBOXES
+        "Size of `/workspace`, the folder of a session's files; what is in it counts as memory of the sandbox";
     PIDS = ["MCP_BRIDGE_PIDS", "MCP_BRIDGE_PIDS_LIMIT"] "pids" "N" "128" SANDBOXES
         "Maximum number of processes and threads in a sandbox";
     CPUS = ["MCP_BRIDGE_CPUS"] "cpus" "N" NO_DEFAULT SANDBOXES
@@ -109,8 +116,10 @@ variables! {
         "Whether to make a podman machine rootful before starting it";
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8" SERVING
         "Maximum number of sessions; starting another one ends the session that has been idle longest";
-    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" SERVERS
-        "Folder of saved tools, server definitions, their approvals and the catalogue of tools";
+    STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" KEPT
+        "Folder of saved tools, artifacts, server definitions, their approvals and the catalogue of tools";
+    ARTIFACTS_LIMIT = ["MCP_BRIDGE_ARTIFACTS_LIMIT"] "artifacts-limit" "SIZE" "1g" ARTIFACTS
+        "Bytes of all artifacts that code keeps, with their versions: `1g`, `500m` or bytes";
     OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact" SERVING
         "Format of results: `compact`, `toon` or `json`";
     OUTPUT_LIMIT = ["MCP_BRIDGE_OUTPUT_LIMIT"] "output-limit" "N" "20000" RUNNING

@@ -123,12 +123,12 @@ fn exec_says_how_many_pictures_there_were(env: &TestEnv) {
     let code =
         format!("{}\ndisplay(Image(png(1, 1)), Image(png(1, 1)))\nprint('x')", python!("display", "names"));
     let output = env.bridge().args(&["exec", "--log-level", "warn", "-c", &code]).command().run(env.guard());
-    assert_eq!(output.stderr, "note: 2 pictures were displayed, which cannot be shown here\n");
+    assert_eq!(output.stderr, "note: 2 pictures were displayed: `--out DIR` writes them to files\n");
     assert_eq!(output.ok(), "x\n");
     let output =
         env.bridge().args(&["exec", "--output", "json", "-c", &code]).command().run(env.guard()).ok();
     let result: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(result["notices"], json!(["2 pictures were displayed, which cannot be shown here"]));
+    assert_eq!(result["notices"], json!(["2 pictures were displayed: `--out DIR` writes them to files"]));
     assert!(result["displays"].is_null(), "nobody can read them later: {result}");
 }
 

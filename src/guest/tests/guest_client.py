@@ -29,6 +29,8 @@ PARTS = (
     "runtime",
     "servers",
     "values",
+    "files",
+    "artifacts",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.

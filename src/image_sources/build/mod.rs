@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub use error::BuildError;
 pub use work::{Listener, Order};
 
-use super::bytes_text;
+use crate::sizes::bytes_text;
 use apt::Apt;
 use folder::Folder;
 use wheels::PythonPackages;

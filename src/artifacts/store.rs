@@ -1,0 +1,277 @@
+//! The folder of all artifacts: what is in it, and how much may be.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::ArtifactError;
+use super::name::check;
+use super::staged::Staged;
+
+/// Bytes of a description.
+const LONGEST_DESCRIPTION: usize = 1000;
+/// Bytes of an `about.json`; none that we wrote is longer.
+const LONGEST_ABOUT: u64 = 16 << 10;
+/// The age of a staging folder without a file: until then its bridge is about to make one.
+const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
+const STAGING: &str = ".staging";
+/// What stands for itself in a URI.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// One version of an artifact.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    pub name: String,
+    /// From 1 on.
+    pub version: u32,
+    pub bytes: u64,
+    pub sha256: String,
+    pub mime_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The run that saved it.
+    pub run: u32,
+    pub created: Timestamp,
+}
+
+impl Artifact {
+    pub const URIS: &str = "codebridge://artifacts/";
+
+    /// Returns the URI of the latest version.
+    pub fn uri(&self) -> String {
+        format!("{}{}", Self::URIS, utf8_percent_encode(&self.name, PLAIN))
+    }
+}
+
+/// What is removed by [`Artifacts::prune`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Prune {
+    /// Versions that were saved before this.
+    pub before: Option<Timestamp>,
+    /// All but so many versions of each name.
+    pub keep: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Artifacts {
+    dir: PathBuf,
+    limit: u64,
+}
+
+impl Artifacts {
+    /// Returns the artifacts of a state folder, at most so many bytes of them. Nothing is made before one is saved.
+    pub fn at(state_dir: &Path, limit: u64) -> Self {
+        Self { dir: state_dir.join("artifacts"), limit }
+    }
+
+    /// Returns how many bytes there may be.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Begins to save an artifact.
+    pub fn begin(&self, name: &str, description: Option<String>) -> Result<Staged, ArtifactError> {
+        check(name)?;
+        if description.as_ref().is_some_and(|text| text.len() > LONGEST_DESCRIPTION) {
+            return Err(ArtifactError::Description(LONGEST_DESCRIPTION));
+        }
+        let staging = self.staging()?;
+        self.sweep(&staging);
+        let space = self.limit.saturating_sub(self.used());
+        if space == 0 {
+            return Err(self.full(name));
+        }
+        Staged::new(self.clone(), &staging, name, description, space)
+    }
+
+    /// Returns every version of every artifact, by name and version.
+    pub fn all(&self) -> Vec<Artifact> {
+        let mut names = names_in(&self.dir);
+        names.sort();
+        names.iter().flat_map(|name| self.versions(name)).collect()
+    }
+
+    /// Returns the latest version of every artifact, by name.
+    pub fn latest(&self) -> Vec<Artifact> {
+        let mut names = names_in(&self.dir);
+        names.sort();
+        names.iter().filter_map(|name| self.find(name, None).ok()).collect()
+    }
+
+    /// Returns the versions of an artifact, the oldest first.
+    fn versions(&self, name: &str) -> Vec<Artifact> {
+        self.versions_of(name).into_iter().filter_map(|version| self.about(name, version)).collect()
+    }
+
+    /// Returns a version of an artifact, by default the latest.
+    pub fn find(&self, name: &str, version: Option<u32>) -> Result<Artifact, ArtifactError> {
+        check(name)?;
+        let versions = self.versions_of(name);
+        if versions.is_empty() {
+            return Err(ArtifactError::Unknown(name.to_owned()));
+        }
+        let found = match version {
+            Some(version) => self.about(name, version),
+            None => versions.iter().rev().find_map(|version| self.about(name, *version)),
+        };
+        found.ok_or_else(|| match version {
+            Some(version) => ArtifactError::UnknownVersion { name: name.to_owned(), version },
+            None => ArtifactError::Unknown(name.to_owned()),
+        })
+    }
+
+    /// Opens the content of a version.
+    pub fn open(&self, artifact: &Artifact) -> Result<File, ArtifactError> {
+        let path = self.folder_of(&artifact.name).join(artifact.version.to_string()).join("content");
+        File::open(&path).map_err(|source| ArtifactError::Io { action: "read", path, source })
+    }
+
+    /// Removes a version, or all of them; returns what was removed.
+    pub fn remove(&self, name: &str, version: Option<u32>) -> Result<Vec<Artifact>, ArtifactError> {
+        let found = match version {
+            Some(version) => vec![self.find(name, Some(version))?],
+            None => {
+                self.find(name, None)?;
+                self.versions(name)
+            }
+        };
+        found.iter().try_for_each(|artifact| self.remove_version(artifact))?;
+        Ok(found)
+    }
+
+    /// Removes old versions; returns what was removed.
+    pub fn prune(&self, prune: Prune) -> Result<Vec<Artifact>, ArtifactError> {
+        let mut removed = Vec::new();
+        for name in names_in(&self.dir) {
+            let versions = self.versions(&name);
+            let surplus = prune.keep.map_or(0, |keep| versions.len().saturating_sub(keep));
+            for (index, artifact) in versions.into_iter().enumerate() {
+                let is_old = prune.before.is_some_and(|before| artifact.created < before);
+                if is_old || index < surplus {
+                    self.remove_version(&artifact)?;
+                    removed.push(artifact);
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    fn remove_version(&self, artifact: &Artifact) -> Result<(), ArtifactError> {
+        let folder = self.folder_of(&artifact.name);
+        let path = folder.join(artifact.version.to_string());
+        let failed = |source| ArtifactError::Io { action: "remove", path: path.clone(), source };
+        // Moved away first: nobody sees a part of it.
+        let trash = tempfile::Builder::new().prefix("").tempdir_in(self.staging()?).map_err(failed)?;
+        fs::rename(&path, trash.path()).map_err(failed)?;
+        // What cannot be removed now is swept later.
+        drop(trash);
+        // The folder of the name, once it is empty.
+        let _ = fs::remove_dir(&folder);
+        Ok(())
+    }
+
+    pub(super) fn folder_of(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Returns the numbers of the versions of a name, in ascending order.
+    pub(super) fn versions_of(&self, name: &str) -> Vec<u32> {
+        let numbers = |name: String| name.parse().ok().filter(|number| *number > 0);
+        let mut versions: Vec<u32> =
+            names_in(&self.folder_of(name)).into_iter().filter_map(numbers).collect();
+        versions.sort_unstable();
+        versions
+    }
+
+    fn about(&self, name: &str, version: u32) -> Option<Artifact> {
+        let path = self.folder_of(name).join(version.to_string()).join("about.json");
+        let is_short = fs::metadata(&path).is_ok_and(|meta| meta.len() <= LONGEST_ABOUT);
+        let about = fs::read(&path).ok().filter(|_| is_short)?;
+        match serde_json::from_slice(&about) {
+            // The folder says what it is, whatever the file says.
+            Ok(artifact) => Some(Artifact { name: name.to_owned(), version, ..artifact }),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "could not read an artifact");
+                None
+            }
+        }
+    }
+
+    /// Returns the bytes of all versions, and of those that are being saved.
+    pub fn used(&self) -> u64 {
+        let content = |folder: &Path| fs::metadata(folder.join("content")).map_or(0, |meta| meta.len());
+        let sum = |folder: PathBuf| -> u64 {
+            names_in(&folder).iter().map(|version| content(&folder.join(version))).sum()
+        };
+        let names = names_in(&self.dir).into_iter().map(|name| sum(self.folder_of(&name)));
+        names.sum::<u64>() + sum(self.dir.join(STAGING))
+    }
+
+    /// Checks that the versions, with these bytes, are within the limit. The bytes are in the staging folder.
+    pub(super) fn check_space(&self, name: &str, bytes: u64) -> Result<(), ArtifactError> {
+        let kept: u64 = self.all().iter().map(|artifact| artifact.bytes).sum();
+        if kept + bytes > self.limit { Err(self.full(name)) } else { Ok(()) }
+    }
+
+    pub(super) fn full(&self, name: &str) -> ArtifactError {
+        let used = self.all().iter().map(|artifact| artifact.bytes).sum();
+        ArtifactError::Full { name: name.to_owned(), used, limit: self.limit }
+    }
+
+    /// Waits until no other bridge is adding an artifact; the lock ends with the file.
+    pub(super) fn lock(&self) -> Result<File, ArtifactError> {
+        let path = self.dir.join(STAGING).join("lock");
+        let failed = |source| ArtifactError::Io { action: "lock", path: path.clone(), source };
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        Ok(file)
+    }
+
+    /// Makes the folder of what is being saved, for this user alone.
+    fn staging(&self) -> Result<PathBuf, ArtifactError> {
+        let staging = self.dir.join(STAGING);
+        match fs::DirBuilder::new().recursive(true).mode(0o700).create(&staging) {
+            Ok(()) => Ok(staging),
+            Err(source) => Err(ArtifactError::Io { action: "create", path: staging, source }),
+        }
+    }
+
+    /// Removes what bridges that were killed left behind.
+    fn sweep(&self, staging: &Path) {
+        for name in names_in(staging) {
+            let folder = staging.join(name);
+            let is_left_over = match File::open(folder.join("content")) {
+                Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => is_old(&folder),
+                Err(_) => false,
+            };
+            if is_left_over && let Err(error) = fs::remove_dir_all(&folder) {
+                tracing::debug!(path = %folder.display(), %error, "could not remove what a dead bridge left");
+            }
+        }
+    }
+}
+
+fn is_old(folder: &Path) -> bool {
+    let changed = fs::metadata(folder).and_then(|meta| meta.modified());
+    let age = changed.map(|changed| SystemTime::now().duration_since(changed).unwrap_or_default());
+    age.is_ok_and(|age| age > UNFINISHED_AGE)
+}
+
+/// Returns the names of the folders in a folder, without those that begin with a dot.
+fn names_in(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let names = entries.flatten().filter(is_folder).filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with('.')).collect()
+}

@@ -1,0 +1,248 @@
+//! `codebridge artifact`: the files that code has saved.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand};
+use codebridge_runtimes::exec::visible;
+
+use super::Form;
+use super::errors::CommandError;
+use super::folder::{Folder, WriteError};
+use super::output::{columns, print, was_read, write};
+use super::outputs::copy_content;
+use super::say::say;
+use crate::artifacts::{Artifact, Artifacts, Prune, is_text};
+use crate::error::Exit;
+use crate::settings::{Settings, parse_time};
+use crate::sizes::bytes_text;
+
+/// Bytes of a text that is printed on a terminal.
+const LONGEST_PRINTED: u64 = 1 << 20;
+const CHUNK: usize = 256 << 10;
+
+#[derive(Debug, Subcommand)]
+pub enum ArtifactCommand {
+    /// List artifacts
+    Ls {
+        /// List all versions
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Print an artifact, or write it to a file
+    Get {
+        /// The name of the artifact
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The version [default: the latest]
+        #[arg(long, value_name = "N")]
+        version: Option<u32>,
+        /// The file to write, or a folder; `-` = standard output
+        #[arg(short = 'o', long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Replace an existing file
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove artifacts
+    Rm {
+        /// Names of artifacts
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+        /// Remove only this version [default: all]
+        #[arg(long, value_name = "N")]
+        version: Option<u32>,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Remove old versions
+    Prune(PruneArgs),
+    /// Copy the latest version of artifacts into a folder
+    Export {
+        /// The folder; it is made if it does not exist
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Names of artifacts [default: all]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// Replace existing files
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true))]
+pub struct PruneArgs {
+    /// Versions that were saved longer ago than this: `30d`, `12h`
+    #[arg(long, value_name = "TIME", value_parser = age, group = "which")]
+    pub older_than: Option<Duration>,
+    /// All but the latest N versions of each artifact
+    #[arg(long, value_name = "N", group = "which")]
+    pub keep: Option<usize>,
+    #[command(flatten)]
+    pub form: Form,
+}
+
+/// Parses a time, also in days.
+fn age(text: &str) -> Result<Duration, String> {
+    let days = text.trim().strip_suffix(['d', 'D']).and_then(|days| days.parse::<u32>().ok());
+    let time = days.map(|days| Duration::from_secs(u64::from(days) * 24 * 3600));
+    time.or_else(|| parse_time(text)).ok_or_else(|| "expected a time such as 30d or 12h".into())
+}
+
+pub(super) async fn artifact(
+    settings: &Settings,
+    command: ArtifactCommand,
+) -> Result<ExitCode, CommandError> {
+    let artifacts = Artifacts::at(&settings.state_dir.value, settings.artifacts_limit.value);
+    match command {
+        ArtifactCommand::Ls { all, form } => {
+            let list = if all { artifacts.all() } else { artifacts.latest() };
+            write(&form, &list, table(&list, &artifacts), Exit::Success).await
+        }
+        ArtifactCommand::Get { name, version, output, force } => {
+            let artifact = artifacts.find(&name, version)?;
+            get(&artifacts, &artifact, output.as_deref(), force).await
+        }
+        ArtifactCommand::Rm { names, version, form } => {
+            let mut removed = Vec::new();
+            let all = names.iter().try_for_each(|name| {
+                removed.extend(artifacts.remove(name, version)?);
+                Ok(())
+            });
+            write(&form, &removed, removed_text(&removed), Exit::Success).await?;
+            all.map(|()| Exit::Success.into())
+        }
+        ArtifactCommand::Prune(PruneArgs { older_than, keep, form }) => {
+            let before = older_than.map(|age| jiff::Timestamp::now().checked_sub(age));
+            // Nothing was saved before time began.
+            let before = before.map(|before| before.unwrap_or(jiff::Timestamp::MIN));
+            let removed = artifacts.prune(Prune { before, keep })?;
+            write(&form, &removed, removed_text(&removed), Exit::Success).await
+        }
+        ArtifactCommand::Export { dir, names, force } => export(&artifacts, &dir, &names, force),
+    }
+}
+
+fn table(list: &[Artifact], artifacts: &Artifacts) -> String {
+    if list.is_empty() {
+        return "no artifacts\n".into();
+    }
+    let row = |artifact: &Artifact| {
+        vec![
+            artifact.name.clone(),
+            artifact.version.to_string(),
+            bytes_text(artifact.bytes),
+            artifact.created.to_string(),
+            artifact.description.clone().unwrap_or_default(),
+        ]
+    };
+    let head = ["NAME", "VERSION", "SIZE", "SAVED", "DESCRIPTION"];
+    let mut text = columns(&head, list.iter().map(row));
+    text.push_str(&format!(
+        "in use: {} of {}\n",
+        bytes_text(artifacts.used()),
+        bytes_text(artifacts.limit())
+    ));
+    text
+}
+
+fn removed_text(removed: &[Artifact]) -> String {
+    let line = |artifact: &Artifact| format!("removed {}, version {}\n", artifact.name, artifact.version);
+    let freed: u64 = removed.iter().map(|artifact| artifact.bytes).sum();
+    let lines: String = removed.iter().map(line).collect();
+    format!("{lines}freed {}\n", bytes_text(freed))
+}
+
+async fn get(
+    artifacts: &Artifacts,
+    artifact: &Artifact,
+    output: Option<&Path>,
+    force: bool,
+) -> Result<ExitCode, CommandError> {
+    let output = output.filter(|path| *path != Path::new("-"));
+    if let Some(path) = output {
+        let is_folder = path.is_dir();
+        let (dir, name) = match (path.parent(), path.file_name()) {
+            (Some(dir), Some(name)) if !is_folder => (dir, name.to_owned()),
+            _ => (path, artifact.name.clone().into()),
+        };
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let folder = Folder::create(dir, force)?;
+        let (path, bytes) = copy_content(artifacts, &folder, artifact, &name)?;
+        say(format_args!("wrote {} ({})", path.display(), bytes_text(bytes)));
+        return Ok(Exit::Success.into());
+    }
+    let mut content = artifacts.open(artifact)?;
+    if io::stdout().is_terminal() {
+        let mut text = String::new();
+        let is_short = is_text(&artifact.mime_type) && artifact.bytes <= LONGEST_PRINTED;
+        if !is_short || content.read_to_string(&mut text).is_err() {
+            return Err(CommandError::Terminal(artifact.name.clone()));
+        }
+        print(&visible(&text)).await?;
+        return Ok(Exit::Success.into());
+    }
+    let mut stdout = io::stdout().lock();
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let size = content.read(&mut chunk)?;
+        let is_read = was_read(stdout.write_all(&chunk[..size]))?;
+        if size == 0 || !is_read {
+            was_read(stdout.flush())?;
+            return Ok(Exit::Success.into());
+        }
+    }
+}
+
+fn export(
+    artifacts: &Artifacts,
+    dir: &Path,
+    names: &[String],
+    force: bool,
+) -> Result<ExitCode, CommandError> {
+    let wanted = match names {
+        [] => artifacts.latest(),
+        names => names.iter().map(|name| artifacts.find(name, None)).collect::<Result<_, _>>()?,
+    };
+    let folder = Folder::create(dir, force)?;
+    let mut exit = Exit::Success;
+    for artifact in &wanted {
+        match copy_content(artifacts, &folder, artifact, artifact.name.as_ref()) {
+            Ok((path, bytes)) => say(format_args!("wrote {} ({})", path.display(), bytes_text(bytes))),
+            Err(error) => {
+                say(format_args!("error: {error}"));
+                if let Some(hint) = error.hint() {
+                    say(format_args!("hint: {hint}"));
+                }
+                exit = Exit::Io;
+            }
+        }
+    }
+    Ok(exit.into())
+}
+
+impl From<WriteError> for CommandError {
+    fn from(error: WriteError) -> Self {
+        Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_also_in_days() {
+        assert_eq!(age("2d"), Ok(Duration::from_secs(48 * 3600)));
+        assert_eq!(age("12h"), Ok(Duration::from_secs(12 * 3600)));
+        for wrong in ["", "d", "-1d", "soon"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `exec --out`: copies what a run has left into a folder of the user: displayed objects, artifacts, changed files.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use codebridge_runtimes::exec::visible_line;
+
+use super::folder::{Folder, NewFile, WriteError};
+use super::say::say;
+use crate::artifacts::{Artifact, Artifacts};
+use crate::server::{files_line, saved_line};
+use crate::session::{ChangedFile, Display, RunOutcome, RunPython, RunRequest};
+use crate::sizes::bytes_text;
+
+/// Files that standard error names; the others are counted.
+const MOST_NAMED: usize = 20;
+const CHUNK: usize = 256 << 10;
+/// Forms of displayed objects that become files, the one that is taken first.
+const FORMS: [(&str, &str); 8] = [
+    ("image/png", "png"),
+    ("image/jpeg", "jpg"),
+    ("image/svg+xml", "svg"),
+    ("text/csv", "csv"),
+    ("text/html", "html"),
+    ("text/markdown", "md"),
+    ("text/latex", "tex"),
+    ("application/json", "json"),
+];
+
+/// What was copied.
+#[derive(Debug, Default)]
+struct Copied {
+    /// Paths below the folder, and their sizes.
+    written: Vec<(PathBuf, u64)>,
+    errors: Vec<WriteError>,
+}
+
+/// The session of a run whose files are read after it.
+pub(super) fn session(out: Option<&Path>) -> String {
+    if out.is_some() { RunRequest::DEFAULT_SESSION } else { RunRequest::THROW_AWAY }.to_owned()
+}
+
+/// Copies what the run has left, and says so on standard error. Returns whether everything was copied.
+pub(super) async fn copy(sessions: &impl RunPython, outcome: &RunOutcome, folder: &Folder) -> bool {
+    let mut copied = Copied::default();
+    for (index, display) in outcome.displays.iter().enumerate() {
+        let result = copy_display(sessions, folder, outcome.run_id, index + 1, display);
+        copied.add(result.transpose());
+    }
+    let mut artifacts = HashMap::new();
+    for artifact in &outcome.artifacts {
+        artifacts.insert(artifact.name.as_bytes(), artifact.bytes);
+        copied.add(Some(copy_content(sessions.artifacts(), folder, artifact, artifact.name.as_ref())));
+    }
+    for file in &outcome.files.files {
+        // The artifact that was made of a file is that file.
+        if artifacts.get(&*file.path) != Some(&file.bytes) {
+            copied.add(Some(copy_file(sessions, folder, file).await));
+        }
+    }
+    if outcome.files.is_cut {
+        copied.errors.push(WriteError::Source {
+            name: "/workspace".into(),
+            why: "it has too many files: those that were not looked at are missing".into(),
+        });
+    }
+    copied.report()
+}
+
+impl Copied {
+    fn add(&mut self, result: Option<Result<(PathBuf, u64), WriteError>>) {
+        match result {
+            Some(Ok(written)) => self.written.push(written),
+            Some(Err(error)) => self.errors.push(error),
+            None => {}
+        }
+    }
+
+    fn report(self) -> bool {
+        for (path, bytes) in self.written.iter().take(MOST_NAMED) {
+            say(format_args!("wrote {} ({})", path.display(), bytes_text(*bytes)));
+        }
+        if self.written.len() > MOST_NAMED {
+            say(format_args!("wrote {} more files", self.written.len() - MOST_NAMED));
+        }
+        for error in self.errors.iter().take(MOST_NAMED) {
+            say(format_args!("error: {error}"));
+        }
+        if self.errors.len() > MOST_NAMED {
+            say(format_args!("error: could not write {} more files", self.errors.len() - MOST_NAMED));
+        }
+        if let Some(hint) = self.errors.iter().find_map(WriteError::hint) {
+            say(format_args!("hint: {hint}"));
+        }
+        self.errors.is_empty()
+    }
+}
+
+fn finish(file: NewFile) -> Result<(PathBuf, u64), WriteError> {
+    let bytes = file.bytes;
+    Ok((file.finish()?, bytes))
+}
+
+/// Copies the form of a displayed object that people look at; None if it has no such form.
+fn copy_display(
+    sessions: &impl RunPython,
+    folder: &Folder,
+    run: u32,
+    number: usize,
+    display: &Display,
+) -> Result<Option<(PathBuf, u64)>, WriteError> {
+    let has = |(mime, _): &&(&str, &str)| display.forms.iter().any(|form| form.mime == *mime);
+    let Some((mime, extension)) = FORMS.iter().find(has) else { return Ok(None) };
+    let forms = sessions.display(run, number).unwrap_or_default();
+    let Some((_, data)) = forms.iter().find(|(known, _)| known == mime) else { return Ok(None) };
+    let mut file = folder.file(format!("display-{number}.{extension}").as_bytes())?;
+    file.write(data)?;
+    finish(file).map(Some)
+}
+
+/// Copies the content of an artifact under a name, a piece at a time.
+pub(super) fn copy_content(
+    artifacts: &Artifacts,
+    folder: &Folder,
+    artifact: &Artifact,
+    name: &OsStr,
+) -> Result<(PathBuf, u64), WriteError> {
+    let failed = |why: String| WriteError::Source { name: visible_line(&artifact.name), why };
+    let mut content = artifacts.open(artifact).map_err(|error| failed(error.to_string()))?;
+    let mut file = folder.file(name.as_bytes())?;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match content.read(&mut chunk).map_err(|error| failed(error.to_string()))? {
+            0 => return finish(file),
+            size => file.write(&chunk[..size])?,
+        }
+    }
+}
+
+/// Copies a file of the session, a part at a time.
+async fn copy_file(
+    sessions: &impl RunPython,
+    folder: &Folder,
+    changed: &ChangedFile,
+) -> Result<(PathBuf, u64), WriteError> {
+    let mut file = folder.file(&changed.path)?;
+    loop {
+        let part = sessions.file(RunRequest::DEFAULT_SESSION, &changed.path, file.bytes).await;
+        let part =
+            part.map_err(|error| WriteError::Source { name: changed.shown_path(), why: error.to_string() })?;
+        // A file that grows for ever is copied as far as it was reported.
+        if part.bytes.is_empty() || file.bytes >= changed.bytes {
+            return finish(file);
+        }
+        file.write(&part.bytes)?;
+    }
+}
+
+/// Drops what was copied from the result: nobody can read it at its addresses any more.
+pub(super) fn forget(outcome: &mut RunOutcome) {
+    outcome.displays.clear();
+    outcome.files.files.iter_mut().for_each(|file| file.uri = None);
+}
+
+/// Says what the run has saved, and which files end with the sandbox.
+pub(super) fn note(outcome: &mut RunOutcome, is_copied: bool) {
+    outcome.notices.extend(outcome.artifacts.iter().take(MOST_NAMED).map(saved_line));
+    if let Some(line) = files_line(&outcome.files).filter(|_| !is_copied) {
+        outcome.notices.push(format!("{line}; they end with this run, --out DIR keeps them"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::fake_sessions::{FakeSessions, outcome};
+    use crate::session::Status;
+
+    #[tokio::test]
+    async fn files_are_copied_in_parts_and_existing_ones_are_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let sessions = FakeSessions::default();
+        let content = vec![b'x'; 700_000];
+        let file = |path: &str, bytes| ChangedFile { path: path.into(), bytes, uri: None };
+        for path in ["a/big", "mine"] {
+            sessions.files.lock().unwrap().push(("main".into(), path.into(), content.clone()));
+        }
+        fs::write(dir.path().join("mine"), "old").unwrap();
+        let mut ran = outcome(Status::Success, "");
+        ran.files.files = vec![file("a/big", 700_000), file("mine", 700_000), file("gone", 1)];
+        let folder = Folder::create(dir.path(), false).unwrap();
+        assert!(!copy(&sessions, &ran, &folder).await);
+        assert_eq!(fs::read(dir.path().join("a/big")).unwrap(), content);
+        assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"old");
+        assert!(!dir.path().join("gone").exists());
+        ran.files.files.pop();
+        assert!(copy(&sessions, &ran, &Folder::create(dir.path(), true).unwrap()).await);
+        assert_eq!(fs::read(dir.path().join("mine")).unwrap(), content);
+    }
+}

@@ -1,0 +1,247 @@
+# Artifacts: what code keeps for the user and for later sessions. The bytes go to the host in frames, so that an artifact may
+# be larger than the sandbox's disk and memory. `guest` is the interpreter.
+
+import io
+import os
+import sys
+
+CHUNK = 256 * 1024
+# After so many bytes the host is asked whether it still takes them.
+CHECK = 16 << 20
+PIECE = 1 << 20
+F_SETPIPE_SZ = 1031
+
+runtime = guest.runtime
+numbers = iter(range(1, 1 << 32))
+wide = set()
+
+
+class Upload(io.RawIOBase):
+    """A file on its way to the host."""
+
+    def __init__(self, name, description):
+        self.number = next(numbers)
+        self.sent, self.checked = 0, 0
+        given = {"transfer": self.number, "name": name, "description": description}
+        runtime._ask("artifact_begin", given)
+        widen(guest.channel.up)
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        with memoryview(data) as view, view.cast("B") as octets:
+            size = len(octets)
+            for start in range(0, size, CHUNK):
+                with guest.interrupts:
+                    # Half a frame would be the end of the session.
+                    guest.channel.send((b"U", self.number, octets[start : start + CHUNK]))
+                self.sent += min(CHUNK, size - start)
+                if self.sent - self.checked >= CHECK:
+                    self.checked = self.sent
+                    runtime._ask("artifact_check", {"transfer": self.number})
+        return size
+
+    def commit(self):
+        return runtime._ask("artifact_commit", {"transfer": self.number, "bytes": self.sent})
+
+    def abort(self):
+        # Nobody waits for the answer: an interrupt may be the reason.
+        questions = guest.part("questions")
+        with guest.interrupts:
+            questions.put(questions.encode("artifact_abort", {"transfer": self.number}), questions.Waiter())
+
+
+def widen(pipe):
+    """Lets a chunk fit into a pipe from or to process 1."""
+    if pipe not in wide:
+        wide.add(pipe)
+        try:
+            import fcntl
+
+            fcntl.fcntl(pipe, F_SETPIPE_SZ, 1 << 20)
+        except OSError:
+            pass
+
+
+def save(source, name=None, description=None):
+    for what, value in ("name", name), ("description", description):
+        if value is not None and not isinstance(value, str):
+            raise TypeError("%s must be text, not %r" % (what, value))
+    write, usual = writer_of(source, name)
+    if name is None:
+        name = usual
+    if not name:
+        raise ValueError("an artifact needs a name: save_artifact(source, name='result.txt')")
+    upload = Upload(name, description)
+    try:
+        write(upload)
+        saved = upload.commit()
+    except BaseException:
+        upload.abort()
+        raise
+    return runtime._Artifact(saved)
+
+
+def extension(name):
+    return os.path.splitext(name or "")[1][1:].lower()
+
+
+def writer_of(source, name):
+    """Returns a function that writes what is to be kept, and the name it gets by default."""
+    kind = type(source)
+    module = kind.__module__.partition(".")[0]
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and is_path(source, name)):
+        path = os.fspath(source)
+        return lambda upload: copy(open(path, "rb"), upload), os.path.basename(os.fsdecode(path))
+    if isinstance(source, str):
+        return lambda upload: upload.write(source.encode("utf-8", "surrogateescape")), None
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return lambda upload: upload.write(source), None
+    if guest.part("display").is_figure(source):
+        return lambda upload: buffered(upload, lambda file: source.savefig(file, format=extension(name) or "png")), "figure.png"
+    if module == "PIL" and hasattr(source, "save"):
+        return lambda upload: buffered(upload, lambda file: save_image(source, file, name)), "image.png"
+    if hasattr(kind, "to_csv") or hasattr(kind, "write_csv"):
+        return frame_writer(source, name), "data.csv"
+    if hasattr(kind, "read"):
+        given = getattr(source, "name", None)
+        usual = os.path.basename(given) if isinstance(given, str) else None
+        return lambda upload: copy(source, upload, close=False), usual
+    if hasattr(kind, "__next__") or (hasattr(kind, "__iter__") and not isinstance(source, (dict, list, tuple, set))):
+        return lambda upload: write_all(source, upload), None
+    raise TypeError(
+        "save_artifact takes a path, bytes, text, a figure, an image, a data frame, a file object or an iterator of bytes, "
+        "not %s" % kind.__name__
+    )
+
+
+def is_path(source, name):
+    """Whether text is the path of a file: if there is one, or if it has no name of its own."""
+    if len(source) <= 4096 and "\0" not in source and "\n" not in source:
+        if os.path.isfile(source):
+            return True
+        if name is None:
+            raise FileNotFoundError(
+                2, "No such file; to keep the text itself, name it: save_artifact(text, name='notes.txt')", source
+            )
+    return False
+
+
+def copy(file, upload, close=True):
+    try:
+        while True:
+            data = file.read(CHUNK)
+            if not data:
+                return
+            upload.write(data.encode() if isinstance(data, str) else data)
+    finally:
+        if close:
+            file.close()
+
+
+def write_all(pieces, upload):
+    for piece in pieces:
+        if isinstance(piece, str):
+            piece = piece.encode()
+        elif not isinstance(piece, (bytes, bytearray, memoryview)):
+            raise TypeError("an iterator for save_artifact must yield bytes, not %s" % type(piece).__name__)
+        upload.write(piece)
+
+
+def buffered(upload, write):
+    """For formats whose writers go back in the file."""
+    file = io.BytesIO()
+    write(file)
+    with file.getbuffer() as data:
+        upload.write(data)
+
+
+def save_image(image, file, name):
+    from PIL import Image
+
+    kind = Image.registered_extensions().get("." + extension(name), "PNG")
+    image.save(file, format=kind)
+
+
+def frame_writer(frame, name):
+    wanted = extension(name)
+    if wanted == "parquet":
+        save = getattr(frame, "to_parquet", None) or frame.write_parquet
+        return lambda upload: buffered(upload, save)
+    if wanted in ("xlsx", "json"):
+        save = getattr(frame, {"xlsx": "to_excel", "json": "to_json"}[wanted], None)
+        save = save or getattr(frame, {"xlsx": "write_excel", "json": "write_json"}[wanted], None)
+        if save is not None:
+            return lambda upload: buffered(upload, save)
+    return lambda upload: save_csv(frame, upload)
+
+
+def save_csv(frame, upload):
+    file = io.BufferedWriter(upload, CHUNK)
+    if hasattr(frame, "write_csv"):
+        frame.write_csv(file)
+    else:
+        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        index = getattr(frame, "index", None)
+        # Numbers from 0 on say nothing.
+        is_plain = type(index).__name__ == "RangeIndex" and index.name is None
+        frame.to_csv(text, index=not is_plain)
+        text.flush()
+        text.detach()
+    file.flush()
+    file.detach()
+
+
+def listed():
+    return [runtime._Artifact(one) for one in runtime._ask("artifacts", {})]
+
+
+def load(name, path=None, version=None):
+    if not isinstance(name, str):
+        raise TypeError("name must be text, not %r" % (name,))
+    if path is None:
+        return b"".join(pieces(name, version))
+    path = os.fspath(path)
+    # Beside the file, so that nobody finds half of it.
+    staging = "%s.%d.part" % (path, os.getpid())
+    try:
+        with open(staging, "wb") as file:
+            for piece in pieces(name, version):
+                file.write(piece)
+        os.replace(staging, path)
+    except BaseException:
+        try:
+            os.unlink(staging)
+        except OSError:
+            pass
+        raise
+    return path
+
+
+def pieces(name, version):
+    """Yields the content of an artifact, all of it from the same version."""
+    start = 0
+    widen(guest.channel.down)
+    while True:
+        wanted = {"name": name, "version": version, "start": start, "length": PIECE}
+        answer = runtime._ask("artifact_read", wanted, parse)
+        # Its version and its size, then the bytes.
+        head, data = answer
+        version = head["version"]
+        if len(data):
+            yield data
+            start += len(data)
+        if start >= head["bytes"] or not len(data):
+            return
+
+
+def parse(payload):
+    """Reads an answer that ends with bytes: a line of JSON before them."""
+    import json
+
+    view = memoryview(payload)
+    end = bytes(view[:4096]).find(b"\n")
+    if end < 0:
+        return json.loads(payload)
+    return {"ok": (json.loads(bytes(view[:end])), view[end + 1 :])}
