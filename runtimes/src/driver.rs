@@ -40,6 +40,9 @@ impl AnyDriver {
     /// Returns what launching this sandbox would do. Reads the host (folders, limits) and changes nothing.
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;
+        if let Some(missing) = spec.folders.iter().find(|folder| !folder.source.is_dir()) {
+            return Err(PlanError::NoFolder { path: missing.source.clone() });
+        }
         match self {
             Self::Engine(driver) => driver.plan(spec, instance),
             Self::Oci(driver) => driver.plan(spec, instance),

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::exec::{CommandLine, ExecError};
 use crate::owner::Owner;
 use crate::rlimits::OwnLimits;
-use crate::root::{ComposedRoot, RootError};
+use crate::root::{Bind, ComposedRoot, RootError};
 use crate::runtime::{CgroupMode, RuntimeKind};
 use crate::spec::{SandboxName, SpecError};
 use crate::state::{Record, StateError};
@@ -87,6 +87,9 @@ pub struct Plan {
     pub folder: Option<PathBuf>,
     /// The files to write first: path and content.
     pub files: Vec<(PathBuf, String)>,
+    /// The symbolic links to write first: path and target. A runtime is given such a link in place of a path that its command line
+    /// or configuration cannot express.
+    pub aliases: Vec<(PathBuf, PathBuf)>,
     /// The root filesystem to compose first, if it is composed.
     pub root: Option<ComposedRoot>,
     /// The name of the image to make of that root first, for an engine that starts only images.
@@ -109,6 +112,8 @@ pub enum PlanError {
     Root(#[from] RootError),
     #[error("could not build the configuration of the sandbox: {0}")]
     Config(#[from] oci_spec::OciSpecError),
+    #[error("the folder '{path}' does not exist, or is not a folder")]
+    NoFolder { path: PathBuf },
     #[error("{runtime} cannot use the root filesystem '{root}': {hint}")]
     UnsupportedRoot {
         runtime: RuntimeKind,
@@ -156,4 +161,20 @@ impl ReclaimError {
 pub struct OwnedSandbox {
     pub name: SandboxName,
     pub owner: Owner,
+}
+
+/// Gives every bind whose source a runtime cannot be told an alias in a folder. Returns the links that this takes.
+pub(crate) fn alias(
+    binds: &mut [Bind],
+    folder: &Path,
+    can_be_told: impl Fn(&Path) -> bool,
+) -> Vec<(PathBuf, PathBuf)> {
+    let odd = binds.iter_mut().filter(|bind| !can_be_told(&bind.source));
+    odd.enumerate()
+        .map(|(number, bind)| {
+            let link = folder.join(format!("source-{number}"));
+            bind.alias = Some(link.clone());
+            (link, bind.source.clone())
+        })
+        .collect()
 }

@@ -66,6 +66,10 @@ impl Sandbox {
             write_plan_file(path, content)
                 .map_err(|source| undo(LaunchError::Write { path: path.clone(), source }))?;
         }
+        for (path, target) in &plan.aliases {
+            write_alias(path, target)
+                .map_err(|source| undo(LaunchError::Write { path: path.clone(), source }))?;
+        }
         if let AnyDriver::Engine(engine) = &**driver {
             engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
@@ -278,4 +282,10 @@ fn write_plan_file(path: &Path, content: &str) -> io::Result<()> {
     staging.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
     staging.persist(path)?;
     Ok(())
+}
+
+/// Writes a symbolic link of a new sandbox, in a folder that nobody else writes to.
+fn write_alias(path: &Path, target: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+    std::os::unix::fs::symlink(target, path)
 }

@@ -42,6 +42,7 @@ impl Template {
             cwd: "/workspace".into(),
             hostname: "sandbox".into(),
             tmpfs: TMPFS.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
+            folders: Vec::new(),
             user: self.user,
             limits: self.limits,
             owner: instance.owner().clone(),

@@ -10,10 +10,10 @@ use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::memory::find_monitor;
 use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
-use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{self, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
 use crate::refusal::{Product, Refusal};
 use crate::rlimits::{self, OwnLimits};
-use crate::root::ComposedRoot;
+use crate::root::{ComposedRoot, folder_binds};
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec, Tmpfs, User};
@@ -81,6 +81,11 @@ impl EngineDriver {
         if let Some(root) = &mut root {
             root.ensure_files("/etc", dialect.mounts_in_etc)?;
         }
+        let mut binds = match &root {
+            Some(root) => root.binds.clone(),
+            None => folder_binds(&spec.folders),
+        };
+        let aliases = plan::alias(&mut binds, &instance.bundle(&spec.name), is_plain);
         // A remote engine reads it from a folder that both machines have.
         let profile = match &self.id.shared {
             Some(folder) => folder.join(".codebridge/seccomp.json"),
@@ -96,21 +101,13 @@ impl EngineDriver {
         args.extend(
             dialect.environment(spec, self.id.remote).map(|(key, value)| format!("--env={key}={value}")),
         );
-        if let Some(bind) = root.iter().flat_map(|root| &root.binds).find(|bind| !is_plain(&bind.source)) {
-            tracing::debug!(path = %bind.source.display(), "this path cannot be a volume");
-            return Err(PlanError::UnsupportedRoot {
-                runtime: self.id.kind,
-                root: spec.root.to_string(),
-                hint: "its path contains a colon or a line break; move the folder",
-            });
-        }
+        args.extend(binds.iter().map(|bind| {
+            format!("--volume={}:{}:ro{}", bind.told().display(), bind.target, dialect.bind_options)
+        }));
         let mut image = None;
         let reference = match &root {
             None => spec.root.to_string(),
             Some(root) => {
-                args.extend(root.binds.iter().map(|bind| {
-                    format!("--volume={}:{}:ro{}", bind.source.display(), bind.target, dialect.bind_options)
-                }));
                 let skeleton = instance.skeleton_path(root);
                 if dialect.starts_folders {
                     args.push("--rootfs".into());
@@ -142,6 +139,7 @@ impl EngineDriver {
             command: self.engine().args(args),
             folder: writes.then(|| instance.path().to_path_buf()),
             files: vec![(profile, text)],
+            aliases,
             root,
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),

@@ -164,7 +164,7 @@ fn tmpfs(tmpfs: &Tmpfs) -> Result<Mount, OciSpecError> {
 fn mounts(spec: &SandboxSpec, root: &ComposedRoot, maps: &IdMaps) -> Result<Vec<Mount>, OciSpecError> {
     let mut mounts = Vec::new();
     for bind in &root.binds {
-        mounts.push(mount("bind", &bind.source, &bind.target, &bind.options())?);
+        mounts.push(mount("bind", bind.told(), &bind.target, &bind.options())?);
     }
     mounts.push(mount("proc", "proc", "/proc", &["nosuid", "noexec", "nodev"])?);
     mounts.push(mount(

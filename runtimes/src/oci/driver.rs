@@ -9,7 +9,7 @@ use crate::cgroup;
 use crate::exec::{self, CommandLine};
 use crate::messages::oci::parse_refusal;
 use crate::messages::unknown_refusal;
-use crate::plan::{End, HeldLimits, Plan, PlanError, ReclaimError};
+use crate::plan::{self, End, HeldLimits, Plan, PlanError, ReclaimError};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
@@ -85,7 +85,7 @@ impl OciDriver {
     }
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
-        let Some(root) = ComposedRoot::of(spec)? else {
+        let Some(mut root) = ComposedRoot::of(spec)? else {
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
                 root: spec.root.to_string(),
@@ -94,6 +94,7 @@ impl OciDriver {
         };
         let maps = IdMaps::of_this_user(spec.user);
         let bundle = instance.bundle(&spec.name);
+        let aliases = plan::alias(&mut root.binds, &bundle, |path| path.to_str().is_some());
         let skeleton = instance.skeleton_path(&root);
         let unmanaged = self.id.cgroups == CgroupMode::Unmanaged;
         let (mut rlimits, mut own_limits) = (rlimits::of(spec, unmanaged), OwnLimits::of(spec, unmanaged));
@@ -112,6 +113,7 @@ impl OciDriver {
             command,
             folder: None,
             files: vec![(bundle.join("config.json"), text)],
+            aliases,
             root: Some(root),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
