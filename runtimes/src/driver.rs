@@ -40,7 +40,7 @@ impl AnyDriver {
     /// Returns what launching this sandbox would do. Reads the host (folders, limits) and changes nothing.
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;
-        if let Some(missing) = spec.folders.iter().find(|folder| !folder.source.is_dir()) {
+        if let Some(missing) = spec.host_folders().find(|folder| !folder.source.is_dir()) {
             return Err(PlanError::NoFolder { path: missing.source.clone() });
         }
         match self {

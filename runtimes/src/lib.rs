@@ -13,6 +13,7 @@ mod driver;
 mod engine;
 pub mod exec;
 mod facts;
+mod folders;
 mod install;
 mod kernel_memory;
 mod machine;
@@ -45,6 +46,7 @@ pub use detect::{
 pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
+pub use folders::{ArchiveError, LeftOut, Supplied, SupplyError};
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
+use crate::folders::{LeftOut, Supplies};
 use crate::memory::{Allowed, Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
@@ -42,6 +43,7 @@ pub struct Sandbox {
     messages: StreamTail,
     collector: Option<JoinHandle<()>>,
     memory: Option<MemoryWatch>,
+    left_out: Vec<(PathBuf, LeftOut)>,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
 }
@@ -73,9 +75,12 @@ impl Sandbox {
         if let AnyDriver::Engine(engine) = &**driver {
             engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
         }
-        let child = exec::spawn_piped_in(&plan.command, plan.folder.as_deref())
-            .map_err(|error| undo(error.into()))?;
-        Ok(Self::around(child, plan, Arc::clone(driver), Arc::clone(instance)))
+        let supplies = Supplies::prepare(&plan.supplied).await.map_err(|error| undo(error.into()))?;
+        let child =
+            supplies.spawn(&plan.command, plan.folder.as_deref()).map_err(|error| undo(error.into()))?;
+        let mut sandbox = Self::around(child, plan, Arc::clone(driver), Arc::clone(instance));
+        sandbox.left_out = supplies.left_out;
+        Ok(sandbox)
     }
 
     fn around(mut child: Child, plan: Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
@@ -106,7 +111,13 @@ impl Sandbox {
             messages,
             collector,
             memory,
+            left_out: Vec::new(),
         }
+    }
+
+    /// Returns each share that was copied, and what the copy lacks.
+    pub fn copied(&self) -> &[(PathBuf, LeftOut)] {
+        &self.left_out
     }
 
     pub fn name(&self) -> &SandboxName {

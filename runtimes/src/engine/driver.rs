@@ -10,10 +10,10 @@ use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::memory::find_monitor;
 use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
-use crate::plan::{self, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{self, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, Supply};
 use crate::refusal::{Product, Refusal};
 use crate::rlimits::{self, OwnLimits};
-use crate::root::{ComposedRoot, folder_binds};
+use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
 use crate::seccomp;
 use crate::spec::{SandboxName, SandboxSpec, Tmpfs, User};
@@ -77,13 +77,14 @@ impl EngineDriver {
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         let dialect = self.dialect();
-        let mut root = ComposedRoot::of(spec)?;
+        let (host_binds, supplied) = self.supply(spec).plan(spec, instance);
+        let mut root = ComposedRoot::of(spec, host_binds.clone())?;
         if let Some(root) = &mut root {
             root.ensure_files("/etc", dialect.mounts_in_etc)?;
         }
         let mut binds = match &root {
             Some(root) => root.binds.clone(),
-            None => folder_binds(&spec.folders),
+            None => host_binds,
         };
         let aliases = plan::alias(&mut binds, &instance.bundle(&spec.name), is_plain);
         // A remote engine reads it from a folder that both machines have.
@@ -140,6 +141,7 @@ impl EngineDriver {
             folder: writes.then(|| instance.path().to_path_buf()),
             files: vec![(profile, text)],
             aliases,
+            supplied,
             root,
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
@@ -147,6 +149,32 @@ impl EngineDriver {
             memory: spec.limits.memory,
             folders: self.watched_folders(spec, held),
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
+        })
+    }
+
+    /// Returns how a sandbox gets its shares.
+    fn supply(&self, spec: &SandboxSpec) -> Supply {
+        match (self.dialect().starts_as_child, rustix::process::getuid().is_root()) {
+            _ if self.id.remote => Supply::Copied,
+            (true, true) => Supply::Mapped(spec.user),
+            (true, false) if self.owner_maps(spec).is_some() => Supply::Mounted,
+            _ => Supply::Copied,
+        }
+    }
+
+    /// Returns the flags that make the sandbox's user the ordinary user who runs the engine, so that it reads the shares: 0 of the
+    /// engine's namespace is that user. None where there is nothing to read, or too few ids.
+    fn owner_maps(&self, spec: &SandboxSpec) -> Option<[String; 4]> {
+        let User { uid, gid } = spec.user;
+        let (uids, gids) = self.id.ids?;
+        let enough = uid > 0 && gid > 0 && uid < uids && gid < gids;
+        (enough && !spec.shares.is_empty()).then(|| {
+            [
+                format!("--uidmap={uid}:0:1"),
+                format!("--uidmap=0:1:{uid}"),
+                format!("--gidmap={gid}:0:1"),
+                format!("--gidmap=0:1:{gid}"),
+            ]
         })
     }
 
@@ -179,6 +207,9 @@ impl EngineDriver {
             args.push("--security-opt=mask=/sys/fs/cgroup".into());
         }
         args.extend(self.limit_flags(spec, rlimits.data));
+        if let Supply::Mounted = self.supply(spec) {
+            args.extend(self.owner_maps(spec).into_iter().flatten());
+        }
         args.extend(
             spec.security_options.iter().map(|option| format!("--security-opt={}", absolute(option))),
         );
@@ -228,7 +259,8 @@ impl EngineDriver {
             args.extend(data.map(|data| format!("--ulimit=data={data}:{data}")));
             // A namespace of its own with the same ids, so that the image's files keep their owners.
             let User { uid, gid } = spec.user;
-            let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
+            let own = self.id.ids.filter(|_| !matches!(self.supply(spec), Supply::Mounted));
+            let (uids, gids) = own.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
             args.extend(uids.map(|count| format!("--uidmap=0:0:{count}")));
             args.extend(gids.map(|count| format!("--gidmap=0:0:{count}")));
         } else {

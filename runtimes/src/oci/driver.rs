@@ -33,6 +33,9 @@ struct Dialect {
     unmanaged_cgroups: &'static str,
     /// The flag to ask systemd for a scope.
     systemd_cgroups: &'static str,
+    /// Whether an ordinary user can have another id inside than 0: runc sets up a bundle as that user, and needs 0 for it
+    /// (<https://github.com/opencontainers/runc/blob/main/libcontainer/specconv/example.go>, `ToRootless`).
+    maps_any_id: bool,
     /// Whether it starts within the memory limit of a small sandbox.
     fits_in_sandbox: bool,
 }
@@ -43,11 +46,13 @@ impl Dialect {
             RuntimeKind::Crun => Self {
                 unmanaged_cgroups: "--cgroup-manager=disabled",
                 systemd_cgroups: "--cgroup-manager=systemd",
+                maps_any_id: true,
                 fits_in_sandbox: true,
             },
             _ => Self {
                 unmanaged_cgroups: "--rootless=true",
                 systemd_cgroups: "--systemd-cgroup",
+                maps_any_id: false,
                 fits_in_sandbox: false,
             },
         }
@@ -80,19 +85,25 @@ impl OciDriver {
         command
     }
 
+    /// Returns whether an ordinary user's own id should be that of the sandbox's user, so that it reads the shares.
+    fn owner_map(&self, spec: &SandboxSpec) -> bool {
+        !spec.shares.is_empty() && Dialect::of(self.id.kind).maps_any_id
+    }
+
     fn state_root(&self, instance: &Instance) -> PathBuf {
         instance.runtime_root(self.id.kind.program_name())
     }
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
-        let Some(mut root) = ComposedRoot::of(spec)? else {
+        let (maps, supply) = IdMaps::of_this_user(spec.user, self.owner_map(spec));
+        let (binds, supplied) = supply.plan(spec, instance);
+        let Some(mut root) = ComposedRoot::of(spec, binds)? else {
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
                 root: spec.root.to_string(),
                 hint: "it starts only folders; the image has to be unpacked first",
             });
         };
-        let maps = IdMaps::of_this_user(spec.user);
         let bundle = instance.bundle(&spec.name);
         let aliases = plan::alias(&mut root.binds, &bundle, |path| path.to_str().is_some());
         let skeleton = instance.skeleton_path(&root);
@@ -114,6 +125,7 @@ impl OciDriver {
             folder: None,
             files: vec![(bundle.join("config.json"), text)],
             aliases,
+            supplied,
             root: Some(root),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
