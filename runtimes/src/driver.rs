@@ -3,10 +3,10 @@
 use crate::engine::EngineDriver;
 use crate::exec::ExecError;
 use crate::oci::OciDriver;
-use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, RuntimeKind};
-use crate::spec::{SandboxName, SandboxSpec};
+use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::Instance;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,14 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.id(),
             Self::Oci(driver) => driver.id(),
+        }
+    }
+
+    /// Returns how a sandbox of this user gets shares.
+    pub(crate) fn share_mechanism(&self, user: User) -> ShareMechanism {
+        match self {
+            Self::Engine(driver) => driver.share_mechanism(user),
+            Self::Oci(driver) => driver.share_mechanism(user),
         }
     }
 

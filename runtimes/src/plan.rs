@@ -12,7 +12,7 @@ use crate::owner::Owner;
 use crate::rlimits::OwnLimits;
 use crate::root::{Bind, ComposedRoot, RootError, folder_binds, place_bind};
 use crate::runtime::{CgroupMode, RuntimeKind};
-use crate::spec::{SandboxName, SandboxSpec, SpecError, User};
+use crate::spec::{HostFolder, SandboxName, SandboxSpec, SpecError, User};
 use crate::state::{Instance, Record, StateError};
 use crate::watched_folders::WatchedFolders;
 
@@ -93,6 +93,8 @@ pub struct Plan {
     pub aliases: Vec<(PathBuf, PathBuf)>,
     /// The folders to prepare first.
     pub supplied: Vec<Supplied>,
+    /// The volumes to make and fill first, on an engine that sees no folder of this machine.
+    pub volumes: Vec<Volume>,
     /// The root filesystem to compose first, if it is composed.
     pub root: Option<ComposedRoot>,
     /// The name of the image to make of that root first, for an engine that starts only images.
@@ -105,6 +107,15 @@ pub struct Plan {
     /// The writable folders whose files have to be counted from outside.
     pub(crate) folders: WatchedFolders,
     pub own_limits: OwnLimits,
+}
+
+/// A copy of a folder in a volume of an engine, which is removed with its sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    /// The image of the container that files are copied through, which is never started.
+    pub image: String,
+    pub folder: HostFolder,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +195,20 @@ pub(crate) fn alias(
         .collect()
 }
 
+/// How sandboxes get the folders that are shared with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareMechanism {
+    /// Mounted; the sandbox's user is the ordinary user who runs it.
+    SameUser,
+    /// Mounted with the owner's ids mapped to those of the sandbox's user.
+    MappedIds,
+    /// Copied when the sandbox starts.
+    Copy,
+    /// Copied to a volume of the engine when the sandbox starts.
+    Volume,
+}
+
 /// How a driver gives a sandbox its shares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Supply {
@@ -195,6 +220,14 @@ pub(crate) enum Supply {
 }
 
 impl Supply {
+    pub(crate) fn mechanism(self) -> ShareMechanism {
+        match self {
+            Self::Mounted => ShareMechanism::SameUser,
+            Self::Mapped(_) => ShareMechanism::MappedIds,
+            Self::Copied => ShareMechanism::Copy,
+        }
+    }
+
     /// Returns the mounts of every folder that a sandbox sees, and the folders that have to be prepared.
     pub(crate) fn plan(self, spec: &SandboxSpec, instance: &Instance) -> (Vec<Bind>, Vec<Supplied>) {
         let reader = match self {

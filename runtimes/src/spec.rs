@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::owner::Owner;
+use crate::seccomp::UnixSockets;
 
 /// The name of one sandbox: container name for podman and docker, container id for crun and runc.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -234,6 +235,11 @@ pub enum SpecError {
 impl SandboxSpec {
     fn mount_points(&self) -> impl Iterator<Item = &String> {
         self.tmpfs.iter().map(|tmpfs| &tmpfs.target).chain(self.host_folders().map(|folder| &folder.target))
+    }
+
+    /// Returns what it can do with Unix sockets.
+    pub(crate) fn unix_sockets(&self) -> UnixSockets {
+        if self.shares.is_empty() { UnixSockets::Any } else { UnixSockets::Pairs }
     }
 
     /// Returns every folder of this machine that it sees.

@@ -31,7 +31,7 @@ fn owner() -> Owner {
 fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Option<f64>) -> Planned {
     let base = tempfile::tempdir().unwrap();
     std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    for folder in ["root/usr/bin", "root/etc", "root/workspace", "state", "a:b,c", "shared"] {
+    for folder in ["root/usr/bin", "root/etc", "root/workspace", "state", "a:b,c"] {
         std::fs::create_dir_all(base.path().join(folder)).unwrap();
     }
     std::os::unix::fs::symlink("usr/bin", base.path().join("root/bin")).unwrap();
@@ -45,7 +45,7 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         hostname: "sandbox".into(),
         tmpfs: vec![Tmpfs { target: "/workspace".into(), size: 128 << 20 }],
         folders: vec![HostFolder { source: base.path().join("a:b,c"), target: "/packages".into() }],
-        shares: vec![HostFolder { source: base.path().join("shared"), target: "/shared/data".into() }],
+        shares: Vec::new(),
         user: User { uid: 65534, gid: 65534 },
         limits: Limits { memory: 512 << 20, pids: 128, cpus, descriptors: 64 },
         owner: owner(),

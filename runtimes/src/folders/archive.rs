@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
@@ -88,6 +88,50 @@ pub(crate) fn archive(folder: &Path, limit: u64) -> Result<Archive, ArchiveError
     Ok(Archive { bytes, left_out: walk.left_out })
 }
 
+/// Returns what is in a folder and its owner cannot read, of the first `most` files and folders. Devices, pipes and sockets do not
+/// count.
+pub fn unreadable(folder: &Path, most: usize) -> io::Result<LeftOut> {
+    let root = openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let owner = fstat(&root)?;
+    let mut all = LeftOut::default();
+    let (mut open, mut left) = (vec![(root, PathBuf::new())], most);
+    while let Some((folder, below)) = open.pop() {
+        for entry in Dir::read_from(&folder)?.flatten() {
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let Some(less) = left.checked_sub(1) else { return Ok(all) };
+            left = less;
+            let path = below.join(OsStr::from_bytes(name.to_bytes()));
+            let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+                continue;
+            }
+            // Another file system is not mounted.
+            if !may_read((owner.st_uid, owner.st_gid), &stat) || stat.st_dev != owner.st_dev {
+                all.add(&path);
+            } else if kind == FileType::Directory && path.components().count() < DEEPEST {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                open.extend(openat(&folder, name, flags, Mode::empty()).ok().map(|open| (open, path)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Returns whether a user can read a file or folder, whoever this process is.
+fn may_read((uid, gid): (u32, u32), stat: &Stat) -> bool {
+    let needed = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory { 0o5 } else { 0o4 };
+    let class = match (stat.st_uid == uid, stat.st_gid == gid) {
+        (true, _) => 6,
+        (_, true) => 3,
+        _ => 0,
+    };
+    uid == 0 || (stat.st_mode >> class) & needed == needed
+}
+
 struct Walk<'a> {
     folder: &'a Path,
     owner: (u32, u32),
@@ -144,7 +188,7 @@ impl Walk<'_> {
                 return Ok(());
             }
         };
-        let Some(stat) = fstat(&open).ok().filter(|stat| self.is_readable(stat)) else {
+        let Some(stat) = fstat(&open).ok().filter(|stat| may_read(self.owner, stat)) else {
             self.left_out.add(path);
             return Ok(());
         };
@@ -157,18 +201,6 @@ impl Walk<'_> {
             _ => self.left_out.add(path),
         }
         Ok(())
-    }
-
-    /// Returns whether the folder's owner can read it, whoever this process is.
-    fn is_readable(&self, stat: &Stat) -> bool {
-        let (uid, gid) = self.owner;
-        let needed = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory { 0o5 } else { 0o4 };
-        let class = match (stat.st_uid == uid, stat.st_gid == gid) {
-            (true, _) => 6,
-            (_, true) => 3,
-            _ => 0,
-        };
-        uid == 0 || (stat.st_mode >> class) & needed == needed
     }
 
     fn file(&mut self, open: OwnedFd, path: &Path, stat: &Stat) -> Result<(), ArchiveError> {
@@ -248,6 +280,26 @@ mod tests {
         let archive = archive(base.path(), 1 << 20).unwrap();
         assert_eq!(names(&archive), ["link 777", "sub 755", "sub/secret 644", "tool 755"]);
         assert_eq!(archive.left_out.to_string(), "socket");
+    }
+
+    #[test]
+    fn what_another_owner_keeps_is_found() {
+        if !rustix::process::getuid().is_root() {
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(base.path(), Some(1000), Some(1000)).unwrap();
+        for (name, mode) in [("open", 0o644), ("secret", 0o600)] {
+            fs::write(base.path().join(name), "x").unwrap();
+            fs::set_permissions(base.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        assert_eq!(unreadable(base.path(), 10).unwrap().to_string(), "secret");
+        assert_eq!(unreadable(base.path(), 0).unwrap(), LeftOut::default());
+        let archive = archive(base.path(), 1 << 20).unwrap();
+        assert_eq!(
+            (names(&archive).as_slice(), archive.left_out.to_string()),
+            (&["open 644".to_string()][..], "secret".into())
+        );
     }
 
     #[test]

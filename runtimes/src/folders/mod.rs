@@ -16,7 +16,7 @@ use tokio::process::Child;
 use crate::exec::{self, CommandLine, ExecError};
 
 pub(crate) use archive::archive;
-pub use archive::{ArchiveError, LeftOut};
+pub use archive::{ArchiveError, LeftOut, unreadable};
 
 /// Bytes of all files of a folder that is copied.
 pub(crate) const COPY_LIMIT: u64 = 64 << 20;
@@ -40,14 +40,16 @@ pub enum SupplyError {
     Archive(#[from] ArchiveError),
     #[error("could not copy the folder '{path}': {source}")]
     Copy { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Exec(#[from] ExecError),
 }
 
 /// What the folders of a sandbox became.
 #[derive(Debug, Default)]
 pub(crate) struct Supplies {
     mounts: Vec<(idmap::Mapped, PathBuf)>,
-    /// What the sandbox cannot read in each folder, because the folder was copied.
-    pub(crate) left_out: Vec<(PathBuf, LeftOut)>,
+    /// The folders that were copied, and what each copy lacks.
+    pub(crate) copied: Vec<(PathBuf, LeftOut)>,
 }
 
 impl Supplies {
@@ -65,7 +67,7 @@ impl Supplies {
                 Err(error) => {
                     tracing::debug!(path = %folder.source.display(), %error, "this folder is copied");
                     let left_out = copy(folder).await?;
-                    all.left_out.push((folder.source.clone(), left_out));
+                    all.copied.push((folder.source.clone(), left_out));
                 }
             }
         }

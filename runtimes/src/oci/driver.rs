@@ -9,13 +9,13 @@ use crate::cgroup;
 use crate::exec::{self, CommandLine};
 use crate::messages::oci::parse_refusal;
 use crate::messages::unknown_refusal;
-use crate::plan::{self, End, HeldLimits, Plan, PlanError, ReclaimError};
+use crate::plan::{self, End, HeldLimits, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
-use crate::spec::{SandboxName, SandboxSpec};
+use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};
 use crate::watched_folders::WatchedFolders;
 
@@ -85,9 +85,8 @@ impl OciDriver {
         command
     }
 
-    /// Returns whether an ordinary user's own id should be that of the sandbox's user, so that it reads the shares.
-    fn owner_map(&self, spec: &SandboxSpec) -> bool {
-        !spec.shares.is_empty() && Dialect::of(self.id.kind).maps_any_id
+    pub(crate) fn share_mechanism(&self, user: User) -> ShareMechanism {
+        IdMaps::of_this_user(user, Dialect::of(self.id.kind).maps_any_id).1.mechanism()
     }
 
     fn state_root(&self, instance: &Instance) -> PathBuf {
@@ -95,7 +94,10 @@ impl OciDriver {
     }
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
-        let (maps, supply) = IdMaps::of_this_user(spec.user, self.owner_map(spec));
+        let dialect = Dialect::of(self.id.kind);
+        // The sandbox of an ordinary user then has that user's own id, so that it reads the shares.
+        let as_owner = !spec.shares.is_empty() && dialect.maps_any_id;
+        let (maps, supply) = IdMaps::of_this_user(spec.user, as_owner);
         let (binds, supplied) = supply.plan(spec, instance);
         let Some(mut root) = ComposedRoot::of(spec, binds)? else {
             return Err(PlanError::UnsupportedRoot {
@@ -126,6 +128,7 @@ impl OciDriver {
             files: vec![(bundle.join("config.json"), text)],
             aliases,
             supplied,
+            volumes: Vec::new(),
             root: Some(root),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
