@@ -20,6 +20,7 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod setup;
+pub mod shares;
 pub mod sizes;
 pub mod upstream;
 pub mod workspace;

@@ -14,7 +14,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::mounts;
 use crate::refusal::RootProblem;
-use crate::spec::{RootFs, SandboxSpec};
+use crate::spec::{HostFolder, RootFs, SandboxSpec, is_within};
 
 /// Top-level names that belong to the runtime, never to the folder behind the root.
 const RUNTIME_FOLDERS: &[&str] = &["dev", "proc", "sys", "tmp", "run"];
@@ -28,16 +28,31 @@ pub struct Bind {
     pub source: PathBuf,
     /// The absolute path in the sandbox.
     pub target: String,
+    /// A link to the source, for a runtime that cannot be told its path.
+    pub alias: Option<PathBuf>,
+    /// The folder that holds the alias, where that is no link.
+    pub within: Option<PathBuf>,
 }
 
 impl Bind {
+    fn new(source: PathBuf, target: String) -> Self {
+        Self { source, target, alias: None, within: None }
+    }
+
+    /// Returns the path that the runtime is told.
+    pub(crate) fn told(&self) -> &Path {
+        self.alias.as_ref().unwrap_or(&self.source)
+    }
+
     /// Returns the mount options: read-only, and every flag of the underlying mount that a user namespace must not drop
     /// (<https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>, "restrictions on mount namespaces"). Not
     /// `relatime`: the kernel keeps it when a remount names none of its kind, and crun 1.28 makes `nosymfollow` of it
     /// together with `ro`, so that no link of the root can be followed.
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = ["rbind", "ro", "nosuid", "nodev"].map(String::from).to_vec();
-        if let Ok(stat) = statvfs(&self.source) {
+        let flags = |path| statvfs(path).ok().map(|stat| stat.f_flag);
+        let found = [Some(&self.source), self.within.as_ref()].into_iter().flatten().filter_map(flags);
+        if let Some(flags) = found.reduce(|all, flags| all | flags) {
             // Remote engines mount nothing of this machine.
             #[cfg(not(target_os = "linux"))]
             let locked: [(StatVfsMountFlags, &str); 0] = [];
@@ -47,9 +62,7 @@ impl Bind {
                 (StatVfsMountFlags::NOATIME, "noatime"),
                 (StatVfsMountFlags::NODIRATIME, "nodiratime"),
             ];
-            options.extend(
-                locked.iter().filter(|(f, _)| stat.f_flag.contains(*f)).map(|(_, o)| (*o).to_string()),
-            );
+            options.extend(locked.iter().filter(|(f, _)| flags.contains(*f)).map(|(_, o)| (*o).to_string()));
         }
         options
     }
@@ -93,16 +106,58 @@ impl RootError {
     }
 }
 
+/// Returns the mounts of folders of this machine, and of what is mounted below them.
+pub(crate) fn folder_binds<'a>(folders: impl IntoIterator<Item = &'a HostFolder>) -> Vec<Bind> {
+    let folders = folders.into_iter();
+    let mut binds = folders.map(|folder| Bind::new(folder.source.clone(), folder.target.clone())).collect();
+    hold_mounts_below(&mut binds);
+    binds
+}
+
+/// Returns the mount of a folder that is prepared at `place`, in the state folder `within`.
+pub(crate) fn place_bind(folder: &HostFolder, place: PathBuf, within: PathBuf) -> Bind {
+    let bind = Bind::new(folder.source.clone(), folder.target.clone());
+    Bind { alias: Some(place), within: Some(within), ..bind }
+}
+
+/// Adds a read-only bind for each mount below the source of a bind: a bind includes those mounts, but its options do not
+/// apply to them. (`rro` would do that in one step, but neither engine and no kernel before 5.12 supports it.)
+fn hold_mounts_below(binds: &mut Vec<Bind>) {
+    if !binds.is_empty() {
+        binds.append(&mut mounts_below(binds, &mounts::of_this_process()));
+    }
+}
+
+fn mounts_below(binds: &[Bind], mount_points: &[PathBuf]) -> Vec<Bind> {
+    let mut more = Vec::new();
+    for bind in binds {
+        for place in mount_points {
+            let Ok(below) = place.strip_prefix(&bind.source) else { continue };
+            // A sandbox cannot reach a mount that we cannot read, or that a later mount covers.
+            if below.as_os_str().is_empty() || fs::metadata(place).is_err() {
+                continue;
+            }
+            if let Some(below) = below.to_str() {
+                more.push(Bind::new(place.clone(), format!("{}/{below}", bind.target)));
+            }
+        }
+    }
+    more.sort_by(|a, b| a.target.cmp(&b.target));
+    more.dedup();
+    more
+}
+
 impl ComposedRoot {
-    /// Composes the root of a sandbox. Returns None for an image reference.
-    pub fn of(spec: &SandboxSpec) -> Result<Option<Self>, RootError> {
+    /// Composes the root of a sandbox, with these folders of the host. Returns None for an image reference.
+    pub fn of(spec: &SandboxSpec, folders: Vec<Bind>) -> Result<Option<Self>, RootError> {
         let mut root = match &spec.root {
             RootFs::Image(_) => return Ok(None),
             RootFs::Directory(path) => Self::of_directory(path)?,
             RootFs::Leased(lease) => Self::of_directory(lease.path())?,
             RootFs::Host => Self::of_host(Path::new("/"))?,
         };
-        root.hold_mounts_below(&mounts::of_this_process());
+        hold_mounts_below(&mut root.binds);
+        root.add_folders(spec, folders);
         root.folders.extend(RUNTIME_FOLDERS.iter().map(|name| format!("/{name}")));
         for target in spec.tmpfs.iter().map(|tmpfs| &tmpfs.target) {
             root.folders.push(target.clone());
@@ -120,25 +175,16 @@ impl ComposedRoot {
         Ok(Some(root))
     }
 
-    /// Adds a read-only bind for each mount below the source of a bind: a bind includes those mounts, but its options do not
-    /// apply to them. (`rro` would do that in one step, but neither engine and no kernel before 5.12 supports it.)
-    fn hold_mounts_below(&mut self, mount_points: &[PathBuf]) {
-        let mut more = Vec::new();
-        for bind in &self.binds {
-            for place in mount_points {
-                let Ok(below) = place.strip_prefix(&bind.source) else { continue };
-                // A sandbox cannot reach a mount that we cannot read, or that a later mount covers.
-                if below.as_os_str().is_empty() || fs::metadata(place).is_err() {
-                    continue;
-                }
-                if let Some(below) = below.to_str() {
-                    more.push(Bind { source: place.clone(), target: format!("{}/{below}", bind.target) });
-                }
-            }
+    /// Adds the folders of this machine that the sandbox sees. What the root has under such a top-level name is hidden.
+    fn add_folders(&mut self, spec: &SandboxSpec, binds: Vec<Bind>) {
+        for HostFolder { target, .. } in spec.host_folders() {
+            let top = target[1..].find('/').map_or(target.as_str(), |end| &target[..=end]);
+            self.links.remove(top);
+            self.binds.retain(|bind| !is_within(&bind.target, top));
+            let parents = target.match_indices('/').skip(1).map(|(end, _)| target[..end].to_string());
+            self.folders.extend(parents.chain([target.clone()]));
         }
-        more.sort_by(|a, b| a.target.cmp(&b.target));
-        more.dedup();
-        self.binds.append(&mut more);
+        self.binds.extend(binds);
     }
 
     /// Composes a root of the top-level folders of `path`, which are mounted, and its top-level links, which are copied.
@@ -161,7 +207,7 @@ impl ComposedRoot {
                 root.links.insert(target, fs::read_link(entry.path()).map_err(read)?);
             } else if kind.is_dir() {
                 root.folders.push(target.clone());
-                root.binds.push(Bind { source: entry.path(), target });
+                root.binds.push(Bind::new(entry.path(), target));
             }
         }
         root.binds.sort_by(|a, b| a.target.cmp(&b.target));
@@ -172,7 +218,7 @@ impl ComposedRoot {
     fn of_host(host: &Path) -> Result<Self, RootError> {
         let mut root = Self::default();
         root.folders.extend(["/etc", "/usr"].map(String::from));
-        root.binds.push(Bind { source: host.join("usr"), target: "/usr".into() });
+        root.binds.push(Bind::new(host.join("usr"), "/usr".into()));
         for name in USR_LINKS {
             let (path, target) = (host.join(name), format!("/{name}"));
             match fs::read_link(&path) {
@@ -182,7 +228,7 @@ impl ComposedRoot {
                 // A system that has not merged its /usr.
                 Err(_) if path.is_dir() => {
                     root.folders.push(target.clone());
-                    root.binds.push(Bind { source: path, target });
+                    root.binds.push(Bind::new(path, target));
                 }
                 Err(_) => {}
             }
@@ -245,7 +291,7 @@ impl ComposedRoot {
                 } else {
                     self.files.insert(target.clone(), String::new());
                 }
-                self.binds.push(Bind { source: entry.path(), target });
+                self.binds.push(Bind::new(entry.path(), target));
             }
         }
         // Last, because a dangling link may have one of these names.
@@ -305,9 +351,10 @@ mod tests {
             fs::create_dir_all(place(folder)).unwrap();
         }
         let mut root = ComposedRoot::default();
-        root.binds.push(Bind { source: place("usr"), target: "/usr".into() });
+        root.binds.push(Bind::new(place("usr"), "/usr".into()));
         let mounts = ["usr", "usr/local/data/deep", "usr/local/data", "usrx", "etc", "usr/gone"].map(place);
-        root.hold_mounts_below(&mounts);
+        let below = mounts_below(&root.binds, &mounts);
+        root.binds.extend(below);
         let targets: Vec<_> = root.binds.iter().map(|bind| bind.target.as_str()).collect();
         assert_eq!(targets, ["/usr", "/usr/local/data", "/usr/local/data/deep"]);
         assert_eq!(root.binds[1].source, place("usr/local/data"));

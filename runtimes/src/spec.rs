@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::owner::Owner;
+use crate::seccomp::UnixSockets;
 
 /// The name of one sandbox: container name for podman and docker, container id for crun and runc.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -150,6 +152,39 @@ impl Tmpfs {
     }
 }
 
+/// A folder of this machine that the sandbox sees read-only. The sandbox follows the folder itself: what changes in it is
+/// visible at once, what replaces it is not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFolder {
+    /// The absolute path on this machine.
+    pub source: PathBuf,
+    /// The absolute path inside the sandbox.
+    pub target: String,
+}
+
+impl HostFolder {
+    /// Returns whether it may be mounted there, beside these writable folders.
+    fn fits(&self, tmpfs: &[Tmpfs]) -> bool {
+        let top = self.target[1..].split('/').next().unwrap_or_default();
+        self.source.is_absolute()
+            && !self.source.as_os_str().as_bytes().contains(&0)
+            && !TAKEN.contains(&top)
+            && !tmpfs.iter().any(|other| overlap(&other.target, &self.target))
+    }
+}
+
+/// Top-level folders in which nothing of the host is mounted.
+const TAKEN: &[&str] = &["dev", "proc", "sys", "run", "etc", "usr", "bin", "sbin", "lib", "lib64"];
+
+/// Returns whether a path is another one, or within it.
+pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn overlap(a: &str, b: &str) -> bool {
+    is_within(a, b) || is_within(b, a)
+}
+
 /// Everything that a driver needs to start one sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxSpec {
@@ -165,6 +200,11 @@ pub struct SandboxSpec {
     pub hostname: String,
     /// The only writable places, `noexec,nosuid,nodev`, world-writable with the sticky bit.
     pub tmpfs: Vec<Tmpfs>,
+    /// The folders of this machine that it sees, `ro,nosuid,nodev`.
+    pub folders: Vec<HostFolder>,
+    /// More of them, in which it reads what the folder's owner can read. It has no sockets with names, by which it could talk to
+    /// programs of that owner.
+    pub shares: Vec<HostFolder>,
     pub user: User,
     pub limits: Limits,
     pub owner: Owner,
@@ -182,6 +222,10 @@ pub enum SpecError {
     Path(String),
     #[error("the command of the sandbox is empty, or its command or environment contains a NUL byte")]
     Command,
+    #[error(
+        "the folder '{path}' cannot be mounted at '{target}': that place is taken, or the folder has no absolute path"
+    )]
+    Folder { path: PathBuf, target: String },
     #[error("'{0}' is not an image reference")]
     Image(String),
     #[error("a {what} limit of {value} is too small to run anything")]
@@ -189,19 +233,39 @@ pub enum SpecError {
 }
 
 impl SandboxSpec {
+    fn mount_points(&self) -> impl Iterator<Item = &String> {
+        self.tmpfs.iter().map(|tmpfs| &tmpfs.target).chain(self.host_folders().map(|folder| &folder.target))
+    }
+
+    /// Returns what it can do with Unix sockets.
+    pub(crate) fn unix_sockets(&self) -> UnixSockets {
+        if self.shares.is_empty() { UnixSockets::Any } else { UnixSockets::Pairs }
+    }
+
+    /// Returns every folder of this machine that it sees.
+    pub(crate) fn host_folders(&self) -> impl Iterator<Item = &HostFolder> {
+        self.folders.iter().chain(&self.shares)
+    }
+
     /// Checks everything that would otherwise fail with an unclear message of some runtime.
     pub fn validate(&self) -> Result<(), SpecError> {
         let texts = self.argv.iter().chain(self.env.iter().flat_map(|(k, v)| [k, v]));
         if self.argv.is_empty() || texts.into_iter().any(|text| text.contains('\0')) {
             return Err(SpecError::Command);
         }
-        for path in self.tmpfs.iter().map(|t| &t.target).chain([&self.cwd]) {
+        for path in self.mount_points().chain([&self.cwd]) {
             let plain = path.starts_with('/')
                 && path.len() > 1
                 && path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."))
                 && !path.contains([',', ':', '\0', '\n']);
             if !plain {
                 return Err(SpecError::Path(path.clone()));
+            }
+        }
+        for (at, folder) in self.host_folders().enumerate() {
+            let twice = self.host_folders().take(at).any(|other| overlap(&other.target, &folder.target));
+            if twice || !folder.fits(&self.tmpfs) {
+                return Err(SpecError::Folder { path: folder.source.clone(), target: folder.target.clone() });
             }
         }
         if let RootFs::Image(reference) = &self.root

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::{
-    AnyDriver, CgroupMode, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId, RuntimeKind, SandboxSpec,
-    StateDir, Tmpfs, User,
+    AnyDriver, CgroupMode, HostFolder, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId, RuntimeKind,
+    SandboxSpec, StateDir, Tmpfs, User,
 };
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ fn owner() -> Owner {
 fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Option<f64>) -> Planned {
     let base = tempfile::tempdir().unwrap();
     std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    for folder in ["root/usr/bin", "root/etc", "root/workspace", "state"] {
+    for folder in ["root/usr/bin", "root/etc", "root/workspace", "state", "a:b,c"] {
         std::fs::create_dir_all(base.path().join(folder)).unwrap();
     }
     std::os::unix::fs::symlink("usr/bin", base.path().join("root/bin")).unwrap();
@@ -44,6 +44,8 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         cwd: "/workspace".into(),
         hostname: "sandbox".into(),
         tmpfs: vec![Tmpfs { target: "/workspace".into(), size: 128 << 20 }],
+        folders: vec![HostFolder { source: base.path().join("a:b,c"), target: "/packages".into() }],
+        shares: Vec::new(),
         user: User { uid: 65534, gid: 65534 },
         limits: Limits { memory: 512 << 20, pids: 128, cpus, descriptors: 64 },
         owner: owner(),

@@ -1,6 +1,6 @@
 //! What all sandboxes of a bridge have in common.
 
-use codebridge_runtimes::{Instance, Limits, RootFs, SandboxSpec, Tmpfs, User};
+use codebridge_runtimes::{HostFolder, Instance, Limits, RootFs, SandboxSpec, Tmpfs, User};
 
 use crate::settings::Settings;
 
@@ -17,6 +17,7 @@ pub(super) struct Template {
     workspace_size: u64,
     pub(super) limits: Limits,
     pub(super) security_options: Vec<String>,
+    pub(super) shares: Vec<HostFolder>,
 }
 
 impl Template {
@@ -31,6 +32,11 @@ impl Template {
                 descriptors: DESCRIPTORS,
             },
             security_options: settings.security_opt.value.clone(),
+            shares: settings
+                .share
+                .iter()
+                .map(|share| HostFolder { source: share.path.clone(), target: share.target() })
+                .collect(),
         }
     }
 
@@ -46,6 +52,8 @@ impl Template {
             cwd: "/workspace".into(),
             hostname: "sandbox".into(),
             tmpfs: folders.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
+            folders: Vec::new(),
+            shares: self.shares.clone(),
             user: self.user,
             limits: self.limits,
             owner: instance.owner().clone(),

@@ -61,7 +61,7 @@ pub(super) fn config(
         .gid_mappings(gids)
         .masked_paths(MASKED.iter().map(ToString::to_string).collect::<Vec<_>>())
         .readonly_paths(READ_ONLY.iter().map(ToString::to_string).collect::<Vec<_>>())
-        .seccomp(seccomp::profile()?);
+        .seccomp(seccomp::profile(spec.unix_sockets())?);
     linux = match cgroups {
         CgroupMode::Direct => linux.cgroups_path(cgroup::path_of(&spec.name)).resources(resources(spec)?),
         // slice:prefix:name, <https://github.com/opencontainers/runc/blob/main/docs/systemd.md>
@@ -164,7 +164,7 @@ fn tmpfs(tmpfs: &Tmpfs) -> Result<Mount, OciSpecError> {
 fn mounts(spec: &SandboxSpec, root: &ComposedRoot, maps: &IdMaps) -> Result<Vec<Mount>, OciSpecError> {
     let mut mounts = Vec::new();
     for bind in &root.binds {
-        mounts.push(mount("bind", &bind.source, &bind.target, &bind.options())?);
+        mounts.push(mount("bind", bind.told(), &bind.target, &bind.options())?);
     }
     mounts.push(mount("proc", "proc", "/proc", &["nosuid", "noexec", "nodev"])?);
     mounts.push(mount(
