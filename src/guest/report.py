@@ -38,6 +38,8 @@ def outcome(error):
         else:
             text = render(error)
             hint_at_await(error, line)
+            if isinstance(error, ImportError):
+                guest.part("packages").hint(error)
     return encode("%s %d\n%s" % (status, code, line)), encode(text)
 
 

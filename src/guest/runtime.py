@@ -11,6 +11,7 @@ __all__ = [
     "capability_summary",
     "describe_server",
     "discovered_servers",
+    "install",
     "list_loaded_server_metadata",
     "list_saved_tools",
     "list_servers",
@@ -111,6 +112,7 @@ list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
+- runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
 - runtime.capability_summary(): this text
 """
 
@@ -157,6 +159,14 @@ def save_tool(function):
 def list_saved_tools():
     """Returns the names of all saved functions. Those that another session saved meanwhile are defined in the next session."""
     return _ask("list_saved_tools", {})
+
+
+# Packages.
+
+
+def install(*requirements, upgrade=False):
+    """Installs packages, if the operator allows it, which can be imported at once. Returns what was added. Works with and without await."""
+    return _ReadyList(_guest.part("packages").install(requirements, upgrade))
 
 
 # Servers and their tools.
