@@ -37,4 +37,4 @@ pub use registry::{
 };
 pub use resolver::{ImageResolver, Import, PendingImport};
 pub use store::{Compiling, ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
-pub use unpack::UnpackError;
+pub use unpack::{UnpackError, add_compiled_packages};

@@ -273,6 +273,10 @@ class Interpreter:
             self.part("report").define_tools()
         # A warning is shown again in each cell.
         self.namespace.pop("__warningregistry__", None)
+        if "with" in self.settings:
+            self.part("packages").install_named()
+        if "# /// script" in source:
+            self.part("packages").install_script(source)
         codes = self.compile_cell(name, source)
         self.define_mentioned(source, codes)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):

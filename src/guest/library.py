@@ -1,4 +1,4 @@
-"""Compiles the standard library of the image that it runs in, and writes the result to standard output as an archive.
+"""Compiles the standard library of the image that it runs in, or the folder that it is given, and writes the result to standard output as an archive.
 
 It reads its own limits from standard input, `-` for none. The archive of an image that has compiled modules is empty. Only for images: no user code runs in this process.
 """
@@ -36,7 +36,7 @@ def modules(library):
 
 def main():
     limit_self(sys.stdin.readline())
-    library = os.path.realpath(os.path.dirname(os.__file__))
+    library = sys.argv[1] if sys.argv[1:] else os.path.realpath(os.path.dirname(os.__file__))
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
         if os.path.exists(importlib.util.cache_from_source(os.path.join(library, "argparse.py"))):
             return

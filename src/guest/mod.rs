@@ -18,6 +18,7 @@ const PARTS: &[(&str, &str)] = &[
     ("questions", include_str!("questions.py")),
     ("report", include_str!("report.py")),
     ("display", include_str!("display.py")),
+    ("packages", include_str!("packages.py")),
     ("runtime", include_str!("runtime.py")),
     ("servers", include_str!("servers.py")),
     ("values", include_str!("values.py")),
@@ -58,6 +59,8 @@ pub struct Start {
     pub wants_compiled: bool,
     /// What an earlier guest under the same Python offered.
     pub compiled: Option<Vec<u8>>,
+    /// Whether the first run installs the packages that the operator named.
+    pub installs: bool,
 }
 
 /// Returns the command that compiles the standard library of an image and writes it as an archive. Its first line of
@@ -82,6 +85,7 @@ pub fn blob(start: &Start) -> Vec<u8> {
         ("address_space", address_space),
         ("processes", processes.map(u64::from)),
         ("offer", start.wants_compiled.then_some(1)),
+        ("with", start.installs.then_some(1)),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some(format!("{name}={}", value?)))

@@ -45,6 +45,8 @@ def outcome(error):
             text = render(error)
             hint_at_await(error, line)
             hint_at_host_file(error)
+            if isinstance(error, ImportError):
+                guest.part("packages").hint(error)
     return encode("%s %d\n%s" % (status, code, line)), encode(text)
 
 

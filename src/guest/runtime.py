@@ -12,6 +12,7 @@ __all__ = [
     "capability_summary",
     "describe_server",
     "discovered_servers",
+    "install",
     "list_loaded_server_metadata",
     "list_saved_tools",
     "list_servers",
@@ -117,6 +118,7 @@ text, a figure, a data frame, a file object or an iterator of bytes
 - runtime.artifacts(), runtime.load_artifact(name, path=None): what is kept; its bytes, or written to a path
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
+- runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
 - runtime.capability_summary(): this text
 """
 
@@ -216,6 +218,14 @@ def load_artifact(name, path=None, version=None):
     """Returns the bytes of an artifact, or writes them to a path and returns that. Works with and without await."""
     loaded = _guest.part("artifacts").load(name, path, version)
     return _ReadyBytes(loaded) if path is None else _ReadyText(loaded)
+
+
+# Packages.
+
+
+def install(*requirements, upgrade=False):
+    """Installs packages, if the operator allows it, which can be imported at once. Returns what was added. Works with and without await."""
+    return _ReadyList(_guest.part("packages").install(requirements, upgrade))
 
 
 # Servers and their tools.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -17,6 +17,8 @@ use super::grant::{Grant, ServerName, not_available};
 use super::guest_questions::{
     Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
+use super::packages::{InstallQuestion, SessionPackages};
+use super::paused_time::PausedTime;
 use super::shares::Shares;
 use super::transfers::Transfers;
 use super::{Caller, Progress};
@@ -50,6 +52,10 @@ pub(super) struct ServerAccess {
     /// Results of calls that the guest has not read.
     unread: UnreadResults,
     current: Mutex<Current>,
+    /// Set before the sandbox starts.
+    packages: OnceLock<SessionPackages>,
+    /// How long the run has waited for packages.
+    waits: PausedTime,
 }
 
 /// What holds for the current run. Grant and answers go on to hold for tasks that it leaves in the background.
@@ -93,6 +99,8 @@ impl ServerAccess {
             searches: Semaphore::new(SEARCHES),
             unread: UnreadResults::default(),
             current: Mutex::new(current),
+            packages: OnceLock::new(),
+            waits: PausedTime::default(),
         }
     }
 
@@ -103,6 +111,7 @@ impl ServerAccess {
     /// Begins a run: from here on code may call what `grant` allows, and `caller` gets the progress of its calls until the run
     /// is dropped.
     pub(super) fn begin(&self, grant: Grant, timeout: Duration, caller: &Caller) -> Run<'_> {
+        self.waits.reset();
         let mut current = self.lock();
         let under_way = std::mem::take(&mut current.under_way);
         // A run with little time gets what is known.
@@ -143,6 +152,32 @@ impl ServerAccess {
             described.push(format!("{more} more"));
         }
         described
+    }
+
+    /// Gives the session its packages.
+    pub(super) fn set_packages(&self, packages: SessionPackages) {
+        // Another start of the same session has the same.
+        let _ = self.packages.set(packages);
+    }
+
+    pub(super) fn packages(&self) -> Result<&SessionPackages, QuestionError> {
+        self.packages.get().ok_or_else(|| QuestionError::plain("this session has no packages"))
+    }
+
+    /// Installs packages. The time that it takes is not that of the run.
+    pub(super) async fn install(
+        &self,
+        question: InstallQuestion,
+        cancel: &CancellationToken,
+    ) -> Result<Answer, QuestionError> {
+        let progress = self.lock().progress.clone();
+        let _wait = self.waits.pause();
+        self.packages()?.install(question, progress, cancel).await
+    }
+
+    /// Returns how long the run has waited for packages, which is no run time.
+    pub(super) fn paused(&self) -> Duration {
+        self.waits.total()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {

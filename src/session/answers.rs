@@ -189,6 +189,8 @@ impl Answerer {
             GuestQuestion::Tool(tool) => access.tool(&tool, cancel).await,
             GuestQuestion::Tools(filter) => access.tools(&filter, cancel).await,
             GuestQuestion::Search(search) => access.search(&search).await,
+            GuestQuestion::Install(question) => access.install(question, cancel).await,
+            GuestQuestion::MissingModule(missing) => access.packages()?.missing(&missing),
         }
     }
 

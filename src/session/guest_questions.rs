@@ -11,6 +11,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::packages::{InstallQuestion, MissingModule};
 use super::tools::LONGEST_SOURCE;
 use crate::upstream::{CallOutcome, RawArguments, range_in};
 
@@ -24,6 +25,8 @@ const ESCAPED: usize = 6;
 const LONGEST_PARAMS: usize = 64 << 10;
 /// The same for a function to save.
 const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME);
+/// The same for packages to install, with what the image has.
+const LONGEST_INSTALL: usize = 512 << 10;
 /// Bytes of a question that are parsed in a moment.
 const SHORT: usize = 64 << 10;
 /// Characters of a message that may quote the question.
@@ -41,6 +44,8 @@ pub(super) enum GuestQuestion {
     Tool(OneTool),
     Tools(ToolFilter),
     Search(Search),
+    Install(InstallQuestion),
+    MissingModule(MissingModule),
     Call(Call),
     BeginArtifact(NewArtifact),
     CheckArtifact(Transfer),
@@ -226,6 +231,8 @@ impl GuestQuestion {
             r#""artifacts""# => Self::Artifacts,
             r#""artifact_read""# => Self::ReadArtifact(read(params)?),
             r#""search""# => Self::Search(read(params)?),
+            r#""install""# => Self::Install(read_up_to(LONGEST_INSTALL, params)?),
+            r#""missing_module""# => Self::MissingModule(read(params)?),
             _ => return Err(QuestionError::plain("the bridge does not know this method")),
         })
     }

@@ -28,6 +28,8 @@ const WAITING_FRAMES: usize = 8;
 const WAITING_ANSWERS: usize = 1;
 /// Interrupted code is interrupted again after this, in case a child process took the first interrupt.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
+/// How often the clock of a run that stands still is looked at.
+const PAUSED_PACE: Duration = Duration::from_millis(50);
 /// Interrupted code that has not ended after this loses its session.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
@@ -270,6 +272,12 @@ impl Interpreter {
                     deadline = Instant::now();
                 }
                 () = sleep_until(deadline) => {
+                    let allowed = timeout + self.access.paused();
+                    if interrupt.is_none() && started + allowed > Instant::now() {
+                        // Packages were or are being installed. It may take long, so it is not looked at all the time.
+                        deadline = (started + allowed).max(Instant::now() + PAUSED_PACE);
+                        continue;
+                    }
                     interrupt.get_or_insert_with(|| Interrupt::Timeout { limit: timeout, waited_for: self.access.under_way() });
                     match interrupts {
                         0 => deadline = Instant::now() + SECOND_INTERRUPT,

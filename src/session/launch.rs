@@ -22,12 +22,14 @@ use super::answers::Answerer;
 use super::bytecode::Bytecode;
 use super::interpreter::{Interpreter, StartError, Startup};
 use super::library;
+use super::packages::SessionPackages;
 use super::roots::{Image, Provider, to_compile, wanted_roots};
 use super::shares::Shares;
 use super::start_progress::StartProgress;
 use super::template::Template;
 use crate::guest;
 use crate::image_sources::image_resolver;
+use crate::packages::PackageService;
 use crate::reaper::Reaper;
 use crate::settings::{Settings, variables};
 
@@ -55,6 +57,7 @@ pub struct Launcher {
     image_path: Option<PathBuf>,
     images: Arc<ImageResolver>,
     bytecode: Bytecode,
+    packages: Arc<PackageService>,
     /// Those of all sessions, whoever they are for.
     shares: Arc<Shares>,
     /// Made at the first execution.
@@ -71,7 +74,7 @@ pub struct Launcher {
 
 impl Launcher {
     /// Returns a launcher for these settings. Nothing is looked for before the first start.
-    pub fn new(settings: &Settings, reaper: Reaper) -> Self {
+    pub fn new(settings: &Settings, reaper: Reaper, packages: Arc<PackageService>) -> Self {
         let (runtime, roots) = (settings.runtime.value.clone(), wanted_roots(&settings.image));
         Self {
             image_setting: settings.name_of(&variables::IMAGE),
@@ -82,6 +85,7 @@ impl Launcher {
             state: StateDir::usual(),
             images: Arc::new(image_resolver(false)),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
+            packages,
             shares: Arc::default(),
             instance: OnceCell::new(),
             reaper,
@@ -212,6 +216,9 @@ impl Launcher {
             progress.report("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
+        let remote = choice.runtime.remote;
+        let image = choice.asked.clone();
+        let packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance, remote);
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
         let looking = self.look_at_shares();
         let sandbox = Sandbox::launch(&driver, plan, instance).await?;
@@ -220,6 +227,7 @@ impl Launcher {
             limits: sandbox.own_limits(),
             wants_compiled: self.bytecode.keeps(),
             compiled: self.bytecode.load(&choice.root),
+            installs: !self.packages.with().is_empty(),
         });
         let saved = answerer.tools().load();
         let notices = saved.notices().chain(unread).collect();
@@ -245,6 +253,7 @@ impl Launcher {
                 if let Some(offered) = interpreter.take_offered() {
                     self.bytecode.keep(&choice.root, &offered);
                 }
+                access.set_packages(packages);
                 return Ok((interpreter, notices));
             }
             Err(failed) => failed,

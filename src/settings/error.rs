@@ -8,6 +8,7 @@ use codebridge_runtimes::RuntimeKind;
 
 use super::{Origin, ShareProblem, Variable};
 use crate::nearest::nearest;
+use crate::requirements::RequirementError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
@@ -21,6 +22,8 @@ pub enum SettingError {
     Image { origin: Origin, source: NameError },
     #[error("invalid value for {origin}: {problem}")]
     Share { origin: Origin, problem: ShareProblem },
+    #[error("invalid value for {origin}: {source}")]
+    Requirement { origin: Origin, source: RequirementError },
     #[error("invalid value for {origin}: not valid UTF-8")]
     NotUnicode { origin: Origin },
     #[error("invalid value {value:?} for {origin}: HOME is not set")]
@@ -106,6 +109,7 @@ pub enum Expected {
     OneOf(&'static [&'static str]),
     Runtime,
     LogDirectives,
+    Packages,
 }
 
 impl fmt::Display for Expected {
@@ -121,6 +125,9 @@ impl fmt::Display for Expected {
             Self::OneOf(names) => write!(f, "one of {}", names.join(", ")),
             Self::Runtime => f.write_str(
                 "auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, a list of these separated by commas, or a path",
+            ),
+            Self::Packages => f.write_str(
+                "off, allow, locked:FILE, or package names separated by commas, such as numpy,pandas>=2,scikit-*",
             ),
             Self::LogDirectives => {
                 f.write_str("a level, such as INFO, or directives, such as codebridge=debug")

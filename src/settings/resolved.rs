@@ -11,6 +11,7 @@ use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
     Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem, parse,
 };
+use crate::requirements::{Permission, PermissionError, Requirement, parse_list};
 
 /// The period of a CPU quota, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
@@ -55,6 +56,10 @@ pub struct Settings {
     pub output_limit: Setting<usize>,
     /// The maximum number of pictures in a result.
     pub max_images: Setting<usize>,
+    /// Which Python packages code can install.
+    pub packages: Setting<Permission>,
+    /// The Python packages of every session.
+    pub with: Setting<Vec<Requirement>>,
     /// A level or log directives, as given.
     pub log_level: Setting<String>,
     /// Whether sessions keep their interpreter between calls.
@@ -117,6 +122,10 @@ impl Settings {
             output_limit: raw.count(&var::OUTPUT_LIMIT)?.map(|count| count as usize),
             max_images: raw
                 .value(&var::MAX_IMAGES, Expected::WholeNumber, |text| text.trim().parse().ok())?,
+            packages: raw.packages()?,
+            with: raw.optional(&var::WITH, |text, origin| {
+                parse_list(text).map_err(|source| SettingError::Requirement { origin, source })
+            })?,
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             share: raw.optional(&var::SHARE, |text, origin| raw.shares(text, origin))?,
@@ -262,6 +271,17 @@ impl RawSettings {
             Ok(RuntimeChoice::Program(_)) => self.path(text, origin).map(RuntimeChoice::Program),
             Ok(choice) => Ok(choice),
             Err(TargetError(name)) => Err(invalid(&name, origin, Expected::Runtime)),
+        })
+    }
+
+    fn packages(&self) -> Result<Setting<Permission>, SettingError> {
+        self.read(&var::PACKAGES, |text, origin| match text.parse() {
+            Ok(Permission::Locked(file)) => {
+                let file = self.path(&file.to_string_lossy(), origin)?;
+                Ok(Permission::Locked(file))
+            }
+            Ok(permission) => Ok(permission),
+            Err(PermissionError) => Err(invalid(text, origin, Expected::Packages)),
         })
     }
 

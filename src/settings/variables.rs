@@ -60,11 +60,11 @@ const SERVING: Commands = Commands::Only(&["serve"]);
 /// Settings of runs of code.
 const RUNNING: Commands = Commands::Only(&["serve", "exec"]);
 /// Settings of sandboxes.
-const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor"]);
+const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor", "packages"]);
 /// Settings of calls of tools.
 const CALLING: Commands = Commands::Only(&["serve", "exec", "call"]);
 /// Settings that say which engines there are.
-const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap"]);
+const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages"]);
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call"]);
 
@@ -136,6 +136,10 @@ variables! {
         "Bytes of standard output in a result; the middle of longer output is cut and can be read later";
     MAX_IMAGES = ["MCP_BRIDGE_MAX_IMAGES"] "max-images" "N" "4" SERVING
         "Maximum number of pictures in a result, 0 for none; the client can read the others";
+    PACKAGES = ["MCP_BRIDGE_PACKAGES"] "packages" "PACKAGES" "off" RUNNING
+        "Python packages that code can install: `off`, `allow` for all, a list such as `numpy,pandas>=2,scikit-*`, or `locked:FILE` for those of a lock file";
+    WITH = ["MCP_BRIDGE_WITH"] "with" "PACKAGES" NO_DEFAULT RUNNING
+        "Python packages that every session has from its start, separated by commas: `pandas,httpx>=0.27`";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING

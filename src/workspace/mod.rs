@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::packages::PackageService;
 use crate::reaper::Reaper;
-use crate::session::{Launcher, Sessions};
+use crate::session::{Launcher, Sessions, cache_dir};
 use crate::settings::{Environment, Settings};
 use crate::upstream::Upstream;
 
@@ -21,6 +22,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(20);
 pub struct Bridge {
     pub settings: Settings,
     pub launcher: Arc<Launcher>,
+    pub packages: Arc<PackageService>,
     environment: Environment,
     reaper: Reaper,
 }
@@ -36,14 +38,15 @@ pub struct Workspace {
 impl Bridge {
     pub fn new(settings: Settings, environment: Environment) -> Self {
         let reaper = Reaper::of_this_program();
-        let launcher = Arc::new(Launcher::new(&settings, reaper.clone()));
-        Self { settings, launcher, environment, reaper }
+        let packages = Arc::new(PackageService::new(&settings, environment.clone(), cache_dir()));
+        let launcher = Arc::new(Launcher::new(&settings, reaper.clone(), Arc::clone(&packages)));
+        Self { settings, launcher, packages, environment, reaper }
     }
 }
 
 impl Workspace {
     pub fn new(bridge: Arc<Bridge>) -> Self {
-        let Bridge { settings, launcher, environment, reaper } = &*bridge;
+        let Bridge { settings, launcher, environment, reaper, .. } = &*bridge;
         let upstream = Upstream::new(settings, environment.clone(), reaper.clone());
         let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
         Self { bridge, sessions, upstream }

@@ -18,16 +18,40 @@ const LIMIT: u64 = 256 << 20;
 const FILES: usize = 20_000;
 /// The name of a module that is being written: an interruption leaves one such file at most.
 const UNFINISHED: &[u8] = b".unfinished.tmp";
-/// Folders further up are part of the fingerprint of a root.
-const LEAST_DEPTH: usize = 5;
+/// The parts of a path in an image: folders further up are part of the fingerprint of a root.
+const IN_IMAGE: usize = 5;
+/// The same below a folder of packages, which has no fingerprint.
+const IN_PACKAGES: usize = 3;
 
 /// Adds the compiled modules of an archive to an unpacked image; returns how many.
-///
-/// The archive is untrusted: it may only contain `DIR/__pycache__/NAME.*.pyc` beside an existing `DIR/NAME.py`. Each file
-/// appears whole, because it may be imported meanwhile.
 pub(crate) fn add_compiled(
     root: &Path,
     archive: impl Read + Send,
+    cancelled: &AtomicBool,
+) -> Result<usize, UnpackError> {
+    add(root, archive, IN_IMAGE, cancelled)
+}
+
+/// Adds the compiled modules of an archive to a folder that holds a folder of packages; returns how many. Blocks.
+///
+/// # Errors
+/// The archive contains something else, or is too big.
+pub fn add_compiled_packages(
+    root: &Path,
+    archive: impl Read + Send,
+    cancelled: &AtomicBool,
+) -> Result<usize, UnpackError> {
+    add(root, archive, IN_PACKAGES, cancelled)
+}
+
+/// Adds modules whose paths have at least so many parts.
+///
+/// The archive is untrusted: it may only contain `DIR/__pycache__/NAME.*.pyc` beside an existing `DIR/NAME.py`. Each file
+/// appears whole, because it may be imported meanwhile.
+fn add(
+    root: &Path,
+    archive: impl Read + Send,
+    least_depth: usize,
     cancelled: &AtomicBool,
 ) -> Result<usize, UnpackError> {
     let mut tree = Tree::open(root).map_err(|source| UnpackError::Write { entry: "/".into(), source })?;
@@ -40,7 +64,8 @@ pub(crate) fn add_compiled(
             if entry.kind != Kind::File || entry.sparse.is_some() {
                 return Err(refused("it is not a file"));
             }
-            let source = source_of(path).ok_or_else(|| refused("it is not a compiled module"))?;
+            let source =
+                source_of(path, least_depth).ok_or_else(|| refused("it is not a compiled module"))?;
             let place = tree.locate(&source, Missing::Report)?;
             let kind = place.map(|place| tree.kind(&place.name, path)).transpose()?.flatten();
             if !matches!(kind, Some(FileType::RegularFile | FileType::Symlink)) {
@@ -68,14 +93,14 @@ pub(crate) fn add_compiled(
 }
 
 /// Returns `a/b/c/x.py` for `a/b/c/__pycache__/x.cpython-314.pyc`; None for anything else.
-fn source_of(path: &[u8]) -> Option<Vec<u8>> {
+fn source_of(path: &[u8], least_depth: usize) -> Option<Vec<u8>> {
     let parts: Vec<_> = path.split(|byte| *byte == b'/').collect();
     let [folders @ .., cache, name] = parts.as_slice() else { return None };
     let is_plain = |part: &&[u8]| !matches!(*part, b"" | b"." | b"..");
     if *cache != b"__pycache__" || !name.ends_with(b".pyc") || !parts.iter().all(is_plain) {
         return None;
     }
-    if parts.len() < LEAST_DEPTH {
+    if parts.len() < least_depth {
         return None;
     }
     let stem = name.split(|byte| *byte == b'.').next().filter(|stem| !stem.is_empty())?;
@@ -99,7 +124,7 @@ mod tests {
         staging
     }
 
-    fn add(staging: &StagingFolder, archive: &[u8]) -> Result<usize, UnpackError> {
+    fn add_to(staging: &StagingFolder, archive: &[u8]) -> Result<usize, UnpackError> {
         add_compiled(&staging.root(), archive, &AtomicBool::new(false))
     }
 
@@ -107,12 +132,12 @@ mod tests {
     fn compiled_modules_are_added_beside_their_sources() {
         let staging = staging();
         let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
-        assert_eq!(add(&staging, &Archive::new().file(name, b"code").done()).unwrap(), 1);
+        assert_eq!(add_to(&staging, &Archive::new().file(name, b"code").done()).unwrap(), 1);
         assert_eq!(fs::read(staging.root().join(name)).unwrap(), b"code");
         // An existing one stays.
-        assert_eq!(add(&staging, &Archive::new().file(name, b"other").done()).unwrap(), 0);
+        assert_eq!(add_to(&staging, &Archive::new().file(name, b"other").done()).unwrap(), 0);
         assert_eq!(fs::read(staging.root().join(name)).unwrap(), b"code");
-        assert_eq!(add(&staging, &Archive::new().done()).unwrap(), 0);
+        assert_eq!(add_to(&staging, &Archive::new().done()).unwrap(), 0);
         let names = fs::read_dir(staging.root().join("usr/lib/python3/__pycache__")).unwrap();
         assert_eq!(names.count(), 1);
         staging.assert_untouched();
@@ -137,14 +162,14 @@ mod tests {
             Archive::new().entry(pyc, EntryType::Fifo, 0o644, "", b""),
         ] {
             let staging = staging();
-            assert!(add(&staging, &archive.done()).is_err());
+            assert!(add_to(&staging, &archive.done()).is_err());
             let names = fs::read_dir(staging.root().join("usr/lib/python3")).unwrap();
             assert_eq!(names.count(), 1);
             assert_eq!(fs::read_to_string(staging.root().join("usr/lib/python3/x.py")).unwrap(), "1");
             staging.assert_untouched();
         }
         // An incomplete archive is refused.
-        assert!(add(&staging(), &Archive::new().file(pyc, &[1; 2000]).done()[..1024]).is_err());
+        assert!(add_to(&staging(), &Archive::new().file(pyc, &[1; 2000]).done()[..1024]).is_err());
     }
 
     #[test]
@@ -156,7 +181,7 @@ mod tests {
         std::os::unix::fs::symlink(staging.beside(), lib.join("python3")).unwrap();
         let outside = staging.outside();
         let name = "usr/lib/python3/__pycache__/x.cpython-314.pyc";
-        assert!(add(&staging, &Archive::new().file(name, b"code").done()).is_err());
+        assert!(add_to(&staging, &Archive::new().file(name, b"code").done()).is_err());
         assert_eq!(staging.outside(), outside);
     }
 }

@@ -15,6 +15,7 @@ mod tar;
 mod tree;
 
 pub(crate) use compiled::add_compiled;
+pub use compiled::add_compiled_packages;
 pub(crate) use decode::decoder;
 pub use error::UnpackError;
 pub(crate) use error::is_out_of_space;

@@ -123,8 +123,30 @@ pub async fn run_with_input(
     input: Vec<u8>,
     limit: Duration,
 ) -> Result<Finished, ExecError> {
-    let started = Instant::now();
+    let prepared = command.command();
+    run_prepared(command, prepared, input, limit).await
+}
+
+/// Runs a helper command as [`run`] does, in exactly this environment and in this folder. The environment may contain
+/// credentials, so it is not logged.
+pub async fn run_in<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+    command: CommandLine,
+    environment: impl IntoIterator<Item = (K, V)>,
+    folder: &Path,
+    limit: Duration,
+) -> Result<Finished, ExecError> {
     let mut prepared = command.command();
+    prepared.env_clear().envs(environment).current_dir(folder);
+    run_prepared(command, prepared, Vec::new(), limit).await
+}
+
+async fn run_prepared(
+    command: CommandLine,
+    mut prepared: Command,
+    input: Vec<u8>,
+    limit: Duration,
+) -> Result<Finished, ExecError> {
+    let started = Instant::now();
     prepared.stdout(Stdio::piped()).stderr(Stdio::piped());
     if !input.is_empty() {
         prepared.stdin(Stdio::piped());

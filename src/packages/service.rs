@@ -1,0 +1,310 @@
+//! What sessions ask for: which packages are allowed, which versions they mean, and where those are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pep440_rs::Version;
+
+use super::installer::{Installer, Resolve};
+use super::pins::{Pin, parse_pins};
+use super::resolutions::Resolution;
+use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store};
+use crate::requirements::{Permission, Requirement};
+use crate::settings::{Environment, Settings, variables};
+
+/// Requirements in one request.
+const MOST_REQUIREMENTS: usize = 100;
+/// Names in a message.
+const MOST_NAMED: usize = 5;
+
+/// Provides packages to all sessions of a bridge.
+#[derive(Debug)]
+pub struct PackageService {
+    store: Option<Store>,
+    permission: Permission,
+    /// What every session has.
+    with: Vec<Requirement>,
+    environment: Environment,
+    /// How the operator sets the permission: a variable or a flag.
+    setting: String,
+}
+
+/// A request of a session.
+#[derive(Debug, Clone)]
+pub struct InstallRequest {
+    pub requirements: Vec<Requirement>,
+    /// Whether newer versions are wanted than those that are known.
+    pub upgrade: bool,
+    pub python: ImagePython,
+    /// Names and versions of what the session has, in the image or installed.
+    pub present: BTreeMap<String, String>,
+}
+
+/// What is to do for a request: it is allowed, and the session does not have it.
+#[derive(Debug)]
+pub struct InstallPlan {
+    requirements: Vec<Requirement>,
+    /// Versions that the permission allows, as lines.
+    limits: Vec<String>,
+    lock_file: Option<Vec<Pin>>,
+    request: InstallRequest,
+}
+
+/// Packages that are in the store.
+#[derive(Debug)]
+pub struct Installed {
+    /// None if the session has all of them.
+    pub set: Option<PackageSet>,
+    pub notices: Vec<String>,
+}
+
+impl PackageService {
+    /// Returns the service that these settings describe. Nothing is looked for before the first request.
+    pub fn new(settings: &Settings, environment: Environment, cache: Option<PathBuf>) -> Self {
+        Self {
+            store: cache.map(|cache| Store::at(cache.join("packages"))),
+            permission: settings.packages.value.clone(),
+            with: settings.with.value.clone(),
+            environment,
+            setting: settings.name_of(&variables::PACKAGES),
+        }
+    }
+
+    /// Returns what every session has from its start.
+    pub fn with(&self) -> &[Requirement] {
+        &self.with
+    }
+
+    /// Returns whether sessions need a folder for packages.
+    pub fn is_used(&self) -> bool {
+        self.permission != Permission::Off || !self.with.is_empty()
+    }
+
+    /// Returns a folder for the packages of a session.
+    pub fn open_session(&self) -> Result<SessionFolder, InstallError> {
+        SessionFolder::create(self.store()?)
+    }
+
+    pub fn store(&self) -> Result<&Store, InstallError> {
+        self.store
+            .as_ref()
+            .ok_or_else(|| InstallError::Unavailable("this machine has no cache folder".into()))
+    }
+
+    /// Returns how code gets a package that is missing.
+    pub fn hint(&self, package: &str) -> String {
+        match (&self.permission, self.permission.versions_of(package)) {
+            (_, Some(_)) => format!("install it with runtime.install(\"{package}\")"),
+            (Permission::Off, None) => {
+                let (all, one) = (self.set_to("allow"), self.set_to(package));
+                format!("the operator can allow to install it: {all} or {one}")
+            }
+            _ => format!("the operator can allow to install it: add {package} to {}", self.setting),
+        }
+    }
+
+    /// Returns what the operator types to allow these packages.
+    fn set_to(&self, value: &str) -> String {
+        let between = if self.setting.starts_with('-') { ' ' } else { '=' };
+        format!("{}{between}{value}", self.setting)
+    }
+
+    /// Decides on a request; None if the session has everything.
+    pub fn plan(&self, request: InstallRequest) -> Result<Option<InstallPlan>, InstallError> {
+        if request.requirements.len() > MOST_REQUIREMENTS {
+            return Err(InstallError::TooMany(request.requirements.len()));
+        }
+        let is_present = |wanted: &Requirement| {
+            !request.upgrade
+                && request.present.get(wanted.name()).is_some_and(|version| wanted.is_met_by(version))
+        };
+        let missing: Vec<_> =
+            request.requirements.iter().filter(|wanted| !is_present(wanted)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let (mut limits, mut refused) = (Vec::new(), Vec::new());
+        for wanted in missing.iter().filter(|wanted| !self.with.contains(wanted)) {
+            match self.permission.versions_of(wanted.name()) {
+                None => refused.push(wanted.name().to_owned()),
+                Some(versions) if versions.is_empty() => {}
+                Some(versions) => limits.push(format!("{}{}", wanted.name(), versions)),
+            }
+        }
+        if !refused.is_empty() {
+            return Err(self.refusal(refused));
+        }
+        let lock_file = match &self.permission {
+            Permission::Locked(path) => Some(read_lock_file(path)?),
+            _ => None,
+        };
+        Ok(Some(InstallPlan { requirements: missing, limits, lock_file, request }))
+    }
+
+    fn refusal(&self, names: Vec<String>) -> InstallError {
+        let value = names.join(",");
+        let more = names.len().saturating_sub(MOST_NAMED);
+        let mut shown = names[..names.len() - more].join(", ");
+        if more > 0 {
+            shown += &format!(" and {more} more");
+        }
+        let (why, hint) = match &self.permission {
+            Permission::Off => (
+                format!("{} is off", self.setting),
+                format!("the operator can set {}, or {}", self.set_to("allow"), self.set_to(&value)),
+            ),
+            _ => (
+                format!("{} allows other packages", self.setting),
+                format!("the operator can add it to {}", self.setting),
+            ),
+        };
+        InstallError::Refused { names: shown, why, hint }
+    }
+
+    /// Resolves and downloads what a plan needs, unless the store has it; `report` gets the progress.
+    pub async fn provide(
+        &self,
+        plan: &InstallPlan,
+        report: impl Fn(String) + Send + Sync,
+    ) -> Result<Installed, InstallError> {
+        let store = self.store()?;
+        let mut notices = Vec::new();
+        let pins = self.resolve(store, plan, &report, &mut notices).await?;
+        let python = &plan.request.python;
+        let present = &plan.request.present;
+        let pins: Vec<Pin> = pins
+            .into_iter()
+            .filter(|pin| !present.get(&pin.name).is_some_and(|has| is_same(has, &pin.version)))
+            .collect();
+        if pins.is_empty() {
+            return Ok(Installed { set: None, notices });
+        }
+        let id = Store::id_of(&pins, python);
+        if let Some(set) = store.find(&id) {
+            return Ok(Installed { set: Some(set), notices });
+        }
+        let _lock = store.lock(&id).await?;
+        // Another process may have made it meanwhile.
+        if let Some(set) = store.find(&id) {
+            return Ok(Installed { set: Some(set), notices });
+        }
+        report(format!("downloading {}", counted(&pins)));
+        let installer = Installer::find(&self.environment)?;
+        let staging = store.staging()?;
+        let downloaded = match installer.download(&pins, python, staging.path(), false).await {
+            Err(InstallError::Offline) => installer.download(&pins, python, staging.path(), true).await,
+            done => done,
+        };
+        downloaded?;
+        let (store, python) = (store.clone(), python.clone());
+        let added = tokio::task::spawn_blocking(move || store.add(&id, &pins, &python, staging)).await;
+        let set = added.map_err(|error| InstallError::Failed(error.to_string()))??;
+        Ok(Installed { set: Some(set), notices })
+    }
+
+    async fn resolve(
+        &self,
+        store: &Store,
+        plan: &InstallPlan,
+        report: &(impl Fn(String) + Send + Sync),
+        notices: &mut Vec<String>,
+    ) -> Result<Vec<Pin>, InstallError> {
+        let InstallPlan { requirements, limits, lock_file, request } = plan;
+        let mut constraints = limits.clone();
+        if let Some(pins) = lock_file {
+            constraints.extend(pins.iter().map(|pin| format!("{}=={}", pin.name, pin.version)));
+        }
+        let with_image: Vec<String> = constraints.iter().cloned().chain(plan.present_versions()).collect();
+        let wanted =
+            |constraints| Resolve { requirements, constraints, python: &request.python, offline: false };
+        let kept = Resolution::of(store, &wanted(&with_image))?;
+        let known = kept.known();
+        let pins = match known {
+            Some(known) if known.is_fresh && !request.upgrade => known.pins,
+            known => {
+                let names: Vec<_> = requirements.iter().map(Requirement::name).take(MOST_NAMED).collect();
+                report(format!("resolving {}", names.join(", ")));
+                let installer = Installer::find(&self.environment)?;
+                let staging = store.staging()?;
+                let first = installer.resolve(&wanted(&with_image), staging.path()).await;
+                let resolved = match first {
+                    // The versions of the image may not fit, or not be in the index.
+                    Err(InstallError::Conflict(_) | InstallError::NoWheel { .. })
+                        if with_image.len() > constraints.len() =>
+                    {
+                        installer.resolve(&wanted(&constraints), staging.path()).await
+                    }
+                    first => first,
+                };
+                match (resolved, known) {
+                    (Err(InstallError::Offline), Some(known)) => {
+                        notices.push(
+                            "the package index cannot be reached: versions that it had earlier are used"
+                                .into(),
+                        );
+                        known.pins
+                    }
+                    (Err(InstallError::Offline), None) => {
+                        let offline = Resolve { offline: true, ..wanted(&with_image) };
+                        installer.resolve(&offline, staging.path()).await?
+                    }
+                    (resolved, _) => {
+                        let pins = resolved?;
+                        kept.keep(&pins);
+                        pins
+                    }
+                }
+            }
+        };
+        match lock_file {
+            Some(lock_file) => with_locked_hashes(pins, lock_file),
+            None => Ok(pins),
+        }
+    }
+}
+
+impl InstallPlan {
+    /// Returns the versions that the session has, as constraints, but for packages that are wanted in another one.
+    fn present_versions(&self) -> impl Iterator<Item = String> {
+        let is_wanted = |name: &str| self.requirements.iter().any(|wanted| wanted.name() == name);
+        let present = self.request.present.iter().filter(move |(name, _)| !is_wanted(name));
+        present.filter_map(|(name, version)| {
+            let version: Version = version.parse().ok()?;
+            (!version.is_local()).then(|| format!("{name}=={version}"))
+        })
+    }
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    a == b || matches!((a.parse::<Version>(), b.parse::<Version>()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Returns `3 packages: a, b, c`.
+fn counted(pins: &[Pin]) -> String {
+    let names: Vec<_> = pins.iter().map(|pin| pin.name.as_str()).take(MOST_NAMED).collect();
+    let more = if pins.len() > MOST_NAMED { ", …" } else { "" };
+    let noun = if pins.len() == 1 { "package" } else { "packages" };
+    format!("{} {noun}: {}{more}", pins.len(), names.join(", "))
+}
+
+fn read_lock_file(path: &Path) -> Result<Vec<Pin>, InstallError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| InstallError::LockFile(error.kind().to_string()))?;
+    let pins = parse_pins(&text).map_err(|line| {
+        let line: String = line.chars().take(80).collect();
+        InstallError::LockFile(format!("a line is not NAME==VERSION with hashes: {line}"))
+    })?;
+    match pins.iter().find(|pin| pin.hashes.is_empty()) {
+        Some(pin) => Err(InstallError::LockFile(format!("{} has no hash", pin.name))),
+        None => Ok(pins),
+    }
+}
+
+/// Replaces the hashes of the index by those of the lock file, which has to have each package.
+fn with_locked_hashes(pins: Vec<Pin>, lock_file: &[Pin]) -> Result<Vec<Pin>, InstallError> {
+    let locked = |pin: Pin| {
+        let found = lock_file.iter().find(|one| one.name == pin.name && is_same(&one.version, &pin.version));
+        found.cloned().ok_or(InstallError::NotLocked { name: pin.name, version: pin.version })
+    };
+    pins.into_iter().map(locked).collect()
+}

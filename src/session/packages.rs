@@ -1,0 +1,222 @@
+//! The packages of one session: what its code asks for, and the folder in which they appear.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use codebridge_runtimes::{AnyDriver, HostFolder, Instance, SandboxSpec};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::guest_questions::{Answer, QuestionError, ok};
+use super::{Progress, package_bytecode};
+use crate::packages::{
+    ImagePython, InstallError, InstallRequest, Installed, PackageService, PackageSet, Pin, RawPython, Script,
+    SessionFolder, distribution_of, recipe_with,
+};
+use crate::requirements::{Requirement, RequirementError};
+
+/// Where the sandbox sees them.
+const TARGET: &str = "/packages";
+/// Packages of the image that are looked at, and the length of their names and versions.
+const MOST_PRESENT: usize = 2000;
+const LONGEST_PRESENT: usize = 128;
+
+/// What code asks to install: requirements, the metadata of a script, or what the operator named for every session.
+#[derive(Debug, Deserialize)]
+pub(super) struct InstallQuestion {
+    #[serde(default)]
+    requirements: Vec<String>,
+    #[serde(default)]
+    upgrade: bool,
+    /// The TOML of a script's metadata.
+    script: Option<String>,
+    #[serde(default)]
+    with: bool,
+    python: RawPython,
+    /// Names and versions of what the session has.
+    #[serde(default)]
+    present: HashMap<String, String>,
+}
+
+/// A module that code could not import.
+#[derive(Debug, Deserialize)]
+pub(super) struct MissingModule {
+    module: String,
+}
+
+/// The packages of a session. Without a folder, nothing can be added to it.
+#[derive(Debug)]
+pub(super) struct SessionPackages {
+    service: Arc<PackageService>,
+    /// The image, for messages.
+    image: String,
+    place: Result<Place, String>,
+    /// What the session said of its Python first: it cannot change.
+    python: OnceLock<ImagePython>,
+    /// One installation at a time.
+    turn: Mutex<()>,
+}
+
+/// The folder, and what compiles modules for the Python that sees it.
+#[derive(Debug)]
+struct Place {
+    folder: SessionFolder,
+    driver: Arc<AnyDriver>,
+    spec: SandboxSpec,
+    instance: Arc<Instance>,
+}
+
+impl SessionPackages {
+    /// Prepares the packages of a session before its sandbox starts: adds the folder to the specification if sessions have one.
+    pub(super) fn prepare(
+        service: &Arc<PackageService>,
+        image: String,
+        driver: &Arc<AnyDriver>,
+        spec: &mut SandboxSpec,
+        instance: &Arc<Instance>,
+        is_elsewhere: bool,
+    ) -> Self {
+        let place = match (service.is_used(), is_elsewhere) {
+            (false, _) => Err("no packages are allowed".into()),
+            (true, true) => Err("its engine is on another machine".into()),
+            (true, false) => service.open_session().map_err(|error| {
+                tracing::warn!(error = error.for_operator(), "sessions cannot have packages");
+                error.to_string()
+            }),
+        };
+        let place = place.map(|folder| {
+            let bare = spec.clone();
+            spec.folders.push(HostFolder { source: folder.path(), target: TARGET.into() });
+            Place { folder, driver: Arc::clone(driver), spec: bare, instance: Arc::clone(instance) }
+        });
+        let service = Arc::clone(service);
+        Self { service, image, place, python: OnceLock::new(), turn: Mutex::default() }
+    }
+
+    /// Returns the answer to a missing module: a hint, or nothing for what cannot be a package.
+    pub(super) fn missing(&self, missing: &MissingModule) -> Result<Answer, QuestionError> {
+        let hint = distribution_of(&missing.module).map(|package| {
+            let recipe = recipe_with(&package)
+                .map(|name| format!("; the image `{name}` of `codebridge image build` has it"));
+            let (image, how) = (&self.image, self.service.hint(&package));
+            format!("hint: {image} does not have the package {package}: {how}{}", recipe.unwrap_or_default())
+        });
+        Answer::work(move || ok(&hint))
+    }
+
+    /// Installs what a question asks for.
+    pub(super) async fn install(
+        &self,
+        question: InstallQuestion,
+        progress: Option<mpsc::Sender<Progress>>,
+        cancel: &CancellationToken,
+    ) -> Result<Answer, QuestionError> {
+        let report = |line: String| {
+            if let Some(progress) = &progress {
+                // A receiver that is too slow misses a line.
+                let _ = progress.try_send(Progress::Preparing(line));
+            }
+        };
+        let installing = async {
+            let _turn = self.turn.lock().await;
+            self.install_in_turn(question, &report, cancel).await
+        };
+        let installed = tokio::select! {
+            installed = installing => installed,
+            () = cancel.cancelled() => Err(InstallError::Cancelled),
+        };
+        match installed {
+            Ok((packages, notices)) => {
+                let packages: Vec<_> =
+                    packages.iter().map(|pin| json!({ "name": pin.name, "version": pin.version })).collect();
+                Answer::work(move || ok(&json!({ "packages": packages, "notices": notices })))
+            }
+            Err(error) => {
+                tracing::info!(error = error.for_operator(), "could not install packages");
+                Err(QuestionError { kind: Some("packages"), message: error.to_string() })
+            }
+        }
+    }
+
+    async fn install_in_turn(
+        &self,
+        question: InstallQuestion,
+        report: &(impl Fn(String) + Send + Sync),
+        cancel: &CancellationToken,
+    ) -> Result<(Vec<Pin>, Vec<String>), InstallError> {
+        let python = ImagePython::parse(&question.python).ok_or(InstallError::UnknownPython)?;
+        let python = self.python.get_or_init(|| python).clone();
+        let requirements = self.requirements(&question, &python)?;
+        let mut present = plain(question.present);
+        if let Ok(place) = &self.place {
+            present.extend(place.folder.present());
+        }
+        let request =
+            InstallRequest { requirements, upgrade: question.upgrade, python: python.clone(), present };
+        let Some(plan) = self.service.plan(request)? else { return Ok((Vec::new(), Vec::new())) };
+        let place = self.place.as_ref().map_err(|why| InstallError::Unavailable(why.clone()))?;
+        let Installed { set, notices } = self.service.provide(&plan, report).await?;
+        let Some(set) = set else { return Ok((Vec::new(), notices)) };
+        place.folder.check(&set.packages)?;
+        place.add(&set, &python, report, cancel).await?;
+        Ok((set.packages, notices))
+    }
+
+    fn requirements(
+        &self,
+        question: &InstallQuestion,
+        python: &ImagePython,
+    ) -> Result<Vec<Requirement>, InstallError> {
+        if question.with {
+            return Ok(self.service.with().to_vec());
+        }
+        if let Some(script) = &question.script {
+            let script = Script::parse(script)?;
+            script.check_python(&python.full_version())?;
+            return Ok(script.dependencies);
+        }
+        let parsed: Result<Vec<_>, RequirementError> =
+            question.requirements.iter().map(|text| text.parse()).collect();
+        Ok(parsed?)
+    }
+}
+
+impl Place {
+    /// Adds a set to the folder, with its modules compiled for the Python of the image.
+    async fn add(
+        &self,
+        set: &PackageSet,
+        python: &ImagePython,
+        report: &(impl Fn(String) + Send + Sync),
+        cancel: &CancellationToken,
+    ) -> Result<(), InstallError> {
+        let image = format!("{} {}", self.spec.root, python.full_version());
+        if set.compiled_for(&image).is_none() {
+            report(format!("compiling {} packages for this image, once", set.packages.len()));
+            let Self { driver, spec, instance, .. } = self;
+            package_bytecode::compile(set, &image, driver, spec, instance, cancel).await;
+        }
+        let files = set.compiled_for(&image).unwrap_or_else(|| set.files());
+        let megabytes = set.bytes.div_ceil(1 << 20);
+        report(format!("installing {} packages, {megabytes} MiB", set.packages.len()));
+        // In this task: it takes some milliseconds, and must not be left half done when the caller goes away.
+        tokio::task::block_in_place(|| self.folder.add(set, &files))
+    }
+}
+
+/// Returns the names and versions of a sandbox that can be those of packages.
+fn plain(present: HashMap<String, String>) -> BTreeMap<String, String> {
+    let is_plain = |text: &str| {
+        let bytes = text.as_bytes();
+        !bytes.is_empty()
+            && bytes.len() <= LONGEST_PRESENT
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.+!".contains(b))
+            && !bytes.starts_with(b"-")
+    };
+    let is_package = |(name, version): &(String, String)| {
+        is_plain(version) && name.parse::<Requirement>().is_ok_and(|parsed| parsed.name() == name)
+    };
+    present.into_iter().take(MOST_PRESENT).filter(is_package).collect()
+}
