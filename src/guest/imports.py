@@ -122,6 +122,23 @@ def prefer_fork(context):
     context._default_context._default_context = context._concrete_contexts["fork"]
 
 
+def let_cells_get_the_loop(events):
+    """Has asyncio.get_event_loop() return the loop of the session in cells that do not run in it."""
+    import _thread
+
+    kind = getattr(events, "_BaseDefaultEventLoopPolicy", None) or events.BaseDefaultEventLoopPolicy
+    find = kind.get_event_loop
+
+    def get_event_loop(self):
+        loop = self._local._loop
+        if (loop is None or loop.is_closed()) and _thread.get_ident() == guest.interrupts.main and os.getpid() == guest.pid:
+            guest.session_loop().open()
+        return find(self)
+
+    get_event_loop.__doc__ = find.__doc__
+    kind.get_event_loop = get_event_loop
+
+
 def show_thread_failures(threading):
     """Shows source lines in tracebacks of threads: before 3.13 the built-in hook reads files only."""
     default = threading.excepthook
@@ -150,6 +167,7 @@ ADJUSTMENTS = {
     "inspect": let_inspect_find_classes,
     "warnings": notice_unawaited,
     "multiprocessing.context": prefer_fork,
+    "asyncio.events": let_cells_get_the_loop,
     "threading": show_thread_failures,
     "matplotlib.backends.backend_agg": lambda module: guest.part("display").adjust_agg(module),
     "plotly.basedatatypes": lambda module: guest.part("display").adjust_plotly(module),

@@ -20,11 +20,15 @@ HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
 WATCHED_IMPORTS = {
     "linecache", "inspect", "warnings", "multiprocessing.context",
     "matplotlib", "matplotlib.backends.backend_agg", "IPython.core.display_functions",
-    "plotly.basedatatypes",
+    "plotly.basedatatypes", "asyncio.events",
 }
 if sys.version_info < (3, 13):
     WATCHED_IMPORTS.add("threading")
 
+
+# Values of cells that are kept, and types whose values are too small to matter.
+MOST_VALUES = 10
+SMALL = {int, float, bool}
 
 # Memory kept from user code where the address space is limited, so that the failure of a cell that took all memory can be
 # reported. The largest size that is available is used; it costs addresses, not pages.
@@ -77,6 +81,8 @@ class Interpreter:
         self.shows_servers = False
         # Saved tools: those that are not yet defined, and the names of the others.
         self.tools, self.tool_names = [], set()
+        # What %autoreload does before each cell.
+        self.before_cell = None
         # Notices for the result of this run; ids of coroutines that already have one.
         self.notices, self.hinted = [], set()
         # Whether a notice of this cell names a coroutine that was not awaited.
@@ -90,6 +96,7 @@ class Interpreter:
         self.namespace = sys.modules["__main__"].__dict__
         self.bridge_names = load("namespace").make_names(self)
         self.runtime = self.bridge_names["runtime"]
+        self.out = self.bridge_names["Out"]
         self.namespace.update(self.bridge_names)
         self.initial_names = frozenset(self.namespace)
 
@@ -271,6 +278,8 @@ class Interpreter:
             self.part("servers").enter(self.context)
         if self.tools:
             self.part("report").define_tools()
+        if self.before_cell is not None:
+            self.before_cell()
         # A warning is shown again in each cell.
         self.namespace.pop("__warningregistry__", None)
         if "with" in self.settings:
@@ -280,9 +289,7 @@ class Interpreter:
         codes = self.compile_cell(name, source)
         self.define_mentioned(source, codes)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):
-            if self.loop is None:
-                self.loop = self.part("event_loop").SessionLoop()
-            self.loop.run(codes)
+            self.session_loop().run(codes)
         else:
             value = None
             for code in codes:
@@ -299,6 +306,11 @@ class Interpreter:
         if "MCPError" in source:
             self.namespace.setdefault("MCPError", self.runtime.MCPError)
 
+    def session_loop(self):
+        if self.loop is None:
+            self.loop = self.part("event_loop").SessionLoop()
+        return self.loop
+
     def starts_tasks(self, code):
         """Whether a cell that awaits nothing needs the loop of the session, to leave tasks running in it."""
         return not WANTS_LOOP.isdisjoint(code.co_names) and HAS_OWN_LOOP.isdisjoint(code.co_names)
@@ -307,10 +319,16 @@ class Interpreter:
         """Returns the code of the statements before a last expression, and that of the last expression, where there are any."""
         self.add_source(name, source)
         flags = self.future_flags | TOP_LEVEL_AWAIT
-        tree = compile(source, name, "exec", flags | ONLY_AST, True)
+        try:
+            tree = compile(source, name, "exec", flags | ONLY_AST, True)
+        except SyntaxError as error:
+            tree = self.part("notebook").parse(name, source, flags, error)
         import _ast
 
         last = tree.body.pop() if tree.body and type(tree.body[-1]) is _ast.Expr else None
+        if last is not None and ";" in source and self.ends_with_semicolon(name, last):
+            tree.body.append(last)
+            last = None
         codes = []
         if tree.body:
             codes.append(compile(tree, name, "exec", flags, True))
@@ -318,6 +336,11 @@ class Interpreter:
         if last is not None:
             codes.append(compile(_ast.Expression(last.value), name, "eval", flags, True))
         return codes
+
+    def ends_with_semicolon(self, name, last):
+        """Whether a semicolon follows the last expression: then its value is not shown."""
+        line = self.sources[name].encode().splitlines()[last.end_lineno - 1]
+        return line[last.end_col_offset :].lstrip()[:1] == b";"
 
     def add_source(self, name, source):
         self.sources[name] = source
@@ -332,6 +355,8 @@ class Interpreter:
             cache[name] = len(text), None, (text if text[-1:] == "\n" else text + "\n").splitlines(True), name
 
     def display(self, value):
+        if value is not None:
+            self.keep_value(value)
         if self.is_rich(value):
             import builtins
 
@@ -342,6 +367,22 @@ class Interpreter:
         if type(value).__name__ == "coroutine":
             self.hinted.add(id(value))
             self.notices.append(self.part("report").await_hint(value))
+
+    def keep_value(self, value):
+        """Keeps the value of a cell for `Out`, `__` and `___`. `_` is set where it is shown."""
+        shared = sys.modules["builtins"].__dict__
+        shared["___"], shared["__"] = shared.get("__", ""), shared.get("_", "")
+        out = self.out
+        out[self.current] = value
+        if len(out) > MOST_VALUES:
+            del out[next(iter(out))]
+        if type(value) not in SMALL and len(out) > 1 and self.part("history").is_memory_short():
+            self.forget_values()
+            out[self.current] = value
+
+    def forget_values(self):
+        self.out.clear()
+        sys.modules["builtins"].__dict__.update(dict.fromkeys(("_", "__", "___"), ""))
 
     def is_rich(self, value):
         """Whether a value has more than its text. Its type decides: objects that have every attribute have no such form."""

@@ -91,6 +91,34 @@ class Servers(Mapping):
         return "<the MCP servers of this call: %s>" % (", ".join(self) or "none")
 
 
+class Inputs:
+    """In: the code of the runs of this session by number; -1 is the last one."""
+
+    def __init__(self, guest):
+        self._guest = guest
+
+    def __getitem__(self, number):
+        sources = self._guest.sources
+        cells = [name for name in sources if name[:6] == "<cell "]
+        return sources["<cell %d>" % number if isinstance(number, int) and number >= 0 else cells[number]]
+
+    def __len__(self):
+        return len(list(iter(self)))
+
+    def __iter__(self):
+        return iter([text for name, text in self._guest.sources.items() if name[:6] == "<cell "])
+
+    def __repr__(self):
+        return repr(list(self))
+
+
+class Outputs(dict):
+    """Out: the values that the last runs showed, by the number of the run."""
+
+    def __missing__(self, number):
+        raise KeyError("Out has no value of run %r: it keeps the last ten, at present of %s" % (number, list(self) or "none"))
+
+
 def make_names(guest):
     """Returns the names of the bridge for the user's namespace."""
     mcp = BridgeModule("mcp", "The user's MCP servers, and helpers of the bridge.")
@@ -115,5 +143,6 @@ def make_names(guest):
         # As at the prompt: the current working directory.
         sys.path.insert(0, "")
     return dict(
-        runtime=runtime, mcp=mcp, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool, display=display
+        runtime=runtime, mcp=mcp, mcp_servers=mcp.mcp_servers, LOADED_MCP_SERVERS=[], save_tool=save_tool, display=display,
+        In=Inputs(guest), Out=Outputs(),
     )

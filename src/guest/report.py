@@ -29,6 +29,8 @@ MOST_CAUSES = 100
 def outcome(error):
     """Returns the payload of the D frame and that of the T frame, which may be empty."""
     text = ""
+    if isinstance(error, MemoryError):
+        guest.forget_values()
     if type(error) is NameError and "mcp_" in describe(error):
         guest.part("servers").say_why_undefined(error)
     if isinstance(error, SystemExit):

@@ -85,7 +85,7 @@ class State(CellTest):
     def test_only_what_belongs_there_is_in_the_namespace(self):
         with Guest() as guest:
             names = set(guest.run("print(*[name for name in globals() if name[:2] != '__'])").out.split())
-        self.assertEqual(names, {"runtime", "mcp", "mcp_servers", "LOADED_MCP_SERVERS", "save_tool", "display"})
+        self.assertEqual(names, {"runtime", "mcp", "mcp_servers", "LOADED_MCP_SERVERS", "save_tool", "display", "In", "Out"})
 
     def test_classes_of_the_session_can_be_pickled(self):
         self.ok("import pickle, dataclasses\n@dataclasses.dataclass\nclass Point:\n    x: int\n    y: int = 2")
