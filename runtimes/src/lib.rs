@@ -46,7 +46,7 @@ pub use detect::{
 pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
-pub use folders::{ArchiveError, LeftOut, Supplied, SupplyError, unreadable};
+pub use folders::{ArchiveError, LeftOut, Oddities, Supplied, SupplyError, look_at};
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{

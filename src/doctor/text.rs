@@ -172,7 +172,7 @@ fn describe(text: &mut String, report: &ProbeReport) {
             detail(text, "", "hint", refusal.hint(report.kind));
         }
     }
-    if let Some(mechanism) = report.shares {
+    if let Some(mechanism) = report.share_mechanism {
         detail(text, "", "shares", share_words(mechanism));
     }
     if let Some(machine) = &report.machine {

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codebridge_images::ImageResolver;
+use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, LeftOut, MachinePolicy, Owner, Probe, ProbeReport,
-    RuntimeId, RuntimeKind, Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep, unreadable,
+    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe, ProbeReport,
+    RuntimeId, RuntimeKind, Sandbox, StateDir, StateError, look_at, random_hex, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio::task::JoinHandle;
@@ -269,10 +270,10 @@ impl Launcher {
     }
 
     /// Looks, once, for files in shares that code cannot read.
-    fn look_at_shares(&self) -> Option<JoinHandle<Vec<(PathBuf, LeftOut)>>> {
+    fn look_at_shares(&self) -> Option<JoinHandle<Vec<(PathBuf, Oddities)>>> {
         let shares: Vec<_> = self.template.shares.iter().map(|share| share.source.clone()).collect();
         let is_first = !shares.is_empty() && !self.has_looked_at_shares.swap(true, Ordering::Relaxed);
-        let look = |path: PathBuf| Some((path.clone(), unreadable(&path, MOST_LOOKED_AT).ok()?));
+        let look = |path: PathBuf| Some((path.clone(), look_at(&path, MOST_LOOKED_AT).ok()?));
         is_first.then(|| tokio::task::spawn_blocking(move || shares.into_iter().filter_map(look).collect()))
     }
 
@@ -280,19 +281,23 @@ impl Launcher {
     async fn unread_shares(
         &self,
         sandbox: &Sandbox,
-        looking: Option<JoinHandle<Vec<(PathBuf, LeftOut)>>>,
+        looking: Option<JoinHandle<Vec<(PathBuf, Oddities)>>>,
     ) -> Vec<String> {
         let Some(looking) = looking else { return Vec::new() };
         let found = looking.await.unwrap_or_default();
-        // A copy knows what it lacks.
+        // A copy has no pipes, and knows what it lacks.
         let copied = sandbox.copied();
         let live = found.iter().filter(|(path, _)| copied.iter().all(|(copy, _)| copy != path));
-        let unread = live.chain(copied).filter(|(_, unread)| !unread.is_empty());
-        unread
-            .map(|(path, unread)| {
-                format!("code cannot read in the shared folder '{}': {unread}", path.display())
-            })
-            .collect()
+        let cannot = |(path, unread)| ("cannot read in", path, unread);
+        let unread = live.clone().map(|(path, odd)| (path, &odd.unread));
+        let unread = unread.chain(copied.iter().map(|(path, unread)| (path, unread))).map(cannot);
+        let pipes = live.map(|(path, odd)| ("can write to the named pipes of", path, &odd.pipes));
+        let said = unread.chain(pipes).filter(|(_, _, names)| !names.is_empty());
+        said.map(|(can, path, names)| {
+            let folder = visible_line(&path.to_string_lossy());
+            format!("code {can} the shared folder '{folder}': {names}")
+        })
+        .collect()
     }
 
     /// Returns what the first result says once.

@@ -53,6 +53,7 @@ mod server_access;
 mod servers;
 mod sessions;
 mod setup;
+mod shares;
 mod structure;
 mod trust;
 mod two_bridges;
@@ -114,6 +115,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     servers::register,
     sessions::register,
     setup::register,
+    shares::register,
     structure::register,
     trust::register,
     two_bridges::register,

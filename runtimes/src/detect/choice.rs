@@ -64,7 +64,7 @@ pub struct ProbeReport {
     /// Whether sandboxes get the bridge's own seccomp profile, when it works.
     pub own_profile: Option<bool>,
     /// How sandboxes get the folders that are shared with them, when it works.
-    pub shares: Option<ShareMechanism>,
+    pub share_mechanism: Option<ShareMechanism>,
     /// What to do when it does not work.
     pub hint: Option<String>,
 }

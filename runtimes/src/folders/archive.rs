@@ -88,12 +88,20 @@ pub(crate) fn archive(folder: &Path, limit: u64) -> Result<Archive, ArchiveError
     Ok(Archive { bytes, left_out: walk.left_out })
 }
 
-/// Returns what is in a folder and its owner cannot read, of the first `most` files and folders. Devices, pipes and sockets do not
-/// count.
-pub fn unreadable(folder: &Path, most: usize) -> io::Result<LeftOut> {
+/// What is special in a folder that code reads.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Oddities {
+    /// What its owner cannot read.
+    pub unread: LeftOut,
+    /// The named pipes, to which code can write also on a read-only mount.
+    pub pipes: LeftOut,
+}
+
+/// Looks at the first `most` files and folders in a folder.
+pub fn look_at(folder: &Path, most: usize) -> io::Result<Oddities> {
     let root = openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let owner = fstat(&root)?;
-    let mut all = LeftOut::default();
+    let mut all = Oddities::default();
     let (mut open, mut left) = (vec![(root, PathBuf::new())], most);
     while let Some((folder, below)) = open.pop() {
         for entry in Dir::read_from(&folder)?.flatten() {
@@ -106,12 +114,15 @@ pub fn unreadable(folder: &Path, most: usize) -> io::Result<LeftOut> {
             let path = below.join(OsStr::from_bytes(name.to_bytes()));
             let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind == FileType::Fifo {
+                all.pipes.add(&path);
+            }
             if !matches!(kind, FileType::RegularFile | FileType::Directory) {
                 continue;
             }
             // Another file system is not mounted.
             if !may_read((owner.st_uid, owner.st_gid), &stat) || stat.st_dev != owner.st_dev {
-                all.add(&path);
+                all.unread.add(&path);
             } else if kind == FileType::Directory && path.components().count() < DEEPEST {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 open.extend(openat(&folder, name, flags, Mode::empty()).ok().map(|open| (open, path)));
@@ -293,8 +304,12 @@ mod tests {
             fs::write(base.path().join(name), "x").unwrap();
             fs::set_permissions(base.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
-        assert_eq!(unreadable(base.path(), 10).unwrap().to_string(), "secret");
-        assert_eq!(unreadable(base.path(), 0).unwrap(), LeftOut::default());
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, base.path().join("pipe"), FileType::Fifo, mode, 0).unwrap();
+        let Oddities { unread, pipes } = look_at(base.path(), 10).unwrap();
+        assert_eq!((unread.to_string(), pipes.to_string()), ("secret".into(), "pipe".into()));
+        assert_eq!(look_at(base.path(), 0).unwrap(), Oddities::default());
+        fs::remove_file(base.path().join("pipe")).unwrap();
         let archive = archive(base.path(), 1 << 20).unwrap();
         assert_eq!(
             (names(&archive).as_slice(), archive.left_out.to_string()),

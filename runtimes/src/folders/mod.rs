@@ -16,7 +16,7 @@ use tokio::process::Child;
 use crate::exec::{self, CommandLine, ExecError};
 
 pub(crate) use archive::archive;
-pub use archive::{ArchiveError, LeftOut, unreadable};
+pub use archive::{ArchiveError, LeftOut, Oddities, look_at};
 
 /// Bytes of all files of a folder that is copied.
 pub(crate) const COPY_LIMIT: u64 = 64 << 20;
