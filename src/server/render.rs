@@ -295,6 +295,8 @@ mod tests {
             stdout: stream(stdout),
             stderr: stream(stderr),
             displays: Vec::new(),
+            files: Default::default(),
+            artifacts: Vec::new(),
             error: None,
             notices: Vec::new(),
             elapsed: Duration::from_millis(3),
