@@ -313,7 +313,10 @@ mod tests {
         assert_eq!(artifacts.find("report ä.csv", None).unwrap(), second);
         assert_eq!(artifacts.latest(), [second.clone()]);
         assert_eq!(artifacts.all(), [first.clone(), second.clone()]);
-        assert_eq!((content(&artifacts, &first), content(&artifacts, &second)), (b"one".into(), b"three".into()));
+        assert_eq!(
+            (content(&artifacts, &first), content(&artifacts, &second)),
+            (b"one".into(), b"three".into())
+        );
         assert!(matches!(
             artifacts.find("report ä.csv", Some(3)),
             Err(ArtifactError::UnknownVersion { version: 3, .. })
