@@ -23,7 +23,12 @@ class Upload(io.RawIOBase):
         self.number = next(numbers)
         self.sent, self.checked = 0, 0
         given = {"transfer": self.number, "name": name, "description": description}
-        runtime._ask("artifact_begin", given)
+        try:
+            runtime._ask("artifact_begin", given)
+        except KeyboardInterrupt:
+            # The host may have begun.
+            self.abort()
+            raise
         widen(guest.channel.up)
 
     def writable(self):
