@@ -275,3 +275,113 @@ fn names_in(folder: &Path) -> Vec<String> {
     let names = entries.flatten().filter(is_folder).filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| !name.starts_with('.')).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::super::Origin;
+    use super::*;
+
+    fn save(artifacts: &Artifacts, name: &str, content: &[u8]) -> Result<Artifact, ArtifactError> {
+        let mut staged = artifacts.begin(name, Some("why".into()))?;
+        content.chunks(3).try_for_each(|piece| staged.write(piece))?;
+        staged.commit(Origin { session: Some("main".into()), run: 7 })
+    }
+
+    fn content(artifacts: &Artifacts, artifact: &Artifact) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        artifacts.open(artifact).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn staged(dir: &Path) -> Vec<String> {
+        names_in(&dir.join("artifacts/.staging"))
+    }
+
+    #[test]
+    fn a_name_that_is_used_again_gets_a_new_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1000);
+        assert!(artifacts.all().is_empty() && !dir.path().join("artifacts").exists());
+        let first = save(&artifacts, "report ä.csv", b"one").unwrap();
+        let second = save(&artifacts, "report ä.csv", b"three").unwrap();
+        assert_eq!((first.version, second.version, second.bytes), (1, 2, 5));
+        assert_eq!(first.uri(), "codebridge://artifacts/report%20%C3%A4.csv");
+        assert_eq!(first.sha256, "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed");
+        assert_eq!((first.mime_type.as_str(), first.run), ("text/csv", 7));
+        assert_eq!(artifacts.find("report ä.csv", None).unwrap(), second);
+        assert_eq!(artifacts.latest(), [second.clone()]);
+        assert_eq!(artifacts.all(), [first.clone(), second.clone()]);
+        assert_eq!(
+            (content(&artifacts, &first), content(&artifacts, &second)),
+            (b"one".into(), b"three".into())
+        );
+        assert!(matches!(
+            artifacts.find("report ä.csv", Some(3)),
+            Err(ArtifactError::UnknownVersion { version: 3, .. })
+        ));
+        assert!(matches!(artifacts.find("../x", None), Err(ArtifactError::Name { .. })));
+        artifacts.remove("report ä.csv", Some(2)).unwrap();
+        assert_eq!(artifacts.find("report ä.csv", None).unwrap(), first);
+        artifacts.remove("report ä.csv", None).unwrap();
+        assert!(matches!(artifacts.find("report ä.csv", None), Err(ArtifactError::Unknown(_))));
+        assert!(staged(dir.path()).is_empty() && artifacts.used() == 0);
+    }
+
+    #[test]
+    fn what_is_not_complete_is_not_seen_and_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1000);
+        let mut dropped = artifacts.begin("x", None).unwrap();
+        dropped.write(b"half").unwrap();
+        assert!(artifacts.all().is_empty());
+        drop(dropped);
+        assert!(staged(dir.path()).is_empty());
+        // As a bridge that was killed leaves it.
+        let left = dir.path().join("artifacts/.staging/left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("content"), "half").unwrap();
+        let other = artifacts.begin("y", None).unwrap();
+        assert!(!left.exists());
+        // The one of a living bridge stays.
+        let another = artifacts.begin("z", None).unwrap();
+        assert_eq!(staged(dir.path()).len(), 2);
+        for staged in [other, another] {
+            staged.commit(Origin::default()).unwrap();
+        }
+        assert_eq!(artifacts.latest().len(), 2);
+    }
+
+    #[test]
+    fn the_limit_holds_for_all_versions_and_for_two_bridges_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let bridges = [10, 10].map(|limit| Artifacts::at(dir.path(), limit));
+        save(&bridges[0], "a", b"1234").unwrap();
+        let error = save(&bridges[0], "a", b"1234567").unwrap_err();
+        assert!(matches!(error, ArtifactError::Full { used: 4, limit: 10, .. }), "{error}");
+        assert!(staged(dir.path()).is_empty());
+        let mut both = [0, 1].map(|bridge| bridges[bridge].begin("b", None).unwrap());
+        both.iter_mut().for_each(|staged| staged.write(b"12345").unwrap());
+        let done = both.map(|staged| staged.commit(Origin::default()).is_ok());
+        assert_eq!(done, [true, false]);
+        save(&bridges[0], "c", b"1").unwrap();
+        assert!(matches!(bridges[1].begin("d", None), Err(ArtifactError::Full { .. })));
+    }
+
+    #[test]
+    fn old_versions_are_pruned() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1000);
+        for name in ["a", "a", "a", "b"] {
+            save(&artifacts, name, b"1").unwrap();
+        }
+        let nothing = Prune { before: Some(Timestamp::UNIX_EPOCH), keep: Some(3) };
+        assert!(artifacts.prune(nothing).unwrap().is_empty());
+        artifacts.prune(Prune { keep: Some(1), ..Prune::default() }).unwrap();
+        let left: Vec<_> = artifacts.all().into_iter().map(|left| (left.name, left.version)).collect();
+        assert_eq!(left, [("a".to_owned(), 3), ("b".to_owned(), 1)]);
+        artifacts.prune(Prune { before: Some(Timestamp::MAX), ..Prune::default() }).unwrap();
+        assert!(artifacts.all().is_empty());
+    }
+}

@@ -23,24 +23,41 @@ class Upload(io.RawIOBase):
         self.number = next(numbers)
         self.sent, self.checked = 0, 0
         given = {"transfer": self.number, "name": name, "description": description}
-        runtime._ask("artifact_begin", given)
+        try:
+            runtime._ask("artifact_begin", given)
+        except KeyboardInterrupt:
+            # The host may have begun.
+            self.abort()
+            raise
         widen(guest.channel.up)
 
     def writable(self):
         return True
 
     def write(self, data):
+        if isinstance(data, memoryview) and not data.c_contiguous:
+            data = data.tobytes()
         with memoryview(data) as view, view.cast("B") as octets:
             size = len(octets)
             for start in range(0, size, CHUNK):
-                with guest.interrupts:
-                    # Half a frame would be the end of the session.
-                    guest.channel.send((b"U", self.number, octets[start : start + CHUNK]))
+                self.send(octets[start : start + CHUNK])
                 self.sent += min(CHUNK, size - start)
                 if self.sent - self.checked >= CHECK:
                     self.checked = self.sent
                     runtime._ask("artifact_check", {"transfer": self.number})
         return size
+
+    def send(self, data):
+        """Sends a frame without a copy of its bytes."""
+        header = b"U" + self.number.to_bytes(4, "big") + len(data).to_bytes(4, "big")
+        channel = guest.channel
+        # Half a frame would be the end of the session.
+        with guest.interrupts, channel.writer:
+            sent = os.writev(channel.up, (header, data))
+            if sent < len(header) + len(data):
+                rest = memoryview(header + data)[sent:]
+                while rest:
+                    rest = rest[os.write(channel.up, rest) :]
 
     def commit(self):
         return runtime._ask("artifact_commit", {"transfer": self.number, "bytes": self.sent})
@@ -223,6 +240,8 @@ def pieces(name, version):
     """Yields the content of an artifact, all of it from the same version."""
     start = 0
     widen(guest.channel.down)
+    if len(guest.channel.chunk) < CHUNK:
+        guest.channel.chunk = memoryview(bytearray(CHUNK))
     while True:
         wanted = {"name": name, "version": version, "start": start, "length": PIECE}
         answer = runtime._ask("artifact_read", wanted, parse)

@@ -13,7 +13,7 @@ use crate::sizes::bytes_text;
 /// Files and artifacts that the text of a result names.
 const MOST_NAMED: usize = 10;
 /// Files in the structured result.
-const MOST_LISTED: usize = 100;
+const MOST_LISTED: usize = 20;
 /// Characters of a path in a text.
 const LONGEST_SHOWN: usize = 100;
 

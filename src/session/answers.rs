@@ -164,7 +164,9 @@ impl Answerer {
             GuestQuestion::Output(part) => Answer::work(move || answerer.output(&part)),
             GuestQuestion::SaveTool(tool) => Answer::work(move || answerer.save_tool(&tool)),
             GuestQuestion::ListSavedTools => Answer::work(move || ok(&answerer.tools.usable_names())),
-            GuestQuestion::BeginArtifact(new) => access.transfers().begin(new).await.map(Answer::made),
+            GuestQuestion::BeginArtifact(new) => {
+                access.transfers().begin(new, cancel).await.map(Answer::made)
+            }
             GuestQuestion::CheckArtifact(transfer) => {
                 access.transfers().check(transfer).await.map(Answer::made)
             }

@@ -96,6 +96,8 @@ pub(super) struct Interpreter {
     incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
     /// The frames that came between runs, for the next one.
     early: Early,
+    /// Why it is gone, if that was found out between runs.
+    gone: Option<Loss>,
     /// The files of its workspace.
     files: Arc<Files>,
     /// In bytes, for messages.
@@ -145,6 +147,7 @@ impl Interpreter {
             writer,
             incoming,
             early: Early::default(),
+            gone: None,
             files,
             memory_limit,
             access,
@@ -195,28 +198,46 @@ impl Interpreter {
 
     /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
     pub(super) fn lost_while_idle(&mut self) -> Option<String> {
-        let loss = self.loss_in_frames()?;
+        let loss = self.gone.take().or_else(|| self.loss_in_frames())?;
         let loss = self.explain_loss(loss);
         Some(loss.describe(self.sandbox.held(), self.memory_limit))
     }
 
     fn loss_in_frames(&mut self) -> Option<Loss> {
         loop {
-            match self.incoming.try_recv() {
-                Ok(Ok(FromGuest::End(end))) => return Some(Loss::Ended(end)),
-                Ok(Ok(FromGuest::Done(id, ..))) => {
-                    return Some(Loss::Forged(format!(
-                        "it reported the end of run {id}, which was not running"
-                    )));
-                }
-                Ok(Ok(frame)) => self.early.take(frame),
-                Ok(Err(FrameError::Io(error))) => return Some(Loss::Vanished(error.to_string())),
-                Ok(Err(error)) => return Some(Loss::Forged(error.to_string())),
-                Err(mpsc::error::TryRecvError::Disconnected) => {
-                    return Some(Loss::Vanished("the sandbox went away".into()));
-                }
+            let frame = match self.incoming.try_recv() {
+                Ok(frame) => Some(frame),
+                Err(mpsc::error::TryRecvError::Disconnected) => None,
                 Err(mpsc::error::TryRecvError::Empty) => return None,
+            };
+            if let Some(loss) = self.take_between_runs(frame) {
+                return Some(loss);
             }
+        }
+    }
+
+    /// Takes the frames that come between runs, for ever: what waits behind them would wait for the next run.
+    pub(super) async fn attend(&mut self) {
+        while self.gone.is_none() {
+            let frame = self.incoming.recv().await;
+            self.gone = self.take_between_runs(frame);
+        }
+        std::future::pending().await
+    }
+
+    fn take_between_runs(&mut self, frame: Option<Result<FromGuest, FrameError>>) -> Option<Loss> {
+        match frame {
+            Some(Ok(FromGuest::End(end))) => Some(Loss::Ended(end)),
+            Some(Ok(FromGuest::Done(id, ..))) => {
+                Some(Loss::Forged(format!("it reported the end of run {id}, which was not running")))
+            }
+            Some(Ok(frame)) => {
+                self.early.take(frame);
+                None
+            }
+            Some(Err(FrameError::Io(error))) => Some(Loss::Vanished(error.to_string())),
+            Some(Err(error)) => Some(Loss::Forged(error.to_string())),
+            None => Some(Loss::Vanished("the sandbox went away".into())),
         }
     }
 

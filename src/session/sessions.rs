@@ -177,7 +177,21 @@ impl RunPython for Sessions {
     async fn file(&self, session: &str, path: &[u8], start: u64) -> Result<FilePart, FileError> {
         let files = lock(&self.0.files).get(session).cloned();
         let files = files.filter(|files| !files.has_ended());
-        files.ok_or_else(|| FileError::NoSession(session.to_owned()))?.read(path, start).await
+        let files = files.ok_or_else(|| FileError::NoSession(session.to_owned()))?;
+        let reading = files.read(path, start);
+        let slot = lock(&self.0.slots).get(session).cloned();
+        // The answer may be behind output of background code, which only runs read.
+        let mut idle = slot.as_ref().and_then(|slot| slot.try_lock().ok());
+        match idle.as_mut().and_then(|state| state.live.as_mut()) {
+            Some(live) => tokio::select! {
+                part = reading => part,
+                () = live.interpreter.attend() => Err(FileError::Ended),
+            },
+            None => {
+                drop(idle);
+                reading.await
+            }
+        }
     }
 
     fn files(&self) -> Vec<ChangedFile> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use super::guest_questions::{ArtifactPart, NewArtifact, QuestionError, Transfer, ok};
 use crate::artifacts::{Artifact, ArtifactError, Artifacts, Origin, Staged};
@@ -82,7 +83,12 @@ impl Transfers {
         }
     }
 
-    pub(super) async fn begin(&self, new: NewArtifact) -> Result<Vec<u8>, QuestionError> {
+    /// Begins to save an artifact, unless that is cancelled meanwhile.
+    pub(super) async fn begin(
+        &self,
+        new: NewArtifact,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<u8>, QuestionError> {
         {
             let under_way = self.under_way();
             if under_way.len() >= MOST || under_way.contains_key(&new.transfer) {
@@ -95,6 +101,11 @@ impl Transfers {
         let staged = staged.map_err(|_| failed())?.map_err(refused)?;
         let (sender, pieces) = mpsc::channel(WAITING);
         self.under_way().insert(transfer, sender);
+        if cancel.is_cancelled() {
+            // The guest has given it up, perhaps before it was there.
+            self.under_way().remove(&transfer);
+            return Err(failed());
+        }
         spawn_blocking(move || write(staged, pieces));
         ok(&())
     }

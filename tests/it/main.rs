@@ -9,6 +9,7 @@
 
 mod harness;
 
+mod artifacts;
 mod attacks;
 mod certificates;
 mod clients;
@@ -22,6 +23,7 @@ mod doctor;
 mod documentation;
 mod execution;
 mod fakes;
+mod files;
 mod floods;
 mod help;
 mod image_store;
@@ -78,6 +80,7 @@ const LONG_TOPICS: &[fn(&mut Suite)] = &[
 
 /// The other topics. The last one uses what the first long one builds.
 const TOPICS: &[fn(&mut Suite)] = &[
+    artifacts::register,
     attacks::register,
     certificates::register,
     clients::register,
@@ -91,6 +94,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     documentation::register,
     execution::register,
     fakes::register,
+    files::register,
     floods::register,
     help::register,
     images::register,

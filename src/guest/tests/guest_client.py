@@ -82,6 +82,7 @@ class Result:
         self.traceback, self.notices = "", []
         # Each with the length of standard output before it, and its forms.
         self.displays = []
+        self.files = b""
         self.status = self.code = self.error = None
 
     @property
@@ -114,7 +115,10 @@ class Guest:
         self.done = set()
         self.frames = []
         self.questions, self.withdrawn = [], []
-        self.answers = {}
+        # Answers by method; raw ones return bytes.
+        self.answers, self.raw_answers = {}, {}
+        # Answers to requests for files, and bytes of artifacts, by number.
+        self.parts, self.uploads = {}, collections.defaultdict(bytearray)
         self.hello = self.end = self.offered = None
         self.run_number = 0
         self.send_raw(blob(settings, compiled))
@@ -153,6 +157,12 @@ class Guest:
 
     def interrupt(self, number):
         self.send(b"I", number)
+
+    def read_file(self, path, start, length):
+        number = len(self.parts) + 1
+        self.send(b"G", number, b"%d %d %s" % (start, length, os.fsencode(path)))
+        self.until(lambda: number in self.parts)
+        return self.parts[number]
 
     # Receiving.
 
@@ -208,6 +218,12 @@ class Guest:
             result.stdout += payload
         elif kind == b"E":
             result.stderr += payload
+        elif kind == b"F":
+            result.files += payload
+        elif kind == b"G":
+            self.parts[number] = payload
+        elif kind == b"U":
+            self.uploads[number] += payload
         elif kind == b"T":
             result.traceback += payload.decode()
         elif kind == b"N":
@@ -239,6 +255,9 @@ class Guest:
 
     def answer(self, number, query):
         self.questions.append((number, query["method"], query["params"]))
+        if query["method"] in self.raw_answers:
+            self.send(b"A", number, self.raw_answers[query["method"]](query["params"]))
+            return
         answer = self.answers.get(query["method"])
         if answer is None:
             self.send(b"A", number, json.dumps({"error": "no such method: %s" % query["method"]}))
