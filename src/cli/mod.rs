@@ -17,6 +17,7 @@ mod image_text;
 mod logging;
 mod memory;
 mod output;
+mod packages;
 mod sandboxes;
 mod say;
 mod serve;
@@ -44,7 +45,7 @@ use say::say;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
-    SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    PackagesCommand, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use flags::SettingFlags;
 
@@ -115,6 +116,7 @@ async fn dispatch(
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => call::call(&open(), args).await,
         Command::Image(command) => image::image(command).await,
+        Command::Packages(command) => packages::packages(command, settings, environment).await,
         Command::Help { .. }
         | Command::Setup(_)
         | Command::Completions { .. }

@@ -5,7 +5,7 @@ use std::path::Path;
 use codebridge_runtimes::exec::CommandLine;
 
 use super::error::without_addresses;
-use super::hints::meant_by;
+use super::hints::{meant_by, package_of_module};
 use super::installer::Resolve;
 use super::pins::{Pin, parse_pins};
 use super::{ImagePython, InstallError};
@@ -69,7 +69,7 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     let no_wheels = [" have no usable wheels", " has no usable wheels", " has no wheels with a matching"];
     if let Some(name) = no_wheels.iter().find_map(|words| name_before(words)) {
         let (python, platform) = (python.short_version(), python.platform());
-        return InstallError::NoWheel { nearest: meant_by(&name), name, python, platform };
+        return InstallError::NoWheel { nearest: package_of_module(&name), name, python, platform };
     }
     match text.split_once("No solution found when resolving dependencies") {
         Some((_, why)) => {
