@@ -62,8 +62,8 @@ pub(super) enum CommandError {
     Recipe(#[from] RecipeError),
     #[error("invalid package: {0}")]
     Requirement(#[from] RequirementError),
-    #[error("{0}")]
-    Packages(String),
+    #[error("{why}")]
+    Packages { why: String, hint: Option<String> },
     #[error("no set of packages is or has '{0}'")]
     UnknownSet(String),
     #[error("standard input or output failed: {0}")]
@@ -133,6 +133,7 @@ impl CommandError {
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
+            Self::Packages { hint, .. } => hint.clone(),
             Self::UnknownSet(_) => Some("list them with `codebridge packages ls`".into()),
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
@@ -173,7 +174,7 @@ impl CommandError {
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
-            Self::Packages(_) => Exit::Sandbox,
+            Self::Packages { .. } => Exit::Sandbox,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,
         }
     }

@@ -33,7 +33,8 @@ pub(super) async fn packages(
     environment: &Environment,
 ) -> Result<ExitCode, CommandError> {
     let service = PackageService::new(&settings, environment.clone(), cache_dir());
-    let store = service.store().map_err(|error| CommandError::Packages(error.to_string()))?;
+    let store =
+        service.store().map_err(|error| CommandError::Packages { why: error.to_string(), hint: None })?;
     match command {
         PackagesCommand::Ls(form) => {
             let sets = store.list()?;
@@ -55,7 +56,9 @@ pub(super) async fn packages(
         PackagesCommand::Lock { packages, output } => {
             let text = lock_text(&packages, &provide(&packages, settings, environment).await?);
             match output {
-                Some(file) => std::fs::write(&file, text).map_err(|error| CommandError::Write { file, error })?,
+                Some(file) => {
+                    std::fs::write(&file, text).map_err(|error| CommandError::Write { file, error })?
+                }
                 None => print(&text).await?,
             }
             Ok(Exit::Success.into())
@@ -75,10 +78,17 @@ fn table(sets: &[StoredSet]) -> String {
             shown += &format!(", {more} more");
         }
         let place = format!("{} {}", set.python, set.platform);
-        vec![set.id[..12].to_owned(), place, bytes_text(set.bytes), format!("{} d", set.unused / 86_400), shown]
+        vec![
+            set.id[..12].to_owned(),
+            place,
+            bytes_text(set.bytes),
+            format!("{} d", set.unused / 86_400),
+            shown,
+        ]
     });
     let total: u64 = sets.iter().map(|set| set.bytes).sum();
-    columns(&["SET", "PYTHON", "SIZE", "UNUSED", "PACKAGES"], rows) + &format!("on disk: {}\n", bytes_text(total))
+    columns(&["SET", "PYTHON", "SIZE", "UNUSED", "PACKAGES"], rows)
+        + &format!("on disk: {}\n", bytes_text(total))
 }
 
 fn added(sets: &[StoredSet]) -> String {
@@ -138,7 +148,8 @@ async fn provide(
     mut settings: Settings,
     environment: &Environment,
 ) -> Result<Vec<StoredSet>, CommandError> {
-    settings.with.value = packages.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
+    settings.with.value =
+        packages.iter().map(|text| text.parse()).collect::<Result<Vec<Requirement>, _>>()?;
     settings.one_shot = true;
     let timeout = *settings.timeout;
     let workspace = Workspace::new(std::sync::Arc::new(Bridge::new(settings, environment.clone())));
@@ -172,7 +183,12 @@ async fn provide(
     };
     match outcome.status {
         Status::Success => Ok(workspace.bridge.packages.provided()),
-        _ => Err(CommandError::Packages(reason(&outcome.stderr.text, outcome.error))),
+        _ => {
+            let reason = reason(&outcome.stderr.text, outcome.error);
+            let (why, hint) = reason.split_once("; hint: ").unzip();
+            let why = why.unwrap_or(&reason).to_owned();
+            Err(CommandError::Packages { why, hint: hint.map(str::to_owned) })
+        }
     }
 }
 

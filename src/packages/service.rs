@@ -146,10 +146,19 @@ impl PackageService {
         if !refused.is_empty() {
             return Err(self.refusal(refused));
         }
+        let needs_permission = missing.iter().any(|wanted| !self.with.contains(wanted));
         let lock_file = match &self.permission {
-            Permission::Locked(path) => Some(read_lock_file(path)?),
+            Permission::Locked(path) if needs_permission => Some(read_lock_file(path)?),
             _ => None,
         };
+        // Before the index hears of the name.
+        let is_locked = |wanted: &&Requirement| {
+            lock_file.as_ref().is_none_or(|pins| pins.iter().any(|pin| pin.name == wanted.name()))
+        };
+        let unlocked: Vec<_> = missing.iter().filter(|wanted| !is_locked(wanted)).collect();
+        if !unlocked.is_empty() {
+            return Err(self.refusal(unlocked.iter().map(|wanted| wanted.name().to_owned()).collect()));
+        }
         Ok(Some(InstallPlan { requirements: missing, limits, lock_file, request }))
     }
 
@@ -164,6 +173,10 @@ impl PackageService {
             Permission::Off => (
                 format!("{} is off", self.setting),
                 format!("the operator can set {}, or {}", self.set_to("allow"), self.set_to(&value)),
+            ),
+            Permission::Locked(_) => (
+                format!("it is not in the lock file of {}", self.setting),
+                format!("the operator renews the file: codebridge packages lock {}", names.join(" ")),
             ),
             _ => (
                 format!("{} allows other packages", self.setting),

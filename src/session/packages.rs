@@ -137,7 +137,8 @@ impl SessionPackages {
             }
             Err(error) => {
                 tracing::info!(error = error.for_operator(), "could not install packages");
-                Err(QuestionError { kind: Some("packages"), message: error.to_string() })
+                let message = error.to_string().replace("\nhint: ", "; hint: ");
+                Err(QuestionError { kind: Some("packages"), message })
             }
         }
     }
@@ -154,8 +155,13 @@ impl SessionPackages {
         let mut present = plain(question.present);
         let added = self.place.as_ref().map(|place| place.folder.present()).unwrap_or_default();
         present.extend(added.clone());
-        let request =
-            InstallRequest { requirements, upgrade: question.upgrade, python: python.clone(), present, added };
+        let request = InstallRequest {
+            requirements,
+            upgrade: question.upgrade,
+            python: python.clone(),
+            present,
+            added,
+        };
         let Some(plan) = self.service.plan(request)? else { return Ok((Vec::new(), Vec::new())) };
         let place = self.place.as_ref().map_err(|why| InstallError::Unavailable(why.clone()))?;
         let Installed { set, notices } = self.service.provide(&plan, report).await?;

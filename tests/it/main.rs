@@ -27,6 +27,7 @@ mod help;
 mod image_store;
 mod images;
 mod in_container;
+mod installs;
 mod interrupts;
 mod leaks;
 mod lifecycle;
@@ -94,6 +95,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     help::register,
     images::register,
     in_container::register,
+    installs::register,
     interrupts::register,
     lifecycle::register,
     limits::register,
