@@ -15,6 +15,7 @@ use crate::artifacts::ArtifactError;
 use crate::error::Exit;
 use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
+use crate::requirements::RequirementError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
@@ -70,6 +71,12 @@ pub(super) enum CommandError {
     ImageName(#[from] NameError),
     #[error(transparent)]
     Recipe(#[from] RecipeError),
+    #[error("invalid package: {0}")]
+    Requirement(#[from] RequirementError),
+    #[error("{why}")]
+    Packages { why: String, hint: Option<String> },
+    #[error("no set of packages is or has '{0}'")]
+    UnknownSet(String),
     #[error("standard input or output failed: {0}")]
     Io(#[from] io::Error),
     /// A process that a bridge starts beside itself could not be set up.
@@ -138,6 +145,8 @@ impl CommandError {
             Self::HelpTopic { nearest: Some(name), .. } => {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
+            Self::Packages { hint, .. } => hint.clone(),
+            Self::UnknownSet(_) => Some("list them with `codebridge packages ls`".into()),
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
             Self::Artifact(error) => error.hint(),
@@ -172,6 +181,8 @@ impl CommandError {
             | Self::NoHome
             | Self::OwnPath(_)
             | Self::HelpTopic { .. }
+            | Self::Requirement(_)
+            | Self::UnknownSet(_)
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Terminal(_)
@@ -182,6 +193,7 @@ impl CommandError {
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
+            Self::Packages { .. } => Exit::Sandbox,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,
         }
     }

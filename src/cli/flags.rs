@@ -107,7 +107,8 @@ impl FromArgMatches for SettingFlags {
             return Err(clap::Error::raw(ErrorKind::UnknownArgument, text));
         }
         while let Some((_, matches)) = place {
-            given.extend(flags_at(matches));
+            // A command may have a flag of its own under the name of a setting.
+            given.extend(flags_at(matches).filter(|(variable, _)| variable.acts_on(&command)));
             place = matches.subcommand();
         }
         Ok(Self { given, command })

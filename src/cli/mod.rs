@@ -20,6 +20,7 @@ mod logging;
 mod memory;
 mod output;
 mod outputs;
+mod packages;
 mod pictures;
 mod sandboxes;
 mod say;
@@ -48,7 +49,7 @@ use say::say;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
-    SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    PackagesCommand, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact::{ArtifactCommand, PruneArgs};
 pub use flags::SettingFlags;
@@ -122,6 +123,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
         Command::Image(command) => image::image(command).await,
+        Command::Packages(command) => packages::packages(command, settings, environment).await,
         Command::Help { .. }
         | Command::Setup(_)
         | Command::Completions { .. }

@@ -10,7 +10,7 @@ USAGE = "pip has here: install PACKAGE…, install -r FILE, list, freeze, show P
 
 def install(requirements, upgrade=False):
     """Has packages installed; returns what was added, as `name version`."""
-    requirements = [text for item in requirements for text in ([item] if isinstance(item, str) else item)]
+    requirements = [text for item in requirements for text in (item if isinstance(item, (list, tuple)) else [item])]
     if not all(isinstance(text, str) for text in requirements):
         raise TypeError("install needs the names of packages, such as 'polars' or 'httpx>=0.27'")
     if not requirements:

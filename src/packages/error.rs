@@ -49,6 +49,10 @@ pub enum InstallError {
         "the package index refused access\nhint: the operator sets its credentials in the configuration of uv or pip"
     )]
     Denied,
+    #[error(
+        "the certificate of the package index is not trusted on the host\nhint: the operator sets SSL_CERT_FILE for uv, or PIP_CERT for pip"
+    )]
+    Certificate,
     #[error("the installer failed: {0}")]
     Failed(String),
     #[error("the download took longer than {0} s")]

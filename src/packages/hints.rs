@@ -56,11 +56,16 @@ pub fn distribution_of(module: &str) -> Option<String> {
     (is_plain && !name.is_empty()).then_some(name)
 }
 
-/// Returns the package that was probably meant by a name that the index has no use for.
-pub(super) fn meant_by(name: &str) -> Option<String> {
+/// Returns the package of a module whose name was given as that of a package.
+pub(super) fn package_of_module(name: &str) -> Option<String> {
     let module = DISTRIBUTIONS.iter().find(|(module, _)| package_name(module) == name);
-    if let Some((_, package)) = module.filter(|(_, package)| *package != name) {
-        return Some((*package).to_owned());
+    module.filter(|(_, package)| *package != name).map(|(_, package)| (*package).to_owned())
+}
+
+/// Returns the package that was probably meant by a name that the index does not have.
+pub(super) fn meant_by(name: &str) -> Option<String> {
+    if let Some(package) = package_of_module(name) {
+        return Some(package);
     }
     let known = DISTRIBUTIONS.iter().map(|(_, package)| *package).chain(COMMON.iter().copied());
     nearest(name, known).filter(|nearest| *nearest != name).map(str::to_owned)

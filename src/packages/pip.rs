@@ -103,6 +103,9 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     {
         return InstallError::Offline;
     }
+    if stderr.contains("CERTIFICATE_VERIFY_FAILED") {
+        return InstallError::Certificate;
+    }
     if stderr.contains("401 Client Error") || stderr.contains("403 Client Error") {
         return InstallError::Denied;
     }

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use pep440_rs::Version;
 
 use super::installer::{Installer, Resolve};
 use super::pins::{Pin, parse_pins};
 use super::resolutions::Resolution;
-use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store};
+use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store, StoredSet};
 use crate::requirements::{Permission, Requirement};
 use crate::settings::{Environment, Settings, variables};
 
 /// Requirements in one request.
 const MOST_REQUIREMENTS: usize = 100;
+const OLD_VERSIONS: &str = "the package index cannot be reached: the versions that it had earlier are used";
 /// Names in a message.
 const MOST_NAMED: usize = 5;
 
@@ -27,6 +29,8 @@ pub struct PackageService {
     environment: Environment,
     /// How the operator sets the permission: a variable or a flag.
     setting: String,
+    /// The sets that sessions were given.
+    provided: Mutex<Vec<StoredSet>>,
 }
 
 /// A request of a session.
@@ -38,6 +42,8 @@ pub struct InstallRequest {
     pub python: ImagePython,
     /// Names and versions of what the session has, in the image or installed.
     pub present: BTreeMap<String, String>,
+    /// Those of them that were installed, and may be loaded.
+    pub added: BTreeMap<String, String>,
 }
 
 /// What is to do for a request: it is allowed, and the session does not have it.
@@ -67,12 +73,18 @@ impl PackageService {
             with: settings.with.value.clone(),
             environment,
             setting: settings.name_of(&variables::PACKAGES),
+            provided: Mutex::default(),
         }
     }
 
     /// Returns what every session has from its start.
     pub fn with(&self) -> &[Requirement] {
         &self.with
+    }
+
+    /// Returns the sets that sessions were given.
+    pub fn provided(&self) -> Vec<StoredSet> {
+        self.provided.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns whether sessions need a folder for packages.
@@ -134,10 +146,19 @@ impl PackageService {
         if !refused.is_empty() {
             return Err(self.refusal(refused));
         }
+        let needs_permission = missing.iter().any(|wanted| !self.with.contains(wanted));
         let lock_file = match &self.permission {
-            Permission::Locked(path) => Some(read_lock_file(path)?),
+            Permission::Locked(path) if needs_permission => Some(read_lock_file(path)?),
             _ => None,
         };
+        // Before the index hears of the name.
+        let is_locked = |wanted: &&Requirement| {
+            lock_file.as_ref().is_none_or(|pins| pins.iter().any(|pin| pin.name == wanted.name()))
+        };
+        let unlocked: Vec<_> = missing.iter().filter(|wanted| !is_locked(wanted)).collect();
+        if !unlocked.is_empty() {
+            return Err(self.refusal(unlocked.iter().map(|wanted| wanted.name().to_owned()).collect()));
+        }
         Ok(Some(InstallPlan { requirements: missing, limits, lock_file, request }))
     }
 
@@ -152,6 +173,10 @@ impl PackageService {
             Permission::Off => (
                 format!("{} is off", self.setting),
                 format!("the operator can set {}, or {}", self.set_to("allow"), self.set_to(&value)),
+            ),
+            Permission::Locked(_) => (
+                format!("it is not in the lock file of {}", self.setting),
+                format!("the operator renews the file: codebridge packages lock {}", names.join(" ")),
             ),
             _ => (
                 format!("{} allows other packages", self.setting),
@@ -169,24 +194,41 @@ impl PackageService {
     ) -> Result<Installed, InstallError> {
         let store = self.store()?;
         let mut notices = Vec::new();
-        let pins = self.resolve(store, plan, &report, &mut notices).await?;
-        let python = &plan.request.python;
-        let present = &plan.request.present;
-        let pins: Vec<Pin> = pins
-            .into_iter()
-            .filter(|pin| !present.get(&pin.name).is_some_and(|has| is_same(has, &pin.version)))
-            .collect();
+        let mut pins = self.resolve(store, plan, &report, &mut notices).await?;
+        let InstallRequest { python, present, added, .. } = &plan.request;
+        pins.retain(|pin| !present.get(&pin.name).is_some_and(|has| is_same(has, &pin.version)));
+        if let Some((pin, has)) = pins.iter().find_map(|pin| Some((pin, added.get(&pin.name)?))) {
+            let (name, wanted) = (pin.name.clone(), pin.version.clone());
+            return Err(InstallError::OtherVersion { name, present: has.clone(), wanted });
+        }
+        if let Some(lock_file) = &plan.lock_file {
+            pins = with_locked_hashes(pins, lock_file)?;
+        }
         if pins.is_empty() {
             return Ok(Installed { set: None, notices });
         }
         let id = Store::id_of(&pins, python);
-        if let Some(set) = store.find(&id) {
-            return Ok(Installed { set: Some(set), notices });
-        }
-        let _lock = store.lock(&id).await?;
-        // Another process may have made it meanwhile.
-        if let Some(set) = store.find(&id) {
-            return Ok(Installed { set: Some(set), notices });
+        let known = store.find(&id);
+        let set = match known {
+            Some(set) => set,
+            None => self.download(store, &id, pins, python, &report).await?,
+        };
+        self.provided.lock().unwrap_or_else(PoisonError::into_inner).push(set.description.clone());
+        Ok(Installed { set: Some(set), notices })
+    }
+
+    /// Adds a set to the store, unless another process does so meanwhile.
+    async fn download(
+        &self,
+        store: &Store,
+        id: &str,
+        pins: Vec<Pin>,
+        python: &ImagePython,
+        report: &(impl Fn(String) + Send + Sync),
+    ) -> Result<PackageSet, InstallError> {
+        let lock = store.lock(id).await?;
+        if let Some(set) = store.find(id) {
+            return Ok(set);
         }
         report(format!("downloading {}", counted(&pins)));
         let installer = Installer::find(&self.environment)?;
@@ -196,10 +238,12 @@ impl PackageService {
             done => done,
         };
         downloaded?;
-        let (store, python) = (store.clone(), python.clone());
-        let added = tokio::task::spawn_blocking(move || store.add(&id, &pins, &python, staging)).await;
-        let set = added.map_err(|error| InstallError::Failed(error.to_string()))??;
-        Ok(Installed { set: Some(set), notices })
+        let (store, id, python) = (store.clone(), id.to_owned(), python.clone());
+        let adding = tokio::task::spawn_blocking(move || {
+            let _lock = lock;
+            store.add(&id, &pins, &python, staging)
+        });
+        adding.await.map_err(|error| InstallError::Failed(error.to_string()))?
     }
 
     async fn resolve(
@@ -219,8 +263,8 @@ impl PackageService {
             |constraints| Resolve { requirements, constraints, python: &request.python, offline: false };
         let kept = Resolution::of(store, &wanted(&with_image))?;
         let known = kept.known();
-        let pins = match known {
-            Some(known) if known.is_fresh && !request.upgrade => known.pins,
+        match known {
+            Some(known) if known.is_fresh && !request.upgrade => Ok(known.pins),
             known => {
                 let names: Vec<_> = requirements.iter().map(Requirement::name).take(MOST_NAMED).collect();
                 report(format!("resolving {}", names.join(", ")));
@@ -238,27 +282,16 @@ impl PackageService {
                 };
                 match (resolved, known) {
                     (Err(InstallError::Offline), Some(known)) => {
-                        notices.push(
-                            "the package index cannot be reached: versions that it had earlier are used"
-                                .into(),
-                        );
-                        known.pins
+                        notices.push(OLD_VERSIONS.into());
+                        Ok(known.pins)
                     }
                     (Err(InstallError::Offline), None) => {
                         let offline = Resolve { offline: true, ..wanted(&with_image) };
-                        installer.resolve(&offline, staging.path()).await?
+                        installer.resolve(&offline, staging.path()).await
                     }
-                    (resolved, _) => {
-                        let pins = resolved?;
-                        kept.keep(&pins);
-                        pins
-                    }
+                    (resolved, _) => resolved.inspect(|pins| kept.keep(pins)),
                 }
             }
-        };
-        match lock_file {
-            Some(lock_file) => with_locked_hashes(pins, lock_file),
-            None => Ok(pins),
         }
     }
 }

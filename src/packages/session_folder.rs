@@ -10,7 +10,7 @@ use codebridge_runtimes::random_hex;
 
 use super::files::{link_tree, make_folder, move_tree};
 use super::store::{Lock, try_lock};
-use super::{InstallError, PackageSet, Pin, Store};
+use super::{InstallError, PackageSet, Store};
 
 const LOCK: &str = "lock";
 
@@ -49,29 +49,15 @@ impl SessionFolder {
         self.present.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Refuses packages of which the session has another version.
-    pub fn check(&self, packages: &[Pin]) -> Result<(), InstallError> {
-        let present = self.present();
-        let other = packages.iter().find_map(|pin| {
-            let version = present.get(&pin.name).filter(|version| **version != pin.version)?;
-            Some((pin, version.clone()))
-        });
-        other.map_or(Ok(()), |(pin, present)| {
-            let (name, wanted) = (pin.name.clone(), pin.version.clone());
-            Err(InstallError::OtherVersion { name, present, wanted })
-        })
-    }
-
     /// Adds the packages of a set, in this form of it, so that the sandbox never sees half of one. Blocks.
     pub fn add(&self, set: &PackageSet, files: &Path) -> Result<(), InstallError> {
-        self.check(&set.packages)?;
         let staging = self.folder.join("staging");
         let _ = fs::remove_dir_all(&staging);
         let linked = link_tree(files, &staging).and_then(|()| move_tree(&staging, &self.path()));
         let _ = fs::remove_dir_all(&staging);
         linked?;
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        present.extend(set.packages.iter().map(|pin| (pin.name.clone(), pin.version.clone())));
+        present.extend(set.description.packages.iter().map(|pin| (pin.name.clone(), pin.version.clone())));
         Ok(())
     }
 }

@@ -40,8 +40,7 @@ pub struct Store {
 #[derive(Debug, Clone)]
 pub struct PackageSet {
     folder: PathBuf,
-    pub packages: Vec<Pin>,
-    pub bytes: u64,
+    pub description: StoredSet,
 }
 
 /// What the store knows of a set.
@@ -110,7 +109,7 @@ impl Store {
         let stored = read_description(&folder)?;
         // Only for `prune`.
         let _ = fs::write(folder.join(USED), "");
-        Some(PackageSet { folder, packages: stored.packages, bytes: stored.bytes })
+        Some(PackageSet { folder, description: stored })
     }
 
     /// Adds what was unpacked in `staging/files` as a set.
@@ -145,7 +144,7 @@ impl Store {
         fs::rename(folder, &target).map_err(InstallError::io("write", &target))?;
         // It has another name now, and nothing is left to remove.
         let _ = staging.keep();
-        Ok(PackageSet { folder: target, packages: stored.packages, bytes: stored.bytes })
+        Ok(PackageSet { folder: target, description: stored })
     }
 
     /// Returns every set, the one that was used last first.

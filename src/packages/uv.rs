@@ -5,7 +5,7 @@ use std::path::Path;
 use codebridge_runtimes::exec::CommandLine;
 
 use super::error::without_addresses;
-use super::hints::meant_by;
+use super::hints::{meant_by, package_of_module};
 use super::installer::Resolve;
 use super::pins::{Pin, parse_pins};
 use super::{ImagePython, InstallError};
@@ -44,6 +44,7 @@ pub(super) fn parse_resolution(stdout: &[u8]) -> Result<Vec<Pin>, InstallError> 
 /// - `Because polrs was not found in the package registry and you require polrs, …`
 /// - `Because all versions of wxpython have no usable wheels and you require wxpython, …`
 /// - `error: Failed to fetch: https://…` with `cause: client error (Connect)`, or `Because humanize was not found in the cache`
+/// - `cause: invalid peer certificate: UnknownIssuer`
 /// - `hint: An index URL (…) could not be queried due to a lack of valid authentication credentials (401 Unauthorized).`
 pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError {
     // uv breaks long lines.
@@ -55,6 +56,9 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     };
     if ["Unauthorized", "Forbidden"].iter().any(|word| text.contains(word)) {
         return InstallError::Denied;
+    }
+    if text.contains("invalid peer certificate") {
+        return InstallError::Certificate;
     }
     let is_offline = ["client error (Connect)", "network was disabled", "dns error", "operation timed out"];
     if is_offline.iter().any(|words| text.contains(words)) {
@@ -69,7 +73,7 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     let no_wheels = [" have no usable wheels", " has no usable wheels", " has no wheels with a matching"];
     if let Some(name) = no_wheels.iter().find_map(|words| name_before(words)) {
         let (python, platform) = (python.short_version(), python.platform());
-        return InstallError::NoWheel { nearest: meant_by(&name), name, python, platform };
+        return InstallError::NoWheel { nearest: package_of_module(&name), name, python, platform };
     }
     match text.split_once("No solution found when resolving dependencies") {
         Some((_, why)) => {
@@ -126,6 +130,8 @@ mod tests {
             "{head}Because humanize was not found in the cache and you require humanize\n\nhint: Packages were unavailable because the network was disabled."
         );
         assert!(matches!(parse(&cold), InstallError::Offline));
+        let untrusted = "error: Failed to fetch: https://x\n  cause: client error (Connect)\n  cause: invalid peer certificate: UnknownIssuer";
+        assert!(matches!(parse(untrusted), InstallError::Certificate));
         assert!(matches!(parse("error: … (401 Unauthorized)"), InstallError::Denied));
         assert!(matches!(
             parse("error: failed to write: No space left on device (os error 28)"),

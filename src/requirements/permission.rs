@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use codebridge_images::package_name;
 use pep440_rs::VersionSpecifiers;
 
 use super::requirement::split_list;
@@ -72,11 +71,7 @@ fn parse_pattern(text: &str) -> Option<Pattern> {
     let (name, versions) = text.split_at(end);
     let versions = versions.trim();
     let is_plain = versions.is_empty() || versions.starts_with(['=', '<', '>', '!', '~']);
-    let parts = name.split('*').map(|part| match part.ends_with(['-', '_', '.']) {
-        true => package_name(part) + "-",
-        false => package_name(part),
-    });
-    let name = parts.collect::<Vec<_>>().join("*");
+    let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
     let pattern = Pattern { name, versions: VersionSpecifiers::from_str(versions).ok()? };
     (is_plain && !pattern.name.is_empty()).then_some(pattern)
 }

@@ -92,6 +92,8 @@ impl SessionPackages {
             Place { folder, driver: Arc::clone(driver), spec: bare, instance: Arc::clone(instance) }
         });
         let service = Arc::clone(service);
+        // Code in the sandbox does not learn paths of the host.
+        let image = if image.contains(":/") { "the image".to_owned() } else { image };
         Self { service, image, place, python: OnceLock::new(), turn: Mutex::default() }
     }
 
@@ -135,7 +137,8 @@ impl SessionPackages {
             }
             Err(error) => {
                 tracing::info!(error = error.for_operator(), "could not install packages");
-                Err(QuestionError { kind: Some("packages"), message: error.to_string() })
+                let message = error.to_string().replace("\nhint: ", "; hint: ");
+                Err(QuestionError { kind: Some("packages"), message })
             }
         }
     }
@@ -150,18 +153,21 @@ impl SessionPackages {
         let python = self.python.get_or_init(|| python).clone();
         let requirements = self.requirements(&question, &python)?;
         let mut present = plain(question.present);
-        if let Ok(place) = &self.place {
-            present.extend(place.folder.present());
-        }
-        let request =
-            InstallRequest { requirements, upgrade: question.upgrade, python: python.clone(), present };
+        let added = self.place.as_ref().map(|place| place.folder.present()).unwrap_or_default();
+        present.extend(added.clone());
+        let request = InstallRequest {
+            requirements,
+            upgrade: question.upgrade,
+            python: python.clone(),
+            present,
+            added,
+        };
         let Some(plan) = self.service.plan(request)? else { return Ok((Vec::new(), Vec::new())) };
         let place = self.place.as_ref().map_err(|why| InstallError::Unavailable(why.clone()))?;
         let Installed { set, notices } = self.service.provide(&plan, report).await?;
         let Some(set) = set else { return Ok((Vec::new(), notices)) };
-        place.folder.check(&set.packages)?;
         place.add(&set, &python, report, cancel).await?;
-        Ok((set.packages, notices))
+        Ok((set.description.packages, notices))
     }
 
     fn requirements(
@@ -194,13 +200,13 @@ impl Place {
     ) -> Result<(), InstallError> {
         let image = format!("{} {}", self.spec.root, python.full_version());
         if set.compiled_for(&image).is_none() {
-            report(format!("compiling {} packages for this image, once", set.packages.len()));
+            report(format!("compiling {} packages for this image, once", set.description.packages.len()));
             let Self { driver, spec, instance, .. } = self;
             package_bytecode::compile(set, &image, driver, spec, instance, cancel).await;
         }
         let files = set.compiled_for(&image).unwrap_or_else(|| set.files());
-        let megabytes = set.bytes.div_ceil(1 << 20);
-        report(format!("installing {} packages, {megabytes} MiB", set.packages.len()));
+        let megabytes = set.description.bytes.div_ceil(1 << 20);
+        report(format!("installing {} packages, {megabytes} MiB", set.description.packages.len()));
         // In this task: it takes some milliseconds, and must not be left half done when the caller goes away.
         tokio::task::block_in_place(|| self.folder.add(set, &files))
     }

@@ -29,6 +29,7 @@ mod help;
 mod image_store;
 mod images;
 mod in_container;
+mod installs;
 mod interrupts;
 mod leaks;
 mod lifecycle;
@@ -99,6 +100,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     help::register,
     images::register,
     in_container::register,
+    installs::register,
     interrupts::register,
     lifecycle::register,
     limits::register,

@@ -25,6 +25,7 @@ PARTS = (
     "event_loop",
     "report",
     "display",
+    "packages",
     "imports",
     "notebook",
     "magics",
