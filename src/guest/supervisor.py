@@ -20,7 +20,7 @@ LARGEST_DISPLAY = 17 * 1024 * 1024
 LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
 FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY}
-FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S"), LARGEST_FRAME)
+FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S", b"Z"), LARGEST_FRAME)
 ANSWER = ord("A")
 # Seconds between the end of the control channel and the end of the process that held it.
 EXIT_GRACE = 2

@@ -17,6 +17,7 @@ use super::grant::{Grant, ServerName, not_available};
 use super::guest_questions::{
     Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
+use super::script::Script;
 use super::shares::Shares;
 use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
@@ -55,6 +56,7 @@ struct Current {
     grant: Grant,
     progress: Option<mpsc::Sender<Progress>>,
     answers: Arc<dyn Answers>,
+    script: Option<Arc<Script>>,
     /// Lets servers that the run may call ask its client while they are started.
     run: Option<CallerGuard>,
     /// Servers by the names under which they were called: to look one up takes longer than a call.
@@ -72,6 +74,7 @@ impl ServerAccess {
             grant: Grant::Nothing,
             progress: None,
             answers: Arc::new(NoAnswers::default()),
+            script: None,
             run: None,
             called: HashMap::new(),
             under_way: Vec::new(),
@@ -99,6 +102,7 @@ impl ServerAccess {
             grant,
             progress: Some(caller.progress.clone()),
             answers: Arc::clone(&caller.answers),
+            script: caller.script.clone(),
             run,
             called: HashMap::new(),
             under_way,
@@ -130,6 +134,12 @@ impl ServerAccess {
             described.push(format!("{more} more"));
         }
         described
+    }
+
+    /// Returns what the command line gave to the current run.
+    pub(super) fn script(&self) -> Result<Arc<Script>, QuestionError> {
+        let script = self.lock().script.clone();
+        script.ok_or_else(|| QuestionError::plain("only `codebridge exec` has a script and standard input"))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {

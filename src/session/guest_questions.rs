@@ -42,6 +42,28 @@ pub(super) enum GuestQuestion {
     Tools(ToolFilter),
     Search(Search),
     Call(Call),
+    Module(ModuleName),
+    FileIn(FilePiece),
+    Input(InputWanted),
+}
+
+/// A module beside the script of the command line.
+#[derive(Debug, Deserialize)]
+pub(super) struct ModuleName {
+    pub(super) name: Name,
+}
+
+/// Part of a file for `/workspace`.
+#[derive(Debug, Deserialize)]
+pub(super) struct FilePiece {
+    pub(super) index: usize,
+    pub(super) offset: u64,
+}
+
+/// Standard input: at most so many bytes.
+#[derive(Debug, Deserialize)]
+pub(super) struct InputWanted {
+    pub(super) bytes: u32,
 }
 
 /// Part of the output of an earlier run.
@@ -189,6 +211,9 @@ impl GuestQuestion {
             r#""tool""# => Self::Tool(read(params)?),
             r#""tools""# => Self::Tools(read(params)?),
             r#""search""# => Self::Search(read(params)?),
+            r#""module""# => Self::Module(read(params)?),
+            r#""file_in""# => Self::FileIn(read(params)?),
+            r#""input""# => Self::Input(read(params)?),
             _ => return Err(QuestionError::plain("the bridge does not know this method")),
         })
     }
