@@ -290,12 +290,7 @@ pub struct Form {
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// The Python code to run
-    #[arg(
-        short = 'c',
-        long = "code",
-        value_name = "CODE",
-        allow_hyphen_values = true
-    )]
+    #[arg(short = 'c', long = "code", value_name = "CODE", allow_hyphen_values = true)]
     pub code: Option<String>,
     /// A file with Python code and its arguments, all that follows; `-` = standard input [default: standard input]
     #[arg(value_name = "FILE [ARGUMENT]", trailing_var_arg = true)]
@@ -393,7 +388,8 @@ mod tests {
 
     #[test]
     fn what_follows_a_file_belongs_to_the_script() {
-        let Some(Command::Exec(args)) = parse("exec --server a x.py --server b --help -c 1 -- y").command else {
+        let Some(Command::Exec(args)) = parse("exec --server a x.py --server b --help -c 1 -- y").command
+        else {
             panic!("no exec")
         };
         assert_eq!(args.words, ["x.py", "--server", "b", "--help", "-c", "1", "--", "y"]);

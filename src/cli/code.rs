@@ -97,7 +97,8 @@ fn files_in(words: &[OsString]) -> Result<Vec<FileIn>, CodeError> {
     for word in words {
         let (path, name) = split(word);
         let text = name.and_then(OsStr::to_str).filter(|name| is_name(name));
-        let name = text.ok_or_else(|| CodeError::Name(name.unwrap_or(word).to_string_lossy().into_owned()))?;
+        let name =
+            text.ok_or_else(|| CodeError::Name(name.unwrap_or(word).to_string_lossy().into_owned()))?;
         if files.iter().any(|file| file.name == name) {
             return Err(CodeError::Twice(name.to_owned()));
         }
@@ -159,7 +160,13 @@ mod tests {
         let error = |words: &[OsString]| names(words).unwrap_err();
         assert!(matches!(error(&[path("a.csv"), path("a.csv")]), CodeError::Twice(_)));
         for name in ["", ".", "..", "x/y", "../x", "x\ny", &"x".repeat(256)] {
-            assert!(matches!(error(&[path(&format!("a.csv:{name}"))]), CodeError::Name(_) | CodeError::FileIn { .. }), "{name}");
+            assert!(
+                matches!(
+                    error(&[path(&format!("a.csv:{name}"))]),
+                    CodeError::Name(_) | CodeError::FileIn { .. }
+                ),
+                "{name}"
+            );
         }
         assert!(matches!(error(&[path("missing")]), CodeError::FileIn { .. }));
         assert!(matches!(error(&["-".into()]), CodeError::NoFile(_)));

@@ -248,7 +248,8 @@ mod tests {
     async fn code_whose_output_nobody_reads_is_stopped() {
         let (sessions, mut sink) = (FakeSessions::default(), sink(Closed, Closed, true));
         let stop = CancellationToken::new();
-        let (outcome, written) = run(&sessions, &request("report a b c"), &mut sink, &stop, caller(&stop)).await;
+        let (outcome, written) =
+            run(&sessions, &request("report a b c"), &mut sink, &stop, caller(&stop)).await;
         assert_eq!(outcome.status, Status::Cancelled);
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

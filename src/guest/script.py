@@ -94,7 +94,7 @@ def receive(index, name, bytes, is_executable):
     free = space.f_bavail * space.f_frsize
     if bytes > free:
         guest.notices.append("hint: give the sandbox a larger /workspace with MCP_BRIDGE_WORKSPACE_SIZE, or share the folder with --share")
-        raise OSError(28, "the file of --in has %d bytes, and /workspace %d free" % (bytes, free), name)
+        raise OSError("could not copy %s into /workspace: it has %d bytes, and %d are free" % (name, bytes, free))
     mode = 0o755 if is_executable else 0o644
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
@@ -105,7 +105,7 @@ def receive(index, name, bytes, is_executable):
                 break
             received += write(descriptor, piece)
         if received != bytes:
-            raise OSError(5, "the file of --in changed while it was copied", name)
+            raise OSError("could not copy %s into /workspace: it changed meanwhile" % name)
     except BaseException:
         # Half a file is worse than none.
         os.unlink(path)

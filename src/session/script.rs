@@ -53,8 +53,12 @@ impl Debug for Script {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { argv, file, files, input } = self;
         let has_input = input.is_some();
-        f.debug_struct("Script").field("argv", argv).field("file", file).field("files", files)
-            .field("input", &has_input).finish()
+        f.debug_struct("Script")
+            .field("argv", argv)
+            .field("file", file)
+            .field("files", files)
+            .field("input", &has_input)
+            .finish()
     }
 }
 
@@ -73,9 +77,9 @@ impl Script {
         if self.file.is_none() && self.files.is_empty() && self.argv.len() == 1 {
             return self.input.is_some().then(Vec::new);
         }
-        let files = self.files.iter().map(|file| {
-            json!({ "name": file.name, "bytes": file.bytes, "is_executable": file.is_executable })
-        });
+        let files = self.files.iter().map(
+            |file| json!({ "name": file.name, "bytes": file.bytes, "is_executable": file.is_executable }),
+        );
         let description = json!({
             "argv": self.argv,
             "file": self.file.as_deref().map(Path::to_string_lossy),
@@ -120,7 +124,8 @@ impl Script {
         }
         let is_folder = below(&folder, &place).is_some_and(|path| path.is_dir());
         // A package without a file of its own.
-        let package = || Module { path: format!("{place}/__init__.py"), source: String::new(), is_package: true };
+        let package =
+            || Module { path: format!("{place}/__init__.py"), source: String::new(), is_package: true };
         ok(&is_folder.then(package))
     }
 
@@ -132,7 +137,9 @@ impl Script {
         let mut read = 0;
         while read < left as usize {
             let size = file.file.read_at(&mut answer[1 + read..], offset + read as u64);
-            match size.map_err(|error| QuestionError::plain(format!("failed to read {}: {error}", file.name)))? {
+            match size
+                .map_err(|error| QuestionError::plain(format!("failed to read {}: {error}", file.name)))?
+            {
                 0 => break,
                 size => read += size,
             }
@@ -146,7 +153,8 @@ impl Script {
         let input = self.input.as_ref().ok_or_else(|| QuestionError::plain("there is no standard input"))?;
         let mut answer = vec![RAW; 1 + most.clamp(1, LONGEST_PIECE) as usize];
         let read = input.lock().await.read(&mut answer[1..]).await;
-        let size = read.map_err(|error| QuestionError::plain(format!("failed to read standard input: {error}")))?;
+        let size =
+            read.map_err(|error| QuestionError::plain(format!("failed to read standard input: {error}")))?;
         answer.truncate(1 + size);
         Ok(answer)
     }
@@ -215,21 +223,27 @@ mod tests {
         link(&folder.join("helper.py"), "alias.py");
         link(Path::new("/dev/zero"), "endless.py");
         let script = Script { file: Some(folder.join("main.py")), ..Script::default() };
-        assert_eq!(asked(&script, "helper"), json!({ "path": "helper.py", "source": "x = 1", "is_package": false }));
+        assert_eq!(
+            asked(&script, "helper"),
+            json!({ "path": "helper.py", "source": "x = 1", "is_package": false })
+        );
         assert_eq!(asked(&script, "alias")["source"], "x = 1");
         assert_eq!(asked(&script, "package")["source"], "y = 2");
         assert_eq!(asked(&script, "package.inner")["is_package"], true);
         assert_eq!(asked(&script, "package.inner.part")["source"], "z = 3");
         for name in [
-            "", ".", "..", "../outside", "..outside", "/etc/passwd", "escaped", "unhidden", "text", "endless", ".hidden.secret",
-            "nothing", "data", "helper.x", "a\0b", "package.",
+            "", ".", "..", "../outside", "..outside", "/etc/passwd", "escaped", "unhidden", "text",
+            "endless", ".hidden.secret", "nothing", "data", "helper.x", "a\0b", "package.",
         ] {
             assert!(asked(&script, name).is_null(), "{name}");
         }
         assert!(script.module("latin").unwrap_err().to_string().contains("not UTF-8"));
         let described: serde_json::Value = serde_json::from_slice(&script.describe().unwrap()).unwrap();
         let names = described["modules"].as_array().unwrap();
-        assert!(names.contains(&json!("package")) && !described.to_string().contains("hidden/"), "{described}");
+        assert!(
+            names.contains(&json!("package")) && !described.to_string().contains("hidden/"),
+            "{described}"
+        );
         assert!(asked(&Script::default(), "helper").is_null());
     }
 

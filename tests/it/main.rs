@@ -20,6 +20,7 @@ mod detection;
 mod display;
 mod doctor;
 mod documentation;
+mod exec_scripts;
 mod execution;
 mod fakes;
 mod floods;
@@ -37,6 +38,7 @@ mod machine_supervisor;
 mod manners;
 mod mcp;
 mod messages;
+mod notebook;
 mod output;
 mod packages;
 mod questions;
@@ -88,6 +90,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     display::register,
     doctor::register,
     documentation::register,
+    exec_scripts::register,
     execution::register,
     fakes::register,
     floods::register,
@@ -102,6 +105,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     messages::register,
     output::register,
+    notebook::register,
     packages::register,
     questions::register,
     real_servers::register,
