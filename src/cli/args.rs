@@ -1,5 +1,6 @@
 //! The commands and their arguments.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -335,17 +336,14 @@ pub struct Form {
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// The Python code to run
-    #[arg(
-        short = 'c',
-        long = "code",
-        value_name = "CODE",
-        allow_hyphen_values = true,
-        conflicts_with = "file"
-    )]
+    #[arg(short = 'c', long = "code", value_name = "CODE", allow_hyphen_values = true)]
     pub code: Option<String>,
-    /// A file with Python code [default: standard input]
-    #[arg(value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    /// A file with Python code and its arguments, all that follows; `-` = standard input [default: standard input]
+    #[arg(value_name = "FILE [ARGUMENT]", trailing_var_arg = true)]
+    pub words: Vec<OsString>,
+    /// Copy a file into /workspace before the code runs; can be repeated
+    #[arg(long = "in", value_name = "FILE[:NAME]")]
+    pub files: Vec<OsString>,
     /// An MCP server that the code can call; can be repeated
     #[arg(long = "server", value_name = "NAME")]
     pub servers: Vec<String>,
@@ -429,14 +427,25 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(exec("exec -c -1").code.as_deref(), Some("-1"));
-        assert_eq!(exec("exec file.py").file, Some("file.py".into()));
-        assert_eq!(exec("exec -").file, Some("-".into()));
+        assert_eq!(exec("exec file.py").words, ["file.py"]);
+        assert_eq!(exec("exec -").words, ["-"]);
+        assert_eq!(exec("exec -c 1 a b").words, ["a", "b"]);
+        assert_eq!(exec("exec --in a --in b:c x").files, ["a", "b:c"]);
         assert_eq!(exec("exec --server a --server b x").servers, ["a", "b"]);
         assert_eq!(exec("exec --output json x").output, Some(OutputMode::Json));
         assert!(exec("exec").code.is_none());
-        assert!(fails("exec -c 1 file.py"));
         assert!(fails("exec --output xml x"));
-        assert!(fails("exec a b"));
+        assert!(fails("exec --unknown a"));
+    }
+
+    #[test]
+    fn what_follows_a_file_belongs_to_the_script() {
+        let Some(Command::Exec(args)) = parse("exec --server a x.py --server b --help -c 1 -- y").command
+        else {
+            panic!("no exec")
+        };
+        assert_eq!(args.words, ["x.py", "--server", "b", "--help", "-c", "1", "--", "y"]);
+        assert!(args.servers == ["a"] && args.code.is_none());
         assert!(fails("unknown"));
     }
 }

@@ -1,9 +1,20 @@
-//! Where the code of `exec` comes from.
+//! Where the code of `exec` comes from, and what it is started with.
 
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use tokio::sync::Mutex;
+
 use super::ExecArgs;
+use crate::mcp::stdio;
+use crate::session::{FileIn, Input, Script};
+
+/// Bytes of a name in `/workspace`.
+const LONGEST_NAME: usize = 255;
 
 /// Why there is no code to run.
 #[derive(Debug, thiserror::Error)]
@@ -14,22 +25,152 @@ pub(super) enum CodeError {
     File { path: PathBuf, source: io::Error },
     #[error("failed to read code from standard input: {0}")]
     Input(#[source] io::Error),
+    #[error("could not copy {} into the sandbox: {source}", path.display())]
+    FileIn { path: PathBuf, source: io::Error },
+    #[error("could not copy {} into the sandbox: it is a folder", .0.display())]
+    Folder(PathBuf),
+    #[error("could not copy {} into the sandbox: it is neither a file nor a folder", .0.display())]
+    NoFile(PathBuf),
+    #[error("invalid name '{0}' for a file in /workspace")]
+    Name(String),
+    #[error("two files of --in have the name '{0}' in /workspace")]
+    Twice(String),
+}
+
+impl CodeError {
+    /// Returns what to do about it.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::None => Some("`codebridge exec --help` shows the forms of the command"),
+            Self::Folder(_) => Some("share the folder with --share DIR"),
+            Self::NoFile(path) if path == Path::new("-") => Some("standard input is sys.stdin of the code"),
+            Self::Name(_) => Some("name it with --in FILE:NAME; NAME has no '/' and no control characters"),
+            Self::Twice(_) => Some("give one of them another name with --in FILE:NAME"),
+            _ => None,
+        }
+    }
+}
+
+/// Code, and what it is started with.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) code: String,
+    pub(super) script: Script,
 }
 
 /// Reads the code that the arguments name.
-pub(super) fn read(args: &ExecArgs) -> Result<String, CodeError> {
+pub(super) fn read(args: &ExecArgs) -> Result<Source, CodeError> {
+    let files = files_in(&args.files)?;
+    let words: Vec<String> = args.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    // As `python -c CODE ARGUMENTS` has it.
     if let Some(code) = &args.code {
-        return Ok(code.clone());
+        let argv = std::iter::once("-c".into()).chain(words).collect();
+        let script = Script { argv, file: None, files, input: input() };
+        return Ok(Source { code: code.clone(), script });
     }
-    match &args.file {
+    match args.words.first().map(Path::new) {
         Some(path) if path != Path::new("-") => {
-            std::fs::read_to_string(path).map_err(|source| CodeError::File { path: path.clone(), source })
+            let code = std::fs::read_to_string(path);
+            let code = code.map_err(|source| CodeError::File { path: path.to_owned(), source })?;
+            let file = Some(path.to_owned());
+            Ok(Source { code, script: Script { argv: words, file, files, input: input() } })
         }
         None if io::stdin().is_terminal() => Err(CodeError::None),
         _ => {
             let mut code = String::new();
             io::stdin().read_to_string(&mut code).map_err(CodeError::Input)?;
-            Ok(code)
+            let argv = if words.is_empty() { vec!["-".into()] } else { words };
+            Ok(Source { code, script: Script { argv, file: None, files, input: None } })
         }
+    }
+}
+
+/// Opens standard input for the code. Nothing is read before the code reads it.
+fn input() -> Option<Mutex<Input>> {
+    let input: Input = Box::new(stdio::input().ok()?);
+    Some(Mutex::new(input))
+}
+
+/// Opens the files that are copied into the sandbox.
+fn files_in(words: &[OsString]) -> Result<Vec<FileIn>, CodeError> {
+    let mut files: Vec<FileIn> = Vec::new();
+    for word in words {
+        let (path, name) = split(word);
+        let text = name.and_then(OsStr::to_str).filter(|name| is_name(name));
+        let name =
+            text.ok_or_else(|| CodeError::Name(name.unwrap_or(word).to_string_lossy().into_owned()))?;
+        if files.iter().any(|file| file.name == name) {
+            return Err(CodeError::Twice(name.to_owned()));
+        }
+        files.push(open(path, name)?);
+    }
+    Ok(files)
+}
+
+/// Returns the file and its name in the sandbox. A file whose name has a colon is that file.
+fn split(word: &OsStr) -> (&Path, Option<&OsStr>) {
+    let whole = Path::new(word);
+    let colon = word.as_bytes().iter().rposition(|&byte| byte == b':');
+    match colon {
+        Some(colon) if !whole.exists() => {
+            let (path, name) = word.as_bytes().split_at(colon);
+            (Path::new(OsStr::from_bytes(path)), Some(OsStr::from_bytes(&name[1..])))
+        }
+        _ => (whole, whole.file_name()),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_special = matches!(name, "" | "." | "..");
+    !is_special && name.len() <= LONGEST_NAME && !name.contains('/') && !name.contains(char::is_control)
+}
+
+fn open(path: &Path, name: &str) -> Result<FileIn, CodeError> {
+    let failed = |source| CodeError::FileIn { path: path.to_owned(), source };
+    if path == Path::new("-") {
+        return Err(CodeError::NoFile(path.to_owned()));
+    }
+    // Opening a pipe would wait for its other end.
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(CodeError::Folder(path.to_owned()));
+    }
+    if !metadata.is_file() {
+        return Err(CodeError::NoFile(path.to_owned()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let is_executable = metadata.mode() & 0o111 != 0;
+    Ok(FileIn { name: name.to_owned(), file, bytes: metadata.len(), is_executable })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_their_own_name_or_the_given_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).into_os_string();
+        std::fs::write(path("a.csv"), "12").unwrap();
+        std::fs::write(path("b:c"), "").unwrap();
+        let names = |words: &[OsString]| {
+            files_in(words).map(|files| files.into_iter().map(|file| file.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[path("a.csv"), path("a.csv:x y"), path("b:c")]).unwrap(), ["a.csv", "x y", "b:c"]);
+        let error = |words: &[OsString]| names(words).unwrap_err();
+        assert!(matches!(error(&[path("a.csv"), path("a.csv")]), CodeError::Twice(_)));
+        for name in ["", ".", "..", "x/y", "../x", "x\ny", &"x".repeat(256)] {
+            assert!(
+                matches!(
+                    error(&[path(&format!("a.csv:{name}"))]),
+                    CodeError::Name(_) | CodeError::FileIn { .. }
+                ),
+                "{name}"
+            );
+        }
+        assert!(matches!(error(&[path("missing")]), CodeError::FileIn { .. }));
+        assert!(matches!(error(&["-".into()]), CodeError::NoFile(_)));
+        assert!(matches!(error(&["/dev/zero".into()]), CodeError::NoFile(_)));
+        assert!(matches!(error(&[folder.path().as_os_str().to_owned()]), CodeError::Folder(_)));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use codebridge_runtimes::exec::visible;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -44,7 +45,7 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     if args.session.is_some() {
         return Err(CommandError::Session);
     }
-    let code = code::read(&args)?;
+    let code::Source { code, script } = code::read(&args)?;
     let request = RunRequest {
         code: RunRequest::without_byte_order_mark(code),
         servers: args.servers,
@@ -65,7 +66,11 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     };
     let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
     let work = async {
-        let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop).await;
+        let caller = |progress| {
+            let caller = Caller::without_answers(progress, stop.clone());
+            Caller { script: Some(Arc::new(script)), ..caller }
+        };
+        let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
         let is_copied = match &out {
             Some(out) => outputs::copy(&workspace.sessions, &outcome, out).await,
             None => true,
@@ -118,6 +123,7 @@ async fn run<P: RunPython>(
     request: &RunRequest,
     sink: &mut Sink<impl AsyncWrite + Unpin>,
     stop: &CancellationToken,
+    caller: impl FnOnce(mpsc::Sender<Progress>) -> Caller,
 ) -> (RunOutcome, io::Result<()>) {
     let (progress, mut events) = mpsc::channel(QUEUE);
     let forwarding = async {
@@ -131,8 +137,7 @@ async fn run<P: RunPython>(
         Ok(())
     };
     // The run drops the sender, which ends the other half.
-    let caller = Caller::without_answers(progress, stop.clone());
-    tokio::join!(sessions.run(request.clone(), caller), forwarding)
+    tokio::join!(sessions.run(request.clone(), caller(progress)), forwarding)
 }
 
 struct Sink<W> {
@@ -239,11 +244,17 @@ mod tests {
         }
     }
 
+    fn caller(stop: &CancellationToken) -> impl FnOnce(mpsc::Sender<Progress>) -> Caller {
+        let stop = stop.clone();
+        |progress| Caller::without_answers(progress, stop)
+    }
+
     #[tokio::test]
     async fn output_is_passed_on_to_its_own_stream() {
+        let stop = CancellationToken::new();
         let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), true));
         let (outcome, written) =
-            run(&sessions, &request("print a\nb"), &mut sink, &CancellationToken::new()).await;
+            run(&sessions, &request("print a\nb"), &mut sink, &stop, caller(&stop)).await;
         assert_eq!(outcome.status, Status::Success);
         written.unwrap();
         assert_eq!((sink.stdout, sink.stderr), (b"a\nb".to_vec(), b"a\nb".to_vec()));
@@ -251,8 +262,9 @@ mod tests {
 
     #[tokio::test]
     async fn with_a_mode_only_the_result_is_written() {
+        let stop = CancellationToken::new();
         let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), false));
-        let (outcome, _) = run(&sessions, &request("print x"), &mut sink, &CancellationToken::new()).await;
+        let (outcome, _) = run(&sessions, &request("print x"), &mut sink, &stop, caller(&stop)).await;
         assert!(sink.stdout.is_empty() && sink.stderr.is_empty());
         let payload = Payload::new(&request("print x"), outcome);
         sink.write_result(&render_plain(&payload, OutputMode::Json)).await.unwrap();
@@ -282,7 +294,8 @@ mod tests {
     async fn code_whose_output_nobody_reads_is_stopped() {
         let (sessions, mut sink) = (FakeSessions::default(), sink(Closed, Closed, true));
         let stop = CancellationToken::new();
-        let (outcome, written) = run(&sessions, &request("report a b c"), &mut sink, &stop).await;
+        let (outcome, written) =
+            run(&sessions, &request("report a b c"), &mut sink, &stop, caller(&stop)).await;
         assert_eq!(outcome.status, Status::Cancelled);
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

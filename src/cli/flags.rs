@@ -140,7 +140,7 @@ mod tests {
     /// Returns commands as they are typed, by the first word. The shortest lines that each takes.
     const LINES: [(&str, &str); 12] = [
         ("serve", ""),
-        ("exec", "file"),
+        ("exec", "-c 1"),
         ("doctor", ""),
         ("ps", ""),
         ("reap", ""),

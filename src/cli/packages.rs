@@ -13,11 +13,11 @@ use super::signals::Signals;
 use super::spinner::Spinner;
 use super::{Form, PackagesCommand};
 use crate::error::Exit;
-use crate::image_sources::bytes_text;
 use crate::packages::{PackageService, Store, StoredSet, requirements_text};
 use crate::requirements::Requirement;
 use crate::session::{Caller, Progress, RunPython, RunRequest, Status, cache_dir};
 use crate::settings::{Environment, Settings};
+use crate::sizes::bytes_text;
 use crate::workspace::{Bridge, Workspace};
 
 /// A set that was not used for so many seconds is pruned.

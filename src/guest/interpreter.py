@@ -26,6 +26,9 @@ if sys.version_info < (3, 13):
     WATCHED_IMPORTS.add("threading")
 
 
+# Audit events of child processes, which may read standard input, and how code reads it past sys.stdin.
+STARTS_CHILD = {"subprocess.Popen", "os.system", "os.posix_spawn"}
+READS_INPUT = "open(0", "read(0", "/dev/stdin", "/dev/fd/0"
 # Values of cells that are kept, and types whose values are too small to matter.
 MOST_VALUES = 10
 SMALL = {int, float, bool}
@@ -81,7 +84,9 @@ class Interpreter:
         self.shows_servers = False
         # Saved tools: those that are not yet defined, and the names of the others.
         self.tools, self.tool_names = [], set()
-        # What %autoreload does before each cell.
+        # The file of the code, as the command line named it; whether there is standard input.
+        self.script, self.has_input = None, False
+        # What is done before the code of a cell.
         self.before_cell = None
         # Notices for the result of this run; ids of coroutines that already have one.
         self.notices, self.hinted = [], set()
@@ -126,12 +131,30 @@ class Interpreter:
                     self.run(number, payload.decode("utf-8", "replace"))
                 elif kind == b"C":
                     self.context = payload
+                elif kind == b"Z":
+                    self.start_script(payload)
                 elif kind == b"S":
                     self.tools.append(payload.decode("utf-8", "replace"))
         except BaseException:
             # A bug of ours, or no memory for the bookkeeping: the session cannot go on.
             sys.__excepthook__(*sys.exc_info())
             os._exit(SOFTWARE_FAILURE)
+
+    def start_script(self, description):
+        if description:
+            self.part("script").prepare(description)
+        else:
+            sys.argv = ["-c"]
+            self.offer_input()
+
+    def offer_input(self):
+        """From here on there is standard input. It is opened when it is used: what nobody reads is for the next program."""
+        self.has_input = True
+        sys.addaudithook(self.open_input_for_child)
+
+    def open_input_for_child(self, event, _):
+        if event in STARTS_CHILD and os.getpid() == self.pid:
+            self.part("script").open_input()
 
     def prepare(self):
         self.interrupts.reset()
@@ -246,7 +269,7 @@ class Interpreter:
                 interrupts.armed = True
                 if interrupts.pending:
                     raise KeyboardInterrupt
-                self.evaluate("<cell %d>" % number, source)
+                self.evaluate(self.script or "<cell %d>" % number, source)
             finally:
                 interrupts.armed = False
         except BaseException as error:
@@ -278,6 +301,8 @@ class Interpreter:
             self.part("servers").enter(self.context)
         if self.tools:
             self.part("report").define_tools()
+        if self.has_input and any(words in source for words in READS_INPUT):
+            self.part("script").open_input()
         if self.before_cell is not None:
             self.before_cell()
         # A warning is shown again in each cell.
@@ -326,7 +351,7 @@ class Interpreter:
         import _ast
 
         last = tree.body.pop() if tree.body and type(tree.body[-1]) is _ast.Expr else None
-        if last is not None and ";" in source and self.ends_with_semicolon(name, last):
+        if last is not None and (self.script or ";" in source and self.ends_with_semicolon(name, last)):
             tree.body.append(last)
             last = None
         codes = []

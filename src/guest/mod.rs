@@ -15,6 +15,7 @@ const PARTS: &[(&str, &str)] = &[
     ("interpreter", include_str!("interpreter.py")),
     ("event_loop", include_str!("event_loop.py")),
     ("imports", include_str!("imports.py")),
+    ("script", include_str!("script.py")),
     ("notebook", include_str!("notebook.py")),
     ("magics", include_str!("magics.py")),
     ("shell", include_str!("shell.py")),

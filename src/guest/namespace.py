@@ -9,19 +9,47 @@ NO_INPUT = "input is not available in the sandbox: put the value into the code i
 
 
 class NoInput(_io._TextIOBase):
-    """sys.stdin. Its descriptor is /dev/null, for child processes; reading it from Python raises an error that says why."""
+    """sys.stdin until it is used. Where there is no input, reading it raises an error that says why; child processes have
+    /dev/null.
+    """
 
     encoding, errors, name, mode = "utf-8", "strict", "<stdin>", "r"
 
-    def read(self, *_):
-        raise EOFError(NO_INPUT)
+    def __init__(self, guest):
+        self._guest = guest
 
-    readline = readlines = readinto = read1 = __next__ = read
+    def _open(self):
+        if not self._guest.has_input:
+            raise EOFError(NO_INPUT)
+        return self._guest.part("script").open_input()
+
+    def read(self, *size):
+        return self._open().read(*size)
+
+    def readline(self, *size):
+        return self._open().readline(*size)
+
+    def readlines(self, *size):
+        return self._open().readlines(*size)
+
+    def __next__(self):
+        return next(self._open())
+
+    def readinto(self, buffer):
+        return self._open().buffer.readinto(buffer)
+
+    def read1(self, *size):
+        return self._open().buffer.read1(*size)
+
+    def reconfigure(self, **options):
+        self._open().reconfigure(**options)
 
     def readable(self):
         return True
 
     def fileno(self):
+        if self._guest.has_input:
+            self._open()
         return 0
 
     def isatty(self):
@@ -29,7 +57,7 @@ class NoInput(_io._TextIOBase):
 
     @property
     def buffer(self):
-        return self
+        return self._open().buffer if self._guest.has_input else self
 
 
 class LazyModule(type(sys)):
@@ -137,7 +165,7 @@ def make_names(guest):
         """Shows objects: pictures as pictures, tables and other rich objects also in their rich form."""
         guest.part("display").display(*objects, **options)
 
-    sys.stdin = sys.__stdin__ = NoInput()
+    guest.no_input = sys.stdin = sys.__stdin__ = NoInput(guest)
     sys.argv = [""]
     if sys.path[:1] != [""]:
         # As at the prompt: the current working directory.

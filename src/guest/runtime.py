@@ -97,7 +97,7 @@ def _about_python():
 _SUMMARY = """\
 This is a Python session in a sandbox without network. Variables, imports, functions and files in /tmp and /workspace \
 stay from call to call; `await` works at top level; the value of a last expression is shown; the output of child \
-processes is captured like that of print. There is no input(). Available without import: `runtime`, `mcp`, \
+processes is captured like that of print. There is no input(). Notebook cells work: `!command`, `%%bash`, `%%writefile`, `%time`. Available without import: `runtime`, `mcp`, \
 `mcp_servers`, `LOADED_MCP_SERVERS`, `save_tool` and `mcp_<alias>` of each server (also: from mcp import runtime). \
 Tools of the user's MCP servers are called as `await mcp_<alias>.<tool>(argument=value)`; the call of run_python has to \
 name the servers that it uses: servers=["github"], or ["*"] for any. Documentation can be read without naming them. \

@@ -122,7 +122,7 @@ impl Round {
         let (progress, events) = mpsc::channel(super::progress::QUEUE);
         let cancel = CancellationToken::new();
         let answers = Arc::new(RoundAnswers { client, offers, questions });
-        let run = run(Caller { progress, answers, cancel: cancel.clone() });
+        let run = run(Caller { progress, answers, cancel: cancel.clone(), script: None });
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };
         Self { request, running, events, _cancel: cancel.drop_guard() }
     }

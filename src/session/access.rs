@@ -19,6 +19,7 @@ use super::guest_questions::{
 };
 use super::packages::{InstallQuestion, SessionPackages};
 use super::paused_time::PausedTime;
+use super::script::Script;
 use super::shares::Shares;
 use super::transfers::Transfers;
 use super::{Caller, Progress};
@@ -64,6 +65,7 @@ struct Current {
     grant: Grant,
     progress: Option<mpsc::Sender<Progress>>,
     answers: Arc<dyn Answers>,
+    script: Option<Arc<Script>>,
     /// Lets servers that the run may call ask its client while they are started.
     run: Option<CallerGuard>,
     /// Servers by the names under which they were called: to look one up takes longer than a call.
@@ -86,6 +88,7 @@ impl ServerAccess {
             grant: Grant::Nothing,
             progress: None,
             answers: Arc::new(NoAnswers::default()),
+            script: None,
             run: None,
             called: HashMap::new(),
             under_way: Vec::new(),
@@ -121,6 +124,7 @@ impl ServerAccess {
             grant,
             progress: Some(caller.progress.clone()),
             answers: Arc::clone(&caller.answers),
+            script: caller.script.clone(),
             run,
             called: HashMap::new(),
             under_way,
@@ -178,6 +182,12 @@ impl ServerAccess {
     /// Returns how long the run has waited for packages, which is no run time.
     pub(super) fn paused(&self) -> Duration {
         self.waits.total()
+    }
+
+    /// Returns what the command line gave to the current run.
+    pub(super) fn script(&self) -> Result<Arc<Script>, QuestionError> {
+        let script = self.lock().script.clone();
+        script.ok_or_else(|| QuestionError::plain("only `codebridge exec` has a script and standard input"))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {

@@ -184,6 +184,22 @@ impl Answerer {
                 let transfers = Arc::clone(access.transfers());
                 Answer::work(move || transfers.read(&part))
             }
+            GuestQuestion::Module(module) => {
+                let script = access.script()?;
+                Answer::work(move || script.module(&module.name))
+            }
+            GuestQuestion::FileIn(piece) => {
+                let script = access.script()?;
+                Answer::work(move || script.piece(piece.index, piece.offset))
+            }
+            GuestQuestion::Input(wanted) => {
+                let script = access.script()?;
+                let read = tokio::select! {
+                    read = script.input(wanted.bytes) => read?,
+                    () = cancel.cancelled() => return Err(QuestionError::plain("cancelled")),
+                };
+                Answer::work(move || Ok(read))
+            }
             GuestQuestion::Call(call) => access.call(call, cancel).await,
             GuestQuestion::Servers(filter) => access.servers(filter).await,
             GuestQuestion::Server(server) => access.server(server),

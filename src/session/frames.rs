@@ -24,6 +24,8 @@ pub(super) enum ToGuest {
     /// What the coming run may use, as JSON.
     Context(Vec<u8>),
     Run(u32, String),
+    /// How the coming run was started.
+    Script(Vec<u8>),
     Interrupt(u32),
     /// The answer to a question, as JSON.
     Answer(u32, AnswerJson),
@@ -61,6 +63,7 @@ impl ToGuest {
             Self::Answer(id, answer) => return (b'A', id, answer),
             Self::Context(json) => (b'C', 0, json),
             Self::Run(id, source) => (b'R', id, source.into_bytes()),
+            Self::Script(json) => (b'Z', 0, json),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
             Self::File { id, start, path } => {
                 (b'G', id, [format!("{start} {} ", super::files::PART).as_bytes(), &path].concat())

@@ -53,6 +53,9 @@ pub(super) enum GuestQuestion {
     AbortArtifact(Transfer),
     Artifacts,
     ReadArtifact(ArtifactPart),
+    Module(ModuleName),
+    FileIn(FilePiece),
+    Input(InputWanted),
 }
 
 /// An artifact whose bytes will come in frames with this number.
@@ -78,6 +81,25 @@ pub(super) struct ArtifactPart {
     pub(super) version: Option<u32>,
     pub(super) start: u64,
     pub(super) length: u64,
+}
+
+/// A module beside the script of the command line.
+#[derive(Debug, Deserialize)]
+pub(super) struct ModuleName {
+    pub(super) name: Name,
+}
+
+/// Part of a file for `/workspace`.
+#[derive(Debug, Deserialize)]
+pub(super) struct FilePiece {
+    pub(super) index: usize,
+    pub(super) offset: u64,
+}
+
+/// Standard input: at most so many bytes.
+#[derive(Debug, Deserialize)]
+pub(super) struct InputWanted {
+    pub(super) bytes: u32,
 }
 
 /// Part of the output of an earlier run.
@@ -233,6 +255,9 @@ impl GuestQuestion {
             r#""search""# => Self::Search(read(params)?),
             r#""install""# => Self::Install(read_up_to(LONGEST_INSTALL, params)?),
             r#""missing_module""# => Self::MissingModule(read(params)?),
+            r#""module""# => Self::Module(read(params)?),
+            r#""file_in""# => Self::FileIn(read(params)?),
+            r#""input""# => Self::Input(read(params)?),
             _ => return Err(QuestionError::plain("the bridge does not know this method")),
         })
     }

@@ -30,6 +30,7 @@ mod reserved;
 mod roots;
 mod run;
 mod run_python;
+mod script;
 mod sessions;
 mod shares;
 mod start_progress;
@@ -46,4 +47,5 @@ pub use outcome::{
 };
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};
+pub use script::{FileIn, Input, Script};
 pub use sessions::Sessions;

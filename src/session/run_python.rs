@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::script::Script;
 use super::{ChangedFile, FileError, FilePart, OutputStream, Progress, RunOutcome, RunRequest};
 use crate::artifacts::Artifacts;
 use crate::upstream::{Answers, NoAnswers};
@@ -20,12 +21,14 @@ pub struct Caller {
     /// Answers the questions that servers ask during the calls of the run.
     pub answers: Arc<dyn Answers>,
     pub cancel: CancellationToken,
+    /// What a run of the command line has beside its code.
+    pub script: Option<Arc<Script>>,
 }
 
 impl Caller {
     /// Returns a caller that no server can ask anything.
     pub fn without_answers(progress: mpsc::Sender<Progress>, cancel: CancellationToken) -> Self {
-        Self { progress, answers: Arc::new(NoAnswers::default()), cancel }
+        Self { progress, answers: Arc::new(NoAnswers::default()), cancel, script: None }
     }
 }
 

@@ -146,7 +146,8 @@ fn usage_errors_have_an_exit_code_of_their_own(env: &TestEnv) {
     for args in [
         &["exec", "--no-such-flag"][..],
         &["no-such-command"],
-        &["exec", "-c", "1", "file.py"],
+        &["exec", "--in", "/no/such/file", "-c", "1"],
+        &["exec", "--in", "-", "-c", "1"],
         &["exec", "/no/such/file.py"],
         &["exec", "--timeout", "soon", "-c", "1"],
         &["exec", "--output", "xml", "-c", "1"],

@@ -21,6 +21,7 @@ mod detection;
 mod display;
 mod doctor;
 mod documentation;
+mod exec_scripts;
 mod execution;
 mod fakes;
 mod files;
@@ -40,6 +41,7 @@ mod machine_supervisor;
 mod manners;
 mod mcp;
 mod messages;
+mod notebook;
 mod output;
 mod packages;
 mod questions;
@@ -93,6 +95,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     display::register,
     doctor::register,
     documentation::register,
+    exec_scripts::register,
     execution::register,
     fakes::register,
     files::register,
@@ -109,6 +112,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     mcp::register,
     messages::register,
     output::register,
+    notebook::register,
     packages::register,
     questions::register,
     real_servers::register,

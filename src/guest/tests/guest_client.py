@@ -27,6 +27,7 @@ PARTS = (
     "display",
     "packages",
     "imports",
+    "script",
     "notebook",
     "magics",
     "shell",
@@ -266,6 +267,8 @@ class Guest:
         value = answer(query["params"]) if callable(answer) else answer
         if isinstance(value, Refusal):
             self.send(b"A", number, json.dumps(value._asdict()))
+        elif isinstance(value, bytes):
+            self.send(b"A", number, b"=" + value)
         elif value is not LATER:
             self.send(b"A", number, json.dumps({"ok": value}))
 

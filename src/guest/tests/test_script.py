@@ -1,0 +1,173 @@
+"""A run of the command line: arguments, modules beside the script, files for the working directory, standard input."""
+
+import json
+import os
+import tempfile
+import unittest
+
+from guest_client import IN_CHROOT, LATER, Guest, Refusal
+
+
+def started(guest, argv=("-c",), file=None, modules=(), files=(), has_input=False):
+    given = dict(argv=argv, file=file, modules=modules, files=files, input=has_input)
+    guest.send(b"Z", 0, json.dumps(given))
+    return guest
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        self.guest = Guest()
+
+    def tearDown(self):
+        self.guest.close()
+
+    def test_a_script_has_its_name_and_arguments(self):
+        started(self.guest, ["tools/a.py", "-x", "y z"], "tools/a.py")
+        result = self.guest.run("import sys, os\nprint(sys.argv, __name__, os.path.basename(__file__))\n5\n1 / 0")
+        self.assertEqual(result.out, "['tools/a.py', '-x', 'y z'] __main__ a.py\n")
+        self.assertIn('File "tools/a.py", line 4, in <module>\n    1 / 0', result.traceback)
+
+    def test_the_value_of_the_last_line_of_a_script_is_not_shown(self):
+        started(self.guest, ["a.py"], "a.py")
+        self.assertEqual(self.guest.run("def main(): return 0\nmain()").out, "")
+
+    def test_modules_beside_the_script_come_from_the_host(self):
+        sources = {
+            "helper": {"path": "helper.py", "source": "def f():\n    raise ValueError('in helper')\nx = 1", "is_package": False},
+            "package": {"path": "package/__init__.py", "source": "from .part import y", "is_package": True},
+            "package.part": {"path": "package/part.py", "source": "y = 2", "is_package": False},
+            "json": {"path": "json/__init__.py", "source": "", "is_package": True},
+            "folder": {"path": "folder/__init__.py", "source": "", "is_package": True},
+            "folder.inner": {"path": "folder/inner.py", "source": "z = 3", "is_package": False},
+        }
+        # Its answer may be null.
+        self.guest.answer = self.answer(sources)
+        started(self.guest, ["d/a.py"], "d/a.py", ["helper", "package", "json", "folder"])
+        result = self.guest.run(
+            "import helper, package, json, csv, folder.inner, inspect\nprint(helper.x, package.y, folder.inner.z, json.dumps(1))\n"
+            "print(inspect.getsource(helper.f))\ntry:\n    import package.missing\nexcept ModuleNotFoundError as e: print(e)\nhelper.f()"
+        )
+        self.assertEqual(
+            result.out,
+            "1 2 3 1\ndef f():\n    raise ValueError('in helper')\n\nNo module named 'package.missing'\n",
+            result,
+        )
+        self.assertIn('File "d/helper.py", line 2, in f\n    raise ValueError', result.traceback)
+        asked = {params["name"] for _, method, params in self.guest.questions if method == "module"}
+        self.assertNotIn("csv", asked)
+
+    def answer(self, sources):
+        def answer(number, query):
+            self.guest.questions.append((number, query["method"], query["params"]))
+            self.guest.send(b"A", number, json.dumps({"ok": sources.get(query["params"]["name"])}))
+
+        return answer
+
+    @unittest.skipIf(IN_CHROOT, "it sees other files")
+    def test_files_are_written_before_the_code_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = os.getcwd()
+            os.chdir(folder)
+            try:
+                guest = Guest()
+            finally:
+                os.chdir(before)
+            with guest:
+                content = os.urandom(300000)
+                guest.answers["file_in"] = lambda params: content[params["offset"] :][:100000]
+                files = [dict(name="a b", bytes=len(content), is_executable=True), dict(name="big", bytes=1 << 60, is_executable=False)]
+                started(guest, files=files[:1])
+                self.assertEqual(guest.run("import os\nlen(open('a b', 'rb').read()), os.access('a b', os.X_OK)").out, "(300000, True)\n")
+                with open(os.path.join(folder, "a b"), "rb") as file:
+                    self.assertEqual(file.read(), content)
+                started(guest, files=files[1:])
+                result = guest.run("print('not run')")
+                self.assertEqual((result.status, result.out), ("error", ""))
+                self.assertIn("could not copy big into /workspace: it has 1152921504606846976 bytes", result.error)
+                started(guest, files=[dict(name="short", bytes=400000, is_executable=False)])
+                self.assertIn("it changed meanwhile", guest.run("1").error)
+                self.assertFalse(os.path.exists(os.path.join(folder, "short")))
+                self.assertEqual(guest.run("print('alive')").out, "alive\n")
+
+
+class Input(unittest.TestCase):
+    def setUp(self):
+        self.guest = Guest()
+        self.pieces = []
+        self.guest.answers["input"] = lambda params: self.pieces.pop(0)[: params["bytes"]] if self.pieces else b""
+
+    def tearDown(self):
+        self.guest.close()
+
+    def give(self, *pieces):
+        self.pieces[:] = pieces
+        self.guest.send(b"Z", 0)
+
+    def asked(self):
+        return [method for _, method, _ in self.guest.questions].count("input")
+
+    def test_it_is_not_read_unless_the_code_reads_it(self):
+        self.give(b"data")
+        self.assertEqual(self.guest.run("import sys\nsys.stdin.isatty(), sys.argv").out, "(False, ['-c'])\n")
+        self.assertEqual((self.asked(), self.pieces), (0, [b"data"]))
+
+    def test_all_ways_to_read_it(self):
+        for code, printed in (
+            ("import sys\nsys.stdin.read()", "'a\\nb\\n'"),
+            ("import sys\nsys.stdin.buffer.read()", "b'a\\nb\\n'"),
+            ("import sys\n[line for line in sys.stdin]", "['a\\n', 'b\\n']"),
+            ("input() + input('?')", "?'ab'"),
+            ("import subprocess\nsubprocess.run(['wc', '-l']).returncode", "2\n0"),
+            ("import os\nos.system('cat')", "a\nb\n0"),
+            ("open(0).read()", "'a\\nb\\n'"),
+            ("import os\nos.read(0, 100)[:1]", "b'a'"),
+            ("open('/dev/stdin').read()", "'a\\nb\\n'"),
+            ("!cat", "a\nb"),
+            ("import sys, select\nlen(select.select([sys.stdin], [], [])[0]), sys.stdin.readline()", "(1, 'a\\n')"),
+            ("import fileinput\nlist(fileinput.input([]))", "['a\\n', 'b\\n']"),
+            ("import sys\nsys.stdin.reconfigure(encoding='latin-1')\nsys.stdin.readlines()", "['a\\n', 'b\\n']"),
+        ):
+            with self.subTest(code):
+                self.guest.close()
+                self.setUp()
+                self.give(b"a\n", b"b\n")
+                result = self.guest.run(code)
+                self.assertEqual((result.status, result.out), ("ok", printed + "\n"), result)
+
+    def test_its_end_is_an_end(self):
+        self.give()
+        self.assertIn("EOFError", self.guest.run("input()").error)
+        self.assertEqual(self.guest.run("import sys\nsys.stdin.read()").out, "''\n")
+
+    def test_what_nobody_reads_is_not_asked_for(self):
+        self.give(*[b"x" * 65536] * 1000)
+        self.assertEqual(self.guest.run("import sys\nsys.stdin.read(10)").out, "'xxxxxxxxxx'\n")
+        # A pipe of 64 KiB, and a piece that waits to be written.
+        self.assertEqual(self.guest.run("import time\ntime.sleep(0.2)").status, "ok")
+        self.assertLess(self.asked(), 10)
+        self.assertEqual(self.guest.run("len(sys.stdin.read())").out, "%d\n" % (65536000 - 10))
+
+    def test_a_wait_for_input_is_interrupted_and_other_questions_are_answered(self):
+        self.guest.answers["input"] = LATER
+        self.guest.answers["list_saved_tools"] = ["f"]
+        self.guest.send(b"Z", 0)
+        number = self.guest.start("input()")
+        self.guest.until(lambda: self.asked())
+        self.guest.interrupt(number)
+        self.assertEqual(self.guest.finish(number).status, "interrupted")
+        self.assertEqual(self.guest.run("runtime.list_saved_tools()").out, "['f']\n")
+
+    def test_an_error_of_the_host_is_said(self):
+        self.guest.answers["input"] = Refusal("failed to read standard input: Is a directory")
+        self.guest.send(b"Z", 0)
+        result = self.guest.run("import sys\nsys.stdin.read()")
+        self.assertEqual((result.out, result.notices), ("''\n", ["failed to read standard input: Is a directory"]))
+
+    def test_a_forked_child_sees_the_end(self):
+        self.give(b"data")
+        code = "import os, sys\nsys.stdin.fileno()\npid = os.fork()\nif not pid:\n    os._exit(sys.stdin.read() != 'data')\nos.waitpid(pid, 0)[1]"
+        self.assertEqual(self.guest.run("import warnings\nwarnings.simplefilter('ignore')\n" + code).out, "0\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
