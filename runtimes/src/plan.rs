@@ -118,6 +118,23 @@ pub struct Volume {
     pub folder: HostFolder,
 }
 
+impl Volume {
+    /// Returns the volumes of a sandbox.
+    pub(crate) fn all_of(spec: &SandboxSpec) -> Vec<Self> {
+        let volume = |(number, folder): (usize, &HostFolder)| Self {
+            name: format!("{}-folder-{number}", spec.name),
+            image: spec.root.to_string(),
+            folder: folder.clone(),
+        };
+        spec.host_folders().enumerate().map(volume).collect()
+    }
+
+    /// Returns the flag of podman and docker that mounts it.
+    pub(crate) fn flag(&self) -> String {
+        format!("--volume={}:{}:ro", self.name, self.folder.target)
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(transparent)]

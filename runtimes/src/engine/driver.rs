@@ -12,6 +12,7 @@ use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::plan::{
     self, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism, Supply,
+    Volume,
 };
 use crate::refusal::{Product, Refusal};
 use crate::rlimits::{self, OwnLimits};
@@ -25,7 +26,7 @@ use crate::watched_folders::WatchedFolders;
 use super::desktop::find_stopped;
 use super::dialect::Dialect;
 use super::info::EngineInfo;
-use super::{skeleton, volumes};
+use super::skeleton;
 
 /// Short commands: info, inspect, list, remove.
 pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
@@ -79,7 +80,7 @@ impl EngineDriver {
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         let dialect = self.dialect();
-        let volumes = if self.id.remote { volumes::of(spec) } else { Vec::new() };
+        let volumes = if self.id.remote { Volume::all_of(spec) } else { Vec::new() };
         let (host_binds, supplied) = match self.id.remote {
             true => (Vec::new(), Vec::new()),
             false => self.supply(spec.user).plan(spec, instance),
@@ -114,7 +115,7 @@ impl EngineDriver {
         args.extend(binds.iter().map(|bind| {
             format!("--volume={}:{}:ro{}", bind.told().display(), bind.target, dialect.bind_options)
         }));
-        args.extend(volumes.iter().map(volumes::flag));
+        args.extend(volumes.iter().map(Volume::flag));
         let mut image = None;
         let reference = match &root {
             None => spec.root.to_string(),

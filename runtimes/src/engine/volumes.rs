@@ -11,27 +11,12 @@ use crate::folders::{COPY_LIMIT, LeftOut, SupplyError, archive};
 use crate::messages::engine as messages;
 use crate::owner::{INSTANCE_LABEL, Owner};
 use crate::plan::{OwnedSandbox, Plan, ReclaimError, Volume};
-use crate::spec::{HostFolder, SandboxName, SandboxSpec};
+use crate::spec::SandboxName;
 
 use super::driver::EngineDriver;
 
 /// A copy goes over the network.
 const COPY_TIME: Duration = Duration::from_secs(120);
-
-/// Returns the volumes of a sandbox.
-pub(super) fn of(spec: &SandboxSpec) -> Vec<Volume> {
-    let volume = |(number, folder): (usize, &HostFolder)| Volume {
-        name: format!("{}-folder-{number}", spec.name),
-        image: spec.root.to_string(),
-        folder: folder.clone(),
-    };
-    spec.host_folders().enumerate().map(volume).collect()
-}
-
-/// Returns the flag that mounts a volume.
-pub(super) fn flag(volume: &Volume) -> String {
-    format!("--volume={}:{}:ro", volume.name, volume.folder.target)
-}
 
 /// Returns the label that names a volume's sandbox.
 fn label(name: &SandboxName) -> String {
