@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(first.sha256, "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed");
         assert_eq!((first.mime_type.as_str(), first.run), ("text/csv", 7));
         assert_eq!(artifacts.find("report ä.csv", None).unwrap(), second);
-        assert_eq!(artifacts.latest(), [second.clone()]);
+        assert_eq!(artifacts.latest(), std::slice::from_ref(&second));
         assert_eq!(artifacts.all(), [first.clone(), second.clone()]);
         assert_eq!(
             (content(&artifacts, &first), content(&artifacts, &second)),

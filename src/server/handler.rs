@@ -112,7 +112,7 @@ impl<P: RunPython> McpHandler<P> {
     async fn resume_round(&self, mut round: Round, context: RequestContext<RoleServer>) -> CallToolResponse {
         let step = round.running.step(&context.ct);
         match progress::forward_progress(step, &mut round.events, &context).await {
-            Step::Done(outcome) => self.result(&Payload::new(&round.request, outcome)).into(),
+            Step::Done(outcome) => self.result(&Payload::new(&round.request, *outcome)).into(),
             Step::Asks(questions) => {
                 let name = self.rounds.pause(round);
                 InputRequiredResult::new(Some(questions), Some(name)).into()

@@ -138,7 +138,7 @@ pub(super) struct Running {
 }
 
 pub(super) enum Step {
-    Done(RunOutcome),
+    Done(Box<RunOutcome>),
     /// The client has to answer first.
     Asks(InputRequests),
 }
@@ -149,7 +149,7 @@ impl Running {
         loop {
             tokio::select! {
                 biased;
-                outcome = &mut self.run => return Step::Done(done(outcome).await),
+                outcome = &mut self.run => return Step::Done(Box::new(done(outcome).await)),
                 () = cancelled.cancelled(), if !self.cancel.is_cancelled() => self.cancel.cancel(),
                 Some(question) = self.asked.recv() => {
                     let requests = self.requests(question);
