@@ -8,9 +8,12 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::name::check;
 use super::store::{Artifact, Artifacts};
 use super::{ArtifactError, mime_of};
 
+/// Bytes of a description.
+const LONGEST_DESCRIPTION: usize = 1000;
 /// Bytes after which the kernel is asked to write what it has, so that the end of a large file does not wait for all of it.
 const FLUSH: u64 = 32 << 20;
 /// Renames that another bridge won, before this one gives up.
@@ -39,8 +42,25 @@ pub struct Staged {
     digest: Sha256,
 }
 
+impl Artifacts {
+    /// Begins to save an artifact.
+    pub fn begin(&self, name: &str, description: Option<String>) -> Result<Staged, ArtifactError> {
+        check(name)?;
+        if description.as_ref().is_some_and(|text| text.len() > LONGEST_DESCRIPTION) {
+            return Err(ArtifactError::Description(LONGEST_DESCRIPTION));
+        }
+        let staging = self.staging()?;
+        self.sweep(&staging);
+        let space = self.limit().saturating_sub(self.used());
+        if space == 0 {
+            return Err(self.full(name));
+        }
+        Staged::new(self.clone(), &staging, name, description, space)
+    }
+}
+
 impl Staged {
-    pub(super) fn new(
+    fn new(
         artifacts: Artifacts,
         staging: &Path,
         name: &str,

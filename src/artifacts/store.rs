@@ -13,10 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ArtifactError;
 use super::name::check;
-use super::staged::Staged;
 
-/// Bytes of a description.
-const LONGEST_DESCRIPTION: usize = 1000;
 /// Bytes of an `about.json`; none that we wrote is longer.
 const LONGEST_ABOUT: u64 = 16 << 10;
 /// The age of a staging folder without a file: until then its bridge is about to make one.
@@ -77,21 +74,6 @@ impl Artifacts {
     /// Returns how many bytes there may be.
     pub fn limit(&self) -> u64 {
         self.limit
-    }
-
-    /// Begins to save an artifact.
-    pub fn begin(&self, name: &str, description: Option<String>) -> Result<Staged, ArtifactError> {
-        check(name)?;
-        if description.as_ref().is_some_and(|text| text.len() > LONGEST_DESCRIPTION) {
-            return Err(ArtifactError::Description(LONGEST_DESCRIPTION));
-        }
-        let staging = self.staging()?;
-        self.sweep(&staging);
-        let space = self.limit.saturating_sub(self.used());
-        if space == 0 {
-            return Err(self.full(name));
-        }
-        Staged::new(self.clone(), &staging, name, description, space)
     }
 
     /// Returns every version of every artifact, by name and version.
@@ -238,7 +220,7 @@ impl Artifacts {
     }
 
     /// Makes the folder of what is being saved, for this user alone.
-    fn staging(&self) -> Result<PathBuf, ArtifactError> {
+    pub(super) fn staging(&self) -> Result<PathBuf, ArtifactError> {
         let staging = self.dir.join(STAGING);
         match fs::DirBuilder::new().recursive(true).mode(0o700).create(&staging) {
             Ok(()) => Ok(staging),
@@ -247,7 +229,7 @@ impl Artifacts {
     }
 
     /// Removes what bridges that were killed left behind.
-    fn sweep(&self, staging: &Path) {
+    pub(super) fn sweep(&self, staging: &Path) {
         for name in names_in(staging) {
             let folder = staging.join(name);
             let is_left_over = match File::open(folder.join("content")) {

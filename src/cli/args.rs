@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use super::artifact::ArtifactCommand;
+use super::artifact_args::ArtifactCommand;
 use super::flags::{SettingFlags, with_settings};
+use super::form::Form;
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
@@ -323,13 +324,6 @@ pub struct SetupArgs {
     pub yes: bool,
     /// Print the list as JSON
     #[arg(long, conflicts_with = "client")]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Form {
-    /// Print JSON
-    #[arg(long)]
     pub json: bool,
 }
 

@@ -2,6 +2,7 @@
 
 mod args;
 mod artifact;
+mod artifact_args;
 mod build;
 mod call;
 mod call_result;
@@ -13,6 +14,7 @@ mod errors;
 mod exec;
 mod flags;
 mod folder;
+mod form;
 mod help;
 mod image;
 mod image_text;
@@ -48,11 +50,12 @@ use logging::Audience;
 use say::say;
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, Form, ImageCommand, MachineSupervisorArgs,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, ImageCommand, MachineSupervisorArgs,
     PackagesCommand, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
-pub use artifact::{ArtifactCommand, PruneArgs};
+pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use flags::SettingFlags;
+pub use form::Form;
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {

@@ -10,8 +10,8 @@ MOST = 2000
 # Bytes of the list of changed files, and of content in one answer.
 LONGEST_LIST = 512 * 1024
 CHUNK = 256 * 1024
-# The kernel's clock of files is this coarse, in nanoseconds.
-TICK = 10_000_000
+# The clock that files get their times from: see clock_gettime(2).
+CLOCK_REALTIME_COARSE = 5
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe without a writer must not block process 1.
@@ -24,7 +24,7 @@ known, looked_at, was_cut = {}, 0, False
 def changed():
     """Returns the files that were made or changed since the last call: `SIZE PATH` and a NUL each."""
     global known, looked_at, was_cut
-    before, began = looked_at, time.time_ns()
+    before, began = looked_at, time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
     seen, found, length = {}, [], 0
     is_cut = False
     for path, status in tree():
@@ -33,7 +33,7 @@ def changed():
             break
         mark = status.st_ctime_ns, status.st_size, status.st_ino
         seen[path] = mark
-        if known.get(path) == mark or (was_cut and path not in known and status.st_ctime_ns < before - TICK):
+        if known.get(path) == mark or (was_cut and path not in known and status.st_ctime_ns <= before):
             continue
         line = b"%d %s\0" % (status.st_size, path)
         length += len(line)

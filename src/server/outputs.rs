@@ -5,7 +5,6 @@ use rmcp::model::{ContentBlock, Resource};
 use serde::Serializer;
 use serde_json::json;
 
-use super::Payload;
 use crate::artifacts::Artifact;
 use crate::session::{ChangedFile, ChangedFiles};
 use crate::sizes::bytes_text;
@@ -18,11 +17,11 @@ const MOST_LISTED: usize = 20;
 const LONGEST_SHOWN: usize = 100;
 
 /// Returns the lines of a text.
-pub(super) fn lines(payload: &Payload) -> Vec<String> {
-    let mut lines: Vec<String> = payload.files.iter().filter_map(files_line).collect();
-    lines.extend(payload.artifacts.iter().take(MOST_NAMED).map(saved_line));
-    if payload.artifacts.len() > MOST_NAMED {
-        lines.push(format!("saved {} more artifacts", payload.artifacts.len() - MOST_NAMED));
+pub(super) fn lines(files: Option<&ChangedFiles>, artifacts: &[Artifact]) -> Vec<String> {
+    let mut lines: Vec<String> = files.and_then(files_line).into_iter().collect();
+    lines.extend(artifacts.iter().take(MOST_NAMED).map(saved_line));
+    if artifacts.len() > MOST_NAMED {
+        lines.push(format!("saved {} more artifacts", artifacts.len() - MOST_NAMED));
     }
     lines
 }
@@ -57,8 +56,8 @@ pub fn saved_line(artifact: &Artifact) -> String {
 }
 
 /// Returns links to the artifacts.
-pub(super) fn links(payload: &Payload) -> impl Iterator<Item = ContentBlock> {
-    payload.artifacts.iter().take(MOST_NAMED).map(|artifact| ContentBlock::resource_link(resource(artifact)))
+pub(super) fn links(artifacts: &[Artifact]) -> impl Iterator<Item = ContentBlock> {
+    artifacts.iter().take(MOST_NAMED).map(|artifact| ContentBlock::resource_link(resource(artifact)))
 }
 
 /// Returns an artifact as a resource: its latest version.

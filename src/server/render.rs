@@ -27,7 +27,7 @@ pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
         content.finish()
     };
     content.extend(payload.displays.iter().filter_map(link));
-    content.extend(outputs::links(payload));
+    content.extend(outputs::links(&payload.artifacts));
     let mut result = match payload.is_error() {
         true => CallToolResult::error(content),
         false => CallToolResult::success(content),
@@ -65,7 +65,8 @@ fn compact_text(payload: &Payload) -> String {
     let is_silent = payload.stdout.is_empty()
         && payload.stderr.is_empty()
         && payload.error.is_none()
-        && outputs::lines(payload).is_empty();
+        && payload.files.is_none()
+        && payload.artifacts.is_empty();
     if is_silent && !payload.is_error() {
         parts.push(payload.summary.clone());
     }
@@ -180,7 +181,7 @@ fn lines_after(payload: &Payload) -> Vec<String> {
     }
     let is_new = |error: &&String| !is_shown(error, &payload.stderr.join("\n"));
     parts.extend(payload.error.iter().filter(is_new).map(|error| format!("error: {error}")));
-    parts.extend(outputs::lines(payload));
+    parts.extend(outputs::lines(payload.files.as_ref(), &payload.artifacts));
     parts
 }
 

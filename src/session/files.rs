@@ -1,4 +1,4 @@
-//! The files of a session's `/workspace`: which ones a run changed, and their content, also beside running code.
+//! Access to the files of a session's `/workspace`, also beside running code.
 //!
 //! Process 1 of the sandbox serves them, in parts. What it says is hostile: paths are bytes that mean something in the
 //! sandbox only, and an answer is at most one part.
@@ -8,112 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, is_below};
 use super::frames::ToGuest;
 
-/// Bytes of a path that the kernel takes.
-const LONGEST_PATH: usize = 4095;
-/// Files in the list of one run; the guest looks at as many.
-const MOST_FILES: usize = 2000;
 /// Files of a session that are listed: those that changed last.
 const MOST_LISTED: usize = 100;
-/// Bytes of one part.
-pub(super) const PART: u64 = 256 << 10;
 /// How long process 1 may take for a part. It answers in less than a millisecond, unless output that nobody reads is in front.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What stands for itself in a URI.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// The same for the name of a session, which is one segment.
-const SEGMENT: &AsciiSet = &PLAIN.add(b'/');
-
-/// The start of the URIs of files.
-pub const SESSION_URIS: &str = "codebridge://sessions/";
-
-/// A file that a run made or changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangedFile {
-    /// Below `/workspace`, as the sandbox has it: any bytes, but no component that leads elsewhere.
-    pub path: Vec<u8>,
-    pub bytes: u64,
-    /// Where the client reads it, while the session lives. None for one that ends with its call.
-    pub uri: Option<String>,
-}
-
-impl ChangedFile {
-    /// Returns the path for people, in one line.
-    pub fn shown_path(&self) -> String {
-        codebridge_runtimes::exec::visible_line(&String::from_utf8_lossy(&self.path))
-    }
-}
-
-/// The files that a run made or changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChangedFiles {
-    pub files: Vec<ChangedFile>,
-    /// Whether there may be more: the folder has too many files to look at all of them.
-    pub is_cut: bool,
-}
-
-impl ChangedFiles {
-    /// Reads the list of a frame: `SIZE PATH` and a NUL each. What is not as it should be is left out.
-    pub(super) fn parse(list: &[u8]) -> Self {
-        let mut changed = Self::default();
-        for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
-            let mut halves = entry.splitn(2, |byte| *byte == b' ');
-            let bytes = halves.next().and_then(|size| str::from_utf8(size).ok()?.parse().ok());
-            let (Some(bytes), Some(path)) = (bytes, halves.next()) else { continue };
-            if path.is_empty() || changed.files.len() >= MOST_FILES {
-                changed.is_cut = true;
-            } else if is_below(path) {
-                changed.files.push(ChangedFile { path: path.to_vec(), bytes, uri: None });
-            }
-        }
-        changed
-    }
-
-    /// Adds where the files of this session are read.
-    pub(super) fn in_session(mut self, session: &str) -> Self {
-        self.files.iter_mut().for_each(|file| file.uri = Some(uri(session, &file.path)));
-        self
-    }
-}
-
-/// Whether a path leads to something below the folder that it starts from.
-fn is_below(path: &[u8]) -> bool {
-    let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
-    path.len() <= LONGEST_PATH && path.split(|byte| *byte == b'/').all(is_plain)
-}
-
-fn uri(session: &str, path: &[u8]) -> String {
-    let session = percent_encode(session.as_bytes(), SEGMENT);
-    format!("{SESSION_URIS}{session}/files/{}", percent_encode(path, PLAIN))
-}
-
-/// A part of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilePart {
-    /// Of the whole file.
-    pub size: u64,
-    pub bytes: Vec<u8>,
-}
-
-/// Why a file of a session cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FileError {
-    #[error("there is no session '{0}'")]
-    NoSession(String),
-    #[error("the path does not lead to a file below /workspace")]
-    Path,
-    /// As the sandbox says it.
-    #[error("{0}")]
-    Refused(String),
-    #[error("the session has ended")]
-    Ended,
-    #[error("the sandbox did not answer in time")]
-    TimedOut,
-}
 
 /// Requests for parts that have no answer yet.
 #[derive(Debug, Default)]
@@ -178,7 +81,7 @@ impl Files {
         self.frames.is_closed()
     }
 
-    /// Reads bytes from `start`, at most [`PART`].
+    /// Reads bytes from `start`, at most one part.
     pub(super) async fn read(&self, path: &[u8], start: u64) -> Result<FilePart, FileError> {
         if !is_below(path) {
             return Err(FileError::Path);
@@ -230,26 +133,6 @@ fn parse_part(mut answer: Vec<u8>) -> Result<FilePart, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_of_files_is_read_as_far_as_it_is_sound() {
-        let list = b"3 a.csv\x004 sub/b c.png\x000 \x001 ../x\x001 /etc/passwd\x001 a//b\x00x y\x001\x00-1 z\x002 \xff\n\x00";
-        let changed = ChangedFiles::parse(list).in_session("ma/in");
-        let paths: Vec<_> = changed.files.iter().map(|file| (file.shown_path(), file.bytes)).collect();
-        let expected = [("a.csv", 3), ("sub/b c.png", 4), ("\u{fffd}\u{fffd}", 2)];
-        assert_eq!(paths, expected.map(|(path, bytes)| (path.to_owned(), bytes)));
-        assert!(changed.is_cut);
-        let uris: Vec<_> = changed.files.iter().map(|file| file.uri.as_deref().unwrap()).collect();
-        assert_eq!(
-            uris,
-            [
-                "codebridge://sessions/ma%2Fin/files/a.csv",
-                "codebridge://sessions/ma%2Fin/files/sub/b%20c.png",
-                "codebridge://sessions/ma%2Fin/files/%FF%0A",
-            ]
-        );
-        assert!(ChangedFiles::parse(&[b"1 ".to_vec(), vec![b'x'; 5000]].concat()).files.is_empty());
-    }
 
     #[tokio::test]
     async fn a_part_is_asked_for_and_a_gone_session_is_said() {

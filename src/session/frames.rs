@@ -7,7 +7,7 @@ use std::io;
 use codebridge_runtimes::exec::printable;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::files::ChangedFiles;
+use super::changed_files::{ChangedFiles, PART};
 use crate::upstream::CallOutcome;
 
 /// Type, id and length.
@@ -66,7 +66,7 @@ impl ToGuest {
             Self::Script(json) => (b'Z', 0, json),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
             Self::File { id, start, path } => {
-                (b'G', id, [format!("{start} {} ", super::files::PART).as_bytes(), &path].concat())
+                (b'G', id, [format!("{start} {} ", PART).as_bytes(), &path].concat())
             }
             Self::SavedTool(name, source) => (b'S', 0, format!("{name}\n{source}").into_bytes()),
         };

@@ -10,6 +10,7 @@
 mod access;
 mod answers;
 mod bytecode;
+mod changed_files;
 mod displays;
 mod files;
 mod frames;
@@ -39,7 +40,7 @@ mod tools;
 mod transfers;
 mod wording;
 
-pub use files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
+pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::files::ChangedFiles;
+use super::changed_files::ChangedFiles;
 use crate::artifacts::Artifact;
 use crate::settings::{Origin, variables};
 

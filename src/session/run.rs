@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use codebridge_runtimes::HeldLimits;
 
+use super::changed_files::ChangedFiles;
 use super::displays::{DisplayCapture, PictureBudget};
-use super::files::ChangedFiles;
 use super::frames::{DoneStatus, FrameError, FromGuest};
 use super::grant::Grant;
 use super::kept::{Kept, Outputs};
