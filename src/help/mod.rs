@@ -20,8 +20,8 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 14] = topics! {
-    "quickstart" "clients" "sandbox" "python" "servers" "images" "engines" "laptops" "settings" "doctor" "ci"
+pub static TOPICS: [Topic; 15] = topics! {
+    "quickstart" "clients" "sandbox" "python" "packages" "servers" "images" "engines" "laptops" "settings" "doctor" "ci"
     "exit-codes" "troubleshooting" "security"
 };
 
