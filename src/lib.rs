@@ -21,5 +21,6 @@ pub mod server;
 pub mod session;
 pub mod settings;
 pub mod setup;
+pub mod shares;
 pub mod upstream;
 pub mod workspace;

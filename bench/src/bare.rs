@@ -45,6 +45,7 @@ impl Bare {
                 .map(|(target, size)| Tmpfs { target: target.into(), size })
                 .to_vec(),
             folders: Vec::new(),
+            shares: Vec::new(),
             user: User { uid: 65534, gid: 65534 },
             limits: Limits { memory: 512 << 20, pids: 128, cpus: None, descriptors: 1024 },
             owner: self.instance.owner().clone(),

@@ -3,10 +3,10 @@
 use crate::engine::EngineDriver;
 use crate::exec::ExecError;
 use crate::oci::OciDriver;
-use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, RuntimeKind};
-use crate::spec::{SandboxName, SandboxSpec};
+use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::Instance;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,14 @@ impl AnyDriver {
         }
     }
 
+    /// Returns how a sandbox of this user gets shares.
+    pub(crate) fn share_mechanism(&self, user: User) -> ShareMechanism {
+        match self {
+            Self::Engine(driver) => driver.share_mechanism(user),
+            Self::Oci(driver) => driver.share_mechanism(user),
+        }
+    }
+
     pub fn has_own_profile(&self) -> bool {
         match self {
             Self::Engine(driver) => driver.profile_arrives(),
@@ -40,7 +48,7 @@ impl AnyDriver {
     /// Returns what launching this sandbox would do. Reads the host (folders, limits) and changes nothing.
     pub fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         spec.validate()?;
-        if let Some(missing) = spec.folders.iter().find(|folder| !folder.source.is_dir()) {
+        if let Some(missing) = spec.host_folders().find(|folder| !folder.source.is_dir()) {
             return Err(PlanError::NoFolder { path: missing.source.clone() });
         }
         match self {

@@ -13,6 +13,7 @@ mod driver;
 mod engine;
 pub mod exec;
 mod facts;
+mod folders;
 mod install;
 mod kernel_memory;
 mod machine;
@@ -45,9 +46,12 @@ pub use detect::{
 pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
+pub use folders::{ArchiveError, LeftOut, Oddities, Supplied, SupplyError, look_at};
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
-pub use plan::{End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
+pub use plan::{
+    End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism,
+};
 pub use random::random_hex;
 pub use refusal::{Product, Refusal, RootProblem};
 pub use rlimits::OwnLimits;

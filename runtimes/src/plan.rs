@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::exec::{CommandLine, ExecError};
+use crate::folders::{Supplied, SupplyError};
 use crate::owner::Owner;
 use crate::rlimits::OwnLimits;
-use crate::root::{Bind, ComposedRoot, RootError};
+use crate::root::{Bind, ComposedRoot, RootError, folder_binds, place_bind};
 use crate::runtime::{CgroupMode, RuntimeKind};
-use crate::spec::{SandboxName, SpecError};
-use crate::state::{Record, StateError};
+use crate::spec::{HostFolder, SandboxName, SandboxSpec, SpecError, User};
+use crate::state::{Instance, Record, StateError};
 use crate::watched_folders::WatchedFolders;
 
 /// How a sandbox's process ended.
@@ -90,6 +91,10 @@ pub struct Plan {
     /// The symbolic links to write first: path and target. A runtime is given such a link in place of a path that its command line
     /// or configuration cannot express.
     pub aliases: Vec<(PathBuf, PathBuf)>,
+    /// The folders to prepare first.
+    pub supplied: Vec<Supplied>,
+    /// The volumes to make and fill first, on an engine that sees no folder of this machine.
+    pub volumes: Vec<Volume>,
     /// The root filesystem to compose first, if it is composed.
     pub root: Option<ComposedRoot>,
     /// The name of the image to make of that root first, for an engine that starts only images.
@@ -102,6 +107,15 @@ pub struct Plan {
     /// The writable folders whose files have to be counted from outside.
     pub(crate) folders: WatchedFolders,
     pub own_limits: OwnLimits,
+}
+
+/// A copy of a folder in a volume of an engine, which is removed with its sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    /// The image of the container that files are copied through, which is never started.
+    pub image: String,
+    pub folder: HostFolder,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +147,8 @@ pub enum LaunchError {
     State(#[from] StateError),
     #[error("could not write '{path}': {source}")]
     Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Supply(#[from] SupplyError),
     #[error(transparent)]
     Exec(#[from] ExecError),
 }
@@ -169,7 +185,7 @@ pub(crate) fn alias(
     folder: &Path,
     can_be_told: impl Fn(&Path) -> bool,
 ) -> Vec<(PathBuf, PathBuf)> {
-    let odd = binds.iter_mut().filter(|bind| !can_be_told(&bind.source));
+    let odd = binds.iter_mut().filter(|bind| !can_be_told(bind.told()));
     odd.enumerate()
         .map(|(number, bind)| {
             let link = folder.join(format!("source-{number}"));
@@ -177,4 +193,54 @@ pub(crate) fn alias(
             (link, bind.source.clone())
         })
         .collect()
+}
+
+/// How sandboxes get the folders that are shared with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareMechanism {
+    /// Mounted; the sandbox's user is the ordinary user who runs it.
+    SameUser,
+    /// Mounted with the owner's ids mapped to those of the sandbox's user.
+    MappedIds,
+    /// Copied when the sandbox starts.
+    Copy,
+    /// Copied to a volume of the engine when the sandbox starts.
+    Volume,
+}
+
+/// How a driver gives a sandbox its shares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Supply {
+    /// Mounted: the sandbox's user is ours.
+    Mounted,
+    /// Mounted with their owner's ids mapped to this user and group.
+    Mapped(User),
+    Copied,
+}
+
+impl Supply {
+    pub(crate) fn mechanism(self) -> ShareMechanism {
+        match self {
+            Self::Mounted => ShareMechanism::SameUser,
+            Self::Mapped(_) => ShareMechanism::MappedIds,
+            Self::Copied => ShareMechanism::Copy,
+        }
+    }
+
+    /// Returns the mounts of every folder that a sandbox sees, and the folders that have to be prepared.
+    pub(crate) fn plan(self, spec: &SandboxSpec, instance: &Instance) -> (Vec<Bind>, Vec<Supplied>) {
+        let reader = match self {
+            Self::Mounted => return (folder_binds(spec.host_folders()), Vec::new()),
+            Self::Mapped(User { uid, gid }) => Some((uid, gid)),
+            Self::Copied => None,
+        };
+        let (mut binds, mut supplied) = (folder_binds(&spec.folders), Vec::new());
+        for (number, share) in spec.shares.iter().enumerate() {
+            let place = instance.bundle(&spec.name).join("shares").join(number.to_string());
+            binds.push(place_bind(share, place.clone(), instance.path().to_path_buf()));
+            supplied.push(Supplied { source: share.source.clone(), place, reader });
+        }
+        (binds, supplied)
+    }
 }

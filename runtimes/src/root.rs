@@ -14,7 +14,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::mounts;
 use crate::refusal::RootProblem;
-use crate::spec::{HostFolder, RootFs, SandboxSpec};
+use crate::spec::{HostFolder, RootFs, SandboxSpec, is_within};
 
 /// Top-level names that belong to the runtime, never to the folder behind the root.
 const RUNTIME_FOLDERS: &[&str] = &["dev", "proc", "sys", "tmp", "run"];
@@ -30,11 +30,13 @@ pub struct Bind {
     pub target: String,
     /// A link to the source, for a runtime that cannot be told its path.
     pub alias: Option<PathBuf>,
+    /// The folder that holds the alias, where that is no link.
+    pub within: Option<PathBuf>,
 }
 
 impl Bind {
     fn new(source: PathBuf, target: String) -> Self {
-        Self { source, target, alias: None }
+        Self { source, target, alias: None, within: None }
     }
 
     /// Returns the path that the runtime is told.
@@ -48,7 +50,9 @@ impl Bind {
     /// together with `ro`, so that no link of the root can be followed.
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = ["rbind", "ro", "nosuid", "nodev"].map(String::from).to_vec();
-        if let Ok(stat) = statvfs(&self.source) {
+        let flags = |path| statvfs(path).ok().map(|stat| stat.f_flag);
+        let found = [Some(&self.source), self.within.as_ref()].into_iter().flatten().filter_map(flags);
+        if let Some(flags) = found.reduce(|all, flags| all | flags) {
             // Remote engines mount nothing of this machine.
             #[cfg(not(target_os = "linux"))]
             let locked: [(StatVfsMountFlags, &str); 0] = [];
@@ -58,9 +62,7 @@ impl Bind {
                 (StatVfsMountFlags::NOATIME, "noatime"),
                 (StatVfsMountFlags::NODIRATIME, "nodiratime"),
             ];
-            options.extend(
-                locked.iter().filter(|(f, _)| stat.f_flag.contains(*f)).map(|(_, o)| (*o).to_string()),
-            );
+            options.extend(locked.iter().filter(|(f, _)| flags.contains(*f)).map(|(_, o)| (*o).to_string()));
         }
         options
     }
@@ -104,12 +106,18 @@ impl RootError {
     }
 }
 
-/// Returns the mounts of the folders of this machine that a sandbox sees, for an image that an engine mounts by itself.
-pub(crate) fn folder_binds(folders: &[HostFolder]) -> Vec<Bind> {
-    let bind = |HostFolder { source, target }: &HostFolder| Bind::new(source.clone(), target.clone());
-    let mut binds = folders.iter().map(bind).collect();
+/// Returns the mounts of folders of this machine, and of what is mounted below them.
+pub(crate) fn folder_binds<'a>(folders: impl IntoIterator<Item = &'a HostFolder>) -> Vec<Bind> {
+    let folders = folders.into_iter();
+    let mut binds = folders.map(|folder| Bind::new(folder.source.clone(), folder.target.clone())).collect();
     hold_mounts_below(&mut binds);
     binds
+}
+
+/// Returns the mount of a folder that is prepared at `place`, in the state folder `within`.
+pub(crate) fn place_bind(folder: &HostFolder, place: PathBuf, within: PathBuf) -> Bind {
+    let bind = Bind::new(folder.source.clone(), folder.target.clone());
+    Bind { alias: Some(place), within: Some(within), ..bind }
 }
 
 /// Adds a read-only bind for each mount below the source of a bind: a bind includes those mounts, but its options do not
@@ -140,16 +148,16 @@ fn mounts_below(binds: &[Bind], mount_points: &[PathBuf]) -> Vec<Bind> {
 }
 
 impl ComposedRoot {
-    /// Composes the root of a sandbox. Returns None for an image reference.
-    pub fn of(spec: &SandboxSpec) -> Result<Option<Self>, RootError> {
+    /// Composes the root of a sandbox, with these folders of the host. Returns None for an image reference.
+    pub fn of(spec: &SandboxSpec, folders: Vec<Bind>) -> Result<Option<Self>, RootError> {
         let mut root = match &spec.root {
             RootFs::Image(_) => return Ok(None),
             RootFs::Directory(path) => Self::of_directory(path)?,
             RootFs::Leased(lease) => Self::of_directory(lease.path())?,
             RootFs::Host => Self::of_host(Path::new("/"))?,
         };
-        root.add_folders(&spec.folders);
         hold_mounts_below(&mut root.binds);
+        root.add_folders(spec, folders);
         root.folders.extend(RUNTIME_FOLDERS.iter().map(|name| format!("/{name}")));
         for target in spec.tmpfs.iter().map(|tmpfs| &tmpfs.target) {
             root.folders.push(target.clone());
@@ -167,16 +175,16 @@ impl ComposedRoot {
         Ok(Some(root))
     }
 
-    /// Adds the folders of this machine that the sandbox sees. What the root has under that top-level name is hidden.
-    fn add_folders(&mut self, folders: &[HostFolder]) {
-        for HostFolder { source, target } in folders {
+    /// Adds the folders of this machine that the sandbox sees. What the root has under such a top-level name is hidden.
+    fn add_folders(&mut self, spec: &SandboxSpec, binds: Vec<Bind>) {
+        for HostFolder { target, .. } in spec.host_folders() {
             let top = target[1..].find('/').map_or(target.as_str(), |end| &target[..=end]);
             self.links.remove(top);
-            self.binds.retain(|bind| bind.target != top);
+            self.binds.retain(|bind| !is_within(&bind.target, top));
             let parents = target.match_indices('/').skip(1).map(|(end, _)| target[..end].to_string());
             self.folders.extend(parents.chain([target.clone()]));
-            self.binds.push(Bind::new(source.clone(), target.clone()));
         }
+        self.binds.extend(binds);
     }
 
     /// Composes a root of the top-level folders of `path`, which are mounted, and its top-level links, which are copied.

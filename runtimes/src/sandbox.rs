@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
+use crate::folders::{LeftOut, Supplies};
 use crate::memory::{Allowed, Counted, MemoryWatch};
-use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
+use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError, Volume};
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::spec::SandboxName;
@@ -42,6 +43,9 @@ pub struct Sandbox {
     messages: StreamTail,
     collector: Option<JoinHandle<()>>,
     memory: Option<MemoryWatch>,
+    /// The folders that it has copies of, and what each copy lacks.
+    copied: Vec<(PathBuf, LeftOut)>,
+    volumes: Vec<Volume>,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
 }
@@ -71,14 +75,32 @@ impl Sandbox {
                 .map_err(|source| undo(LaunchError::Write { path: path.clone(), source }))?;
         }
         if let AnyDriver::Engine(engine) = &**driver {
-            engine.prepare(&plan).await.map_err(|error| undo(error.into()))?;
+            engine.prepare_image(&plan).await.map_err(|error| undo(error.into()))?;
         }
-        let child = exec::spawn_piped_in(&plan.command, plan.folder.as_deref())
-            .map_err(|error| undo(error.into()))?;
-        Ok(Self::around(child, plan, Arc::clone(driver), Arc::clone(instance)))
+        let copied = match &**driver {
+            AnyDriver::Engine(engine) if !plan.volumes.is_empty() => {
+                let made = engine.make_volumes(&plan, instance.owner()).await;
+                if made.is_err() {
+                    let _ = engine.remove_volumes(&plan.record.name).await;
+                }
+                made.map_err(|error| undo(error.into()))?
+            }
+            _ => Vec::new(),
+        };
+        let mut supplies = Supplies::prepare(&plan.supplied).await.map_err(|error| undo(error.into()))?;
+        let child =
+            supplies.spawn(&plan.command, plan.folder.as_deref()).map_err(|error| undo(error.into()))?;
+        supplies.copied.extend(copied);
+        Ok(Self::around(child, plan, supplies.copied, Arc::clone(driver), Arc::clone(instance)))
     }
 
-    fn around(mut child: Child, plan: Plan, driver: Arc<AnyDriver>, instance: Arc<Instance>) -> Self {
+    fn around(
+        mut child: Child,
+        plan: Plan,
+        copied: Vec<(PathBuf, LeftOut)>,
+        driver: Arc<AnyDriver>,
+        instance: Arc<Instance>,
+    ) -> Self {
         let messages = StreamTail::default();
         let counted = match plan.held {
             HeldLimits { memory: Mechanism::Watch, .. } => Some(Counted::All),
@@ -106,7 +128,14 @@ impl Sandbox {
             messages,
             collector,
             memory,
+            copied,
+            volumes: plan.volumes,
         }
+    }
+
+    /// Returns each share that was copied, and what the copy lacks.
+    pub fn copied(&self) -> &[(PathBuf, LeftOut)] {
+        &self.copied
     }
 
     pub fn name(&self) -> &SandboxName {
@@ -138,6 +167,26 @@ impl Sandbox {
     /// Returns why it was ended from outside; only where its files are watched.
     pub fn ended_because(&self) -> Option<String> {
         Some(self.memory.as_ref()?.ended()?.to_string())
+    }
+
+    /// Returns whether it has copies of the host's folders, on an engine elsewhere. Else it sees the folders themselves.
+    pub fn has_copies(&self) -> bool {
+        !self.volumes.is_empty()
+    }
+
+    /// Adds the files of a tar archive to its copy of the folder that it sees at `target`. Nothing happens where it sees the folder
+    /// itself.
+    ///
+    /// # Errors
+    /// The engine refused a command, or does not answer.
+    pub async fn copy_into(&self, target: &str, archive: Vec<u8>) -> Result<(), ExecError> {
+        let volume = self.volumes.iter().find(|volume| volume.folder.target == target);
+        match (&*self.driver, volume) {
+            (AnyDriver::Engine(engine), Some(volume)) => {
+                engine.copy_into(volume, self.name(), self.instance.owner(), archive).await
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
@@ -220,7 +269,13 @@ impl Sandbox {
         drop(self.stdout.take());
         let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
         let gone = left && self.driver.is_gone(self.name(), &self.instance).await.unwrap_or(false);
-        let result = if gone { Ok(()) } else { self.kill().await };
+        let result = match (&*self.driver, gone) {
+            (AnyDriver::Engine(engine), true) if self.has_copies() => {
+                engine.remove_volumes(self.name()).await
+            }
+            (_, true) => Ok(()),
+            (_, false) => self.kill().await,
+        };
         match &result {
             Ok(()) => self.instance.forget(self.name()),
             // An engine that is unreachable for a while comes back with its containers.

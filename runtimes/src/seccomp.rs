@@ -99,11 +99,33 @@ fn native_architecture() -> Option<Arch> {
     }
 }
 
+/// What sandboxes can do with Unix sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnixSockets {
+    /// All of it: no socket of the host is within reach.
+    Any,
+    /// Pairs only, which have no names: a sandbox with the rights of a share's owner could connect to the sockets in the share.
+    Pairs,
+}
+
+/// The types of socket pairs that cannot send to a name: SOCK_STREAM and SOCK_SEQPACKET, without flags.
+const CONNECTED: &[u64] = &[1, 5];
+/// All bits of a socket's type but SOCK_CLOEXEC and SOCK_NONBLOCK.
+const TYPE: u64 = !0o2_004_000;
+const AF_UNIX: u64 = 1;
+
 /// Builds the profile. System calls of another architecture (32-bit ones on a 64-bit machine) kill the process.
-pub(crate) fn profile() -> Result<LinuxSeccomp, OciSpecError> {
+pub(crate) fn profile(unix: UnixSockets) -> Result<LinuxSeccomp, OciSpecError> {
     let mut rules = vec![allow([DESCRIPTORS, FILES, MEMORY, PROCESSES, TIME, SOCKETS].concat())?];
     for family in SOCKET_FAMILIES {
-        rules.push(rule(&["socket", "socketpair"], vec![equal(0, *family)?]).build()?);
+        if (*family, unix) != (AF_UNIX, UnixSockets::Pairs) {
+            rules.push(rule(&["socket", "socketpair"], vec![equal(0, *family)?]).build()?);
+            continue;
+        }
+        for kind in CONNECTED {
+            let arguments = vec![equal(0, *family)?, masked(1, TYPE, *kind)?];
+            rules.push(rule(&["socketpair"], arguments).build()?);
+        }
     }
     for level in SOCKET_LEVELS {
         rules.push(rule(&["setsockopt"], vec![equal(1, *level)?]).build()?);
@@ -119,7 +141,8 @@ pub(crate) fn profile() -> Result<LinuxSeccomp, OciSpecError> {
     for personality in PERSONALITIES {
         rules.push(rule(&["personality"], vec![equal(0, *personality)?]).build()?);
     }
-    rules.push(rule(&["clone"], vec![without(CLONE_NAMESPACES)?]).build()?);
+    // None of the flags of namespaces.
+    rules.push(rule(&["clone"], vec![masked(0, CLONE_NAMESPACES, 0)?]).build()?);
     // libc falls back to clone(2), whose flags can be checked, only when clone3 does not exist.
     rules.push(
         LinuxSyscallBuilder::default()
@@ -158,12 +181,12 @@ fn equal(index: usize, value: u64) -> Result<LinuxSeccompArg, OciSpecError> {
     LinuxSeccompArgBuilder::default().index(index).value(value).op(LinuxSeccompOperator::ScmpCmpEq).build()
 }
 
-/// Requires that none of these bits of the first argument is set.
-fn without(bits: u64) -> Result<LinuxSeccompArg, OciSpecError> {
+/// Compares these bits of an argument.
+fn masked(index: usize, bits: u64, value: u64) -> Result<LinuxSeccompArg, OciSpecError> {
     LinuxSeccompArgBuilder::default()
-        .index(0_usize)
+        .index(index)
         .value(bits)
-        .value_two(0_u64)
+        .value_two(value)
         .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
         .build()
 }
@@ -174,7 +197,7 @@ mod tests {
 
     #[test]
     fn nothing_dangerous_is_on_the_list() {
-        let text = serde_json::to_string(&profile().unwrap()).unwrap();
+        let text = serde_json::to_string(&profile(UnixSockets::Any).unwrap()).unwrap();
         for name in [
             "io_uring_setup", "bpf", "keyctl", "add_key", "request_key", "ptrace", "process_vm_readv",
             "userfaultfd", "mount", "umount2", "fsopen", "open_tree", "move_mount", "pivot_root", "chroot",
@@ -193,7 +216,7 @@ mod tests {
         for option in [7, 8, 32, 33, 26, 50] {
             assert!(!SOCKET_OPTIONS.contains(&option), "{option}");
         }
-        let profile = profile().unwrap();
+        let profile = profile(UnixSockets::Any).unwrap();
         let rules = profile.syscalls().iter().flatten();
         for rule in rules.filter(|rule| rule.names().iter().any(|name| name == "setsockopt")) {
             let arguments = rule.args().as_deref().unwrap();
@@ -202,6 +225,20 @@ mod tests {
             let names_option = arguments.get(1).is_some_and(|option| option.index() == 2);
             assert_eq!(of_socket, names_option, "{rule:?}");
         }
+    }
+
+    #[test]
+    fn with_pairs_only_no_socket_has_a_name() {
+        let profile = profile(UnixSockets::Pairs).unwrap();
+        let rules: Vec<_> = profile.syscalls().iter().flatten().collect();
+        let of = |name: &str| rules.iter().filter(|rule| rule.names().iter().any(|it| it == name)).count();
+        assert_eq!((of("socket"), of("socketpair")), (2, 4));
+        let families: Vec<_> = rules
+            .iter()
+            .filter(|rule| rule.names().iter().any(|name| name == "socket"))
+            .flat_map(|rule| rule.args().iter().flatten().map(LinuxSeccompArg::value))
+            .collect();
+        assert!(!families.contains(&AF_UNIX), "{families:?}");
     }
 
     #[test]

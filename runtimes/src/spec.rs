@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::owner::Owner;
+use crate::seccomp::UnixSockets;
 
 /// The name of one sandbox: container name for podman and docker, container id for crun and runc.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -175,12 +176,13 @@ impl HostFolder {
 /// Top-level folders in which nothing of the host is mounted.
 const TAKEN: &[&str] = &["dev", "proc", "sys", "run", "etc", "usr", "bin", "sbin", "lib", "lib64"];
 
-/// Returns whether one path is the other one, or within it.
+/// Returns whether a path is another one, or within it.
+pub(crate) fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 fn overlap(a: &str, b: &str) -> bool {
-    let within = |inner: &str, outer: &str| {
-        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    within(a, b) || within(b, a)
+    is_within(a, b) || is_within(b, a)
 }
 
 /// Everything that a driver needs to start one sandbox.
@@ -200,6 +202,9 @@ pub struct SandboxSpec {
     pub tmpfs: Vec<Tmpfs>,
     /// The folders of this machine that it sees, `ro,nosuid,nodev`.
     pub folders: Vec<HostFolder>,
+    /// More of them, in which it reads what the folder's owner can read. It has no sockets with names, by which it could talk to
+    /// programs of that owner.
+    pub shares: Vec<HostFolder>,
     pub user: User,
     pub limits: Limits,
     pub owner: Owner,
@@ -229,7 +234,17 @@ pub enum SpecError {
 
 impl SandboxSpec {
     fn mount_points(&self) -> impl Iterator<Item = &String> {
-        self.tmpfs.iter().map(|tmpfs| &tmpfs.target).chain(self.folders.iter().map(|folder| &folder.target))
+        self.tmpfs.iter().map(|tmpfs| &tmpfs.target).chain(self.host_folders().map(|folder| &folder.target))
+    }
+
+    /// Returns what it can do with Unix sockets.
+    pub(crate) fn unix_sockets(&self) -> UnixSockets {
+        if self.shares.is_empty() { UnixSockets::Any } else { UnixSockets::Pairs }
+    }
+
+    /// Returns every folder of this machine that it sees.
+    pub(crate) fn host_folders(&self) -> impl Iterator<Item = &HostFolder> {
+        self.folders.iter().chain(&self.shares)
     }
 
     /// Checks everything that would otherwise fail with an unclear message of some runtime.
@@ -247,8 +262,8 @@ impl SandboxSpec {
                 return Err(SpecError::Path(path.clone()));
             }
         }
-        for (at, folder) in self.folders.iter().enumerate() {
-            let twice = self.folders[..at].iter().any(|other| overlap(&other.target, &folder.target));
+        for (at, folder) in self.host_folders().enumerate() {
+            let twice = self.host_folders().take(at).any(|other| overlap(&other.target, &folder.target));
             if twice || !folder.fits(&self.tmpfs) {
                 return Err(SpecError::Folder { path: folder.source.clone(), target: folder.target.clone() });
             }

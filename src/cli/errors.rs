@@ -17,6 +17,7 @@ use crate::requirements::RequirementError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
+use crate::shares::ShareError;
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
 
 /// Why a command failed.
@@ -24,6 +25,8 @@ use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word
 pub(super) enum CommandError {
     #[error(transparent)]
     Setting(#[from] SettingError),
+    #[error(transparent)]
+    Share(#[from] ShareError),
     #[error(transparent)]
     Code(#[from] CodeError),
     #[error("exec has no sessions: nothing is left when it ends")]
@@ -110,6 +113,7 @@ impl CommandError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Setting(error) => error.hint(),
+            Self::Share(error) => error.hint(),
             Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
             Self::Session => Some(
                 "give exec all of the code at once; only clients of `codebridge serve` have sessions".into(),
@@ -151,6 +155,7 @@ impl CommandError {
     fn exit(&self) -> Exit {
         match self {
             Self::Setting(_)
+            | Self::Share(_)
             | Self::Code(_)
             | Self::Session
             | Self::ServersConfig { .. }

@@ -1,7 +1,7 @@
 //! The flags of all settings.
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgMatches, Args, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 
 use crate::help::in_lines;
 use crate::settings::variables::NO_DEFAULT;
@@ -37,8 +37,14 @@ fn with_flags(
             NO_DEFAULT => String::new(),
             default => format!(", default {default}"),
         };
-        Arg::new(variable.flag)
-            .long(variable.flag)
+        let flag = Arg::new(variable.flag);
+        let flag = if variable.may_be_repeated() { flag.action(ArgAction::Append) } else { flag };
+        let flag = if variable.is_switch() {
+            flag.num_args(0..=1).require_equals(true).default_missing_value("1")
+        } else {
+            flag
+        };
+        flag.long(variable.flag)
             .value_name(variable.placeholder)
             .help(format!("{}\n[{}{default}]", in_lines(variable.meaning, COLUMNS), variable.name))
             .help_heading(SETTINGS_HEADING)
@@ -70,10 +76,10 @@ fn below(command: clap::Command, name: &str) -> clap::Command {
 
 /// Returns the flags that stand at one place of the command line.
 fn flags_at(matches: &ArgMatches) -> impl Iterator<Item = (&'static Variable, String)> + '_ {
-    ALL.into_iter().filter_map(|variable| {
+    ALL.into_iter().flat_map(|variable| {
         // A command that does not have the flag is an error here.
-        let value = matches.try_get_one::<String>(variable.flag).ok().flatten()?;
-        Some((variable, value.clone()))
+        let values = matches.try_get_many::<String>(variable.flag).ok().flatten();
+        values.into_iter().flatten().map(move |value| (variable, value.clone()))
     })
 }
 
@@ -152,9 +158,9 @@ mod tests {
         for variable in ALL {
             let expected = vec![(variable.name, "value".to_owned())];
             let flag = variable.flag;
-            assert_eq!(flags(&format!("--{flag} value")), expected);
+            assert_eq!(flags(&format!("--{flag}=value")), expected);
             for (command, rest) in LINES {
-                let before = format!("--{flag} value {command} {rest}");
+                let before = format!("--{flag}=value {command} {rest}");
                 let after = format!("{command} {rest} --{flag}=value");
                 if variable.acts_on(command) {
                     assert_eq!(flags(&before), expected, "{before}");
@@ -175,6 +181,13 @@ mod tests {
     fn a_flag_after_the_command_wins() {
         let last = |line| flags(line).pop();
         assert_eq!(last("--memory 1g exec --memory 2g x"), Some(("MCP_BRIDGE_MEMORY", "2g".into())));
+    }
+
+    #[test]
+    fn the_flag_of_shares_is_repeated_anywhere() {
+        let expected = ["a", "b", "c:d"].map(|value| ("MCP_BRIDGE_SHARE", value.to_owned()));
+        assert_eq!(flags("--share a exec --share b --share=c:d x"), expected);
+        assert_eq!(flags("exec --share-anyway x"), [("MCP_BRIDGE_SHARE_ANYWAY", "1".to_owned())]);
     }
 
     #[test]
@@ -206,7 +219,13 @@ mod tests {
     fn the_help_of_a_flag_names_its_variable_and_its_default() {
         let help = Cli::command().render_long_help().to_string();
         for variable in ALL {
-            assert!(help.contains(&format!("--{} <{}>", variable.flag, variable.placeholder)), "{help}");
+            let Variable { flag, placeholder, .. } = variable;
+            let value = if variable.is_switch() {
+                format!("[=<{placeholder}>]")
+            } else {
+                format!(" <{placeholder}>")
+            };
+            assert!(help.contains(&format!("--{flag}{value}")), "{help}");
             assert!(help.contains(variable.name), "{}", variable.name);
         }
         assert!(help.contains("[MCP_BRIDGE_PIDS, default 128]"), "{help}");

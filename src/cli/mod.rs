@@ -38,7 +38,7 @@ use clap::Parser;
 use crate::error::Exit;
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::workspace::{Bridge, Workspace};
-use crate::{machine_supervisor, reaper};
+use crate::{machine_supervisor, reaper, shares};
 use errors::CommandError;
 use logging::Audience;
 use say::say;
@@ -88,6 +88,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     let mut settings = resolve(environment, &cli.settings)?;
     logging::start(&settings, Audience::of(&command), environment)?;
     cautions::check(&settings, &cli.settings)?;
+    shares::check(&mut settings, environment, &cli.settings.command)?;
     if let Command::Exec(args) = &command {
         exec::prepare(args, &mut settings);
     }

@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-use codebridge_runtimes::{FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, Verdict};
+use codebridge_runtimes::{
+    FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
+};
 
 use super::{Diagnosis, Picked, Readiness, Run, Servers, SkippedServer};
 use crate::image_sources::bytes_text;
@@ -120,6 +122,20 @@ fn shortened(words: &str) -> String {
     }
 }
 
+/// Returns what happens to a folder of `--share`.
+fn share_words(mechanism: ShareMechanism) -> &'static str {
+    match mechanism {
+        ShareMechanism::SameUser => {
+            "mounted read-only; code runs under your user id, and reads what you can read"
+        }
+        ShareMechanism::MappedIds => {
+            "mounted read-only; code reads what the folder's owner can read; copied where the file system cannot map ids"
+        }
+        ShareMechanism::Copy => "copied when a session starts, up to 64 MiB",
+        ShareMechanism::Volume => "copied to the engine when a session starts, up to 64 MiB",
+    }
+}
+
 fn describe(text: &mut String, report: &ProbeReport) {
     let place = report.program.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let version = report.version.as_deref().unwrap_or_default();
@@ -155,6 +171,9 @@ fn describe(text: &mut String, report: &ProbeReport) {
             detail(text, &name, "refused", format!("{found}{}", shortened(&refusal.to_string())));
             detail(text, "", "hint", refusal.hint(report.kind));
         }
+    }
+    if let Some(mechanism) = report.share_mechanism {
+        detail(text, "", "shares", share_words(mechanism));
     }
     if let Some(machine) = &report.machine {
         let state = if machine.running { "runs" } else { "is stopped" };

@@ -12,6 +12,12 @@ HEADER = "Traceback (most recent call last):\n"
 WRITABLE = "/workspace", "/tmp", "/projects", "/dev/shm"
 NO_NETWORK = "the sandbox has no network; call an MCP server (servers=[…]) to fetch data"
 READ_ONLY = "only /workspace and /tmp are writable"
+HOST_FILE = (
+    "host files are not visible in the sandbox; the user can share a folder with `--share DIR`, "
+    "which code reads at /shared/NAME, or copy a file in with `codebridge exec --in FILE`"
+)
+# Folders of the sandbox in which a missing file is none of the host's.
+OWN_FOLDERS = set("tmp workspace projects shared packages usr etc proc sys dev bin sbin lib lib64 run".split())
 # Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
 NO_NAME = {-2, -3, -4, -5}
 NO_ROUTE = {100, 101, 113}
@@ -40,6 +46,7 @@ def outcome(error):
             hint_at_await(error, line)
             if isinstance(error, ImportError):
                 guest.part("packages").hint(error)
+            hint_at_host_file(error)
     return encode("%s %d\n%s" % (status, code, line)), encode(text)
 
 
@@ -145,6 +152,25 @@ def own_frames(error):
     frames = traceback.TracebackException(type(error), error, error.__traceback__).stack
     frames[:] = [frame for frame in frames if is_own(frame.filename)]
     return "".join(frames.format())
+
+
+# Hints at files of the host.
+
+
+def hint_at_host_file(error):
+    """Says once how files of the host get in, where code looks for one by its path there."""
+    if type(error) is not FileNotFoundError or HOST_FILE in guest.hinted or was_to_run(error):
+        return
+    try:
+        path = os.fsdecode(error.filename)
+        parts = os.path.normpath(path).split("/")
+        is_of_host = path.startswith("/") and parts[1] not in OWN_FOLDERS or path.startswith("~")
+    except Exception:
+        # User code controls the attributes.
+        return
+    if is_of_host:
+        guest.hinted.add(HOST_FILE)
+        guest.notices.append(HOST_FILE)
 
 
 # Hints at a missing await.

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codebridge_images::ImageResolver;
+use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Owner, Probe, ProbeReport, RuntimeId,
-    RuntimeKind, Sandbox, StateDir, StateError, random_hex, reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe, ProbeReport,
+    RuntimeId, RuntimeKind, Sandbox, StateDir, StateError, look_at, random_hex, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -37,6 +39,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long the end of the bridge waits for a sweep. The sweep may be on an engine that hangs, and the next bridge sweeps
 /// again.
 const SWEEP_LIMIT: Duration = Duration::from_secs(1);
+/// How many files and folders of a share are looked at before its first session, which takes some milliseconds.
+const MOST_LOOKED_AT: usize = 10_000;
 /// How long a start takes before its progress is reported.
 const SLOW_START: Duration = Duration::from_millis(500);
 
@@ -62,6 +66,8 @@ pub struct Launcher {
     reaper: Reaper,
     /// Whether the notices were given to a call.
     has_noticed: AtomicBool,
+    /// Whether the shares were looked at.
+    has_looked_at_shares: AtomicBool,
     /// The engines whose leftovers of dead bridges were removed.
     swept_engines: Mutex<HashSet<RuntimeId>>,
     sweeps: TaskTracker,
@@ -85,6 +91,7 @@ impl Launcher {
             instance: OnceCell::new(),
             reaper,
             has_noticed: AtomicBool::new(false),
+            has_looked_at_shares: AtomicBool::new(false),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
@@ -214,7 +221,9 @@ impl Launcher {
         let image = choice.asked.clone();
         let packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance, remote);
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
+        let looking = self.look_at_shares();
         let sandbox = Sandbox::launch(&driver, plan, instance).await?;
+        let unread = self.unread_shares(&sandbox, looking).await;
         let blob = guest::blob(&guest::Start {
             limits: sandbox.own_limits(),
             wants_compiled: self.bytecode.keeps(),
@@ -222,7 +231,7 @@ impl Launcher {
             installs: !self.packages.with().is_empty(),
         });
         let saved = answerer.tools().load();
-        let notices = saved.notices().collect();
+        let notices = saved.notices().chain(unread).collect();
         let startup = Startup {
             guest: blob,
             saved_tools: saved.tools,
@@ -258,6 +267,37 @@ impl Launcher {
             tracing::warn!(%error, "a sandbox that did not start was left behind");
         }
         Err(error)
+    }
+
+    /// Looks, once, for files in shares that code cannot read.
+    fn look_at_shares(&self) -> Option<JoinHandle<Vec<(PathBuf, Oddities)>>> {
+        let shares: Vec<_> = self.template.shares.iter().map(|share| share.source.clone()).collect();
+        let is_first = !shares.is_empty() && !self.has_looked_at_shares.swap(true, Ordering::Relaxed);
+        let look = |path: PathBuf| Some((path.clone(), look_at(&path, MOST_LOOKED_AT).ok()?));
+        is_first.then(|| tokio::task::spawn_blocking(move || shares.into_iter().filter_map(look).collect()))
+    }
+
+    /// Returns the notices about what code cannot read in shares.
+    async fn unread_shares(
+        &self,
+        sandbox: &Sandbox,
+        looking: Option<JoinHandle<Vec<(PathBuf, Oddities)>>>,
+    ) -> Vec<String> {
+        let Some(looking) = looking else { return Vec::new() };
+        let found = looking.await.unwrap_or_default();
+        // A copy has no pipes, and knows what it lacks.
+        let copied = sandbox.copied();
+        let live = found.iter().filter(|(path, _)| copied.iter().all(|(copy, _)| copy != path));
+        let cannot = |(path, unread)| ("cannot read in", path, unread);
+        let unread = live.clone().map(|(path, odd)| (path, &odd.unread));
+        let unread = unread.chain(copied.iter().map(|(path, unread)| (path, unread))).map(cannot);
+        let pipes = live.map(|(path, odd)| ("can write to the named pipes of", path, &odd.pipes));
+        let said = unread.chain(pipes).filter(|(_, _, names)| !names.is_empty());
+        said.map(|(can, path, names)| {
+            let folder = visible_line(&path.to_string_lossy());
+            format!("code {can} the shared folder '{folder}': {names}")
+        })
+        .collect()
     }
 
     /// Returns what the first result says once.

@@ -45,6 +45,7 @@ pub(super) async fn compile(
     let mut spec = spec.clone();
     spec.name = instance.next_name();
     spec.argv = guest::library_argv();
+    (spec.folders, spec.shares) = (Vec::new(), Vec::new());
     let launched = match driver.plan(&spec, instance) {
         Ok(plan) => Sandbox::launch(driver, plan, instance).await,
         Err(error) => Err(error.into()),

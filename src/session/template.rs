@@ -1,6 +1,6 @@
 //! What all sandboxes of a bridge have in common.
 
-use codebridge_runtimes::{Instance, Limits, RootFs, SandboxSpec, Tmpfs, User};
+use codebridge_runtimes::{HostFolder, Instance, Limits, RootFs, SandboxSpec, Tmpfs, User};
 
 use crate::settings::Settings;
 
@@ -15,6 +15,7 @@ pub(super) struct Template {
     user: User,
     pub(super) limits: Limits,
     pub(super) security_options: Vec<String>,
+    pub(super) shares: Vec<HostFolder>,
 }
 
 impl Template {
@@ -28,6 +29,11 @@ impl Template {
                 descriptors: DESCRIPTORS,
             },
             security_options: settings.security_opt.value.clone(),
+            shares: settings
+                .share
+                .iter()
+                .map(|share| HostFolder { source: share.path.clone(), target: share.target() })
+                .collect(),
         }
     }
 
@@ -43,6 +49,7 @@ impl Template {
             hostname: "sandbox".into(),
             tmpfs: TMPFS.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
             folders: Vec::new(),
+            shares: self.shares.clone(),
             user: self.user,
             limits: self.limits,
             owner: instance.owner().clone(),

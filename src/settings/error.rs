@@ -6,7 +6,7 @@ use std::time::Duration;
 use codebridge_images::NameError;
 use codebridge_runtimes::RuntimeKind;
 
-use super::{Origin, Variable};
+use super::{Origin, ShareProblem, Variable};
 use crate::nearest::nearest;
 use crate::requirements::RequirementError;
 
@@ -22,6 +22,8 @@ pub enum SettingError {
     Image { origin: Origin, source: NameError },
     #[error("invalid value for {origin}: {source}")]
     Requirement { origin: Origin, source: RequirementError },
+    #[error("invalid value for {origin}: {problem}")]
+    Share { origin: Origin, problem: ShareProblem },
     #[error("invalid value for {origin}: not valid UTF-8")]
     NotUnicode { origin: Origin },
     #[error("invalid value {value:?} for {origin}: HOME is not set")]
@@ -34,6 +36,7 @@ impl SettingError {
         let (value, expected) = match self {
             Self::Invalid { value, expected, .. } => (value, expected),
             Self::Image { source, .. } => return Some(source.hint()),
+            Self::Share { problem, .. } => return problem.hint(),
             _ => return None,
         };
         let names = match expected {

@@ -8,6 +8,7 @@ mod origin;
 mod parse;
 mod raw;
 mod resolved;
+mod shares;
 mod values;
 pub mod variables;
 
@@ -19,5 +20,6 @@ pub use origin::{Origin, Setting};
 pub use parse::parse_time;
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
+pub use shares::{Share, ShareProblem};
 pub use values::OutputMode;
 pub use variables::{ALL, Commands, Variable};

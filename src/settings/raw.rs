@@ -53,9 +53,17 @@ impl RawSettings {
         Ok(raw)
     }
 
-    /// Sets the value of a flag.
+    /// Between the values of a flag that was given several times; no argument of a program contains it.
+    pub(super) const SEPARATOR: char = '\0';
+
+    /// Sets the value of a flag, or adds one where the flag may be repeated.
     pub fn set_flag(&mut self, variable: &'static Variable, value: &str) {
-        if !value.trim().is_empty() {
+        if variable.may_be_repeated()
+            && let Some((values, Origin::Flag(_))) = self.values.get_mut(variable.name)
+        {
+            values.push(Self::SEPARATOR);
+            values.push_str(value);
+        } else if !value.trim().is_empty() {
             self.values.insert(variable.name, (value.to_owned(), Origin::Flag(variable.flag)));
         }
     }

@@ -8,7 +8,9 @@ use codebridge_runtimes::{Limits, RuntimeChoice, TargetError, User};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
-use super::{Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, parse};
+use super::{
+    Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem, parse,
+};
 use crate::requirements::{Permission, PermissionError, Requirement, parse_list};
 
 /// The period of a CPU quota, in microseconds.
@@ -56,6 +58,10 @@ pub struct Settings {
     pub log_level: Setting<String>,
     /// Whether sessions keep their interpreter between calls.
     pub session_persist: Setting<bool>,
+    /// The folders of this machine that code sees.
+    pub share: Setting<Vec<Share>>,
+    /// Whether folders with secrets may be shared.
+    pub share_anyway: Setting<bool>,
     /// Additional security options for engines.
     pub security_opt: Setting<Vec<String>>,
     /// Whether a server definition that starts this bridge is listed.
@@ -114,6 +120,8 @@ impl Settings {
             })?,
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
+            share: raw.optional(&var::SHARE, |text, origin| raw.shares(text, origin))?,
+            share_anyway: raw.boolean(&var::SHARE_ANYWAY)?,
             security_opt: raw.optional(&var::SECURITY_OPT, |text, _| {
                 Ok(text.split_whitespace().map(str::to_owned).collect())
             })?,
@@ -271,6 +279,21 @@ impl RawSettings {
             let path = path.transpose()?;
             Ok(name.map_path(|old| path.unwrap_or(old)))
         })
+    }
+
+    /// Reads shares. Their flag may be repeated; their variable has commas.
+    fn shares(&self, text: &str, origin: Origin) -> Result<Vec<Share>, SettingError> {
+        let invalid = |problem| SettingError::Share { origin, problem };
+        let separator = if origin.is_flag() { RawSettings::SEPARATOR } else { ',' };
+        let mut shares: Vec<Share> = Vec::new();
+        for part in text.split(separator) {
+            let share = Share::parse(part, |path| self.path(path, origin))?.map_err(invalid)?;
+            if shares.iter().any(|other| other.name == share.name) {
+                return Err(invalid(ShareProblem::Twice(share.name)));
+            }
+            shares.push(share);
+        }
+        Ok(shares)
     }
 
     /// Returns a path with its `~` expanded, absolute, so that it means the same after a change of folder.

@@ -81,6 +81,8 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_MAX_IMAGES", "2"),
         ("MCP_BRIDGE_LOG_LEVEL", "DEBUG"),
         ("MCP_BRIDGE_SESSION_PERSIST", "false"),
+        ("MCP_BRIDGE_SHARE", "/srv/data"),
+        ("MCP_BRIDGE_SHARE_ANYWAY", "1"),
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable"),
         ("MCP_BRIDGE_ALLOW_SELF_SERVER", "1"),
         ("MCP_BRIDGE_TRUST_PROJECT", "1"),
@@ -324,4 +326,36 @@ fn a_setting_is_named_as_its_user_types_it() {
     let typed = Settings { one_shot: true, ..served.clone() };
     assert_eq!(served.name_of(&variables::MEMORY), "MCP_BRIDGE_MEMORY");
     assert_eq!(typed.name_of(&variables::MEMORY), "--memory");
+}
+
+fn shares(settings: &Settings) -> Vec<(&str, &str)> {
+    settings.share.iter().map(|share| (share.path.to_str().unwrap(), share.name.as_str())).collect()
+}
+
+#[test]
+fn shares_are_folders_with_names() {
+    let settings = resolve(&[("MCP_BRIDGE_SHARE", "~/data,/srv/a b:x,/srv/c:d:e")]).unwrap();
+    assert_eq!(shares(&settings), [("/home/someone/data", "data"), ("/srv/a b", "x"), ("/srv/c:d", "e")]);
+    assert_eq!(settings.share[0].target(), "/shared/data");
+    let problems = [
+        ("/srv/a,/mnt/a", "two shares have the name 'a'"),
+        ("/", "'/' has no name of its own"),
+        ("/srv/a:", "'' cannot be the name of a share"),
+        ("/srv/a:..", "'..' cannot be the name of a share"),
+        ("/srv/a,,/srv/b", "expected DIR or DIR:NAME"),
+    ];
+    for (value, problem) in problems {
+        let text = message(&[("MCP_BRIDGE_SHARE", value)]);
+        assert_eq!(text, format!("invalid value for MCP_BRIDGE_SHARE: {problem}"));
+    }
+}
+
+#[test]
+fn the_flag_of_shares_is_repeated_and_may_have_commas() {
+    let mut raw =
+        RawSettings::from_environment(&environment(&[("MCP_BRIDGE_SHARE", "/srv/unused")])).unwrap();
+    raw.set_flag(&variables::SHARE, "/srv/a,b:one");
+    raw.set_flag(&variables::SHARE, "/srv/two");
+    let settings = Settings::resolve(&raw).unwrap();
+    assert_eq!(shares(&settings), [("/srv/a,b", "one"), ("/srv/two", "two")]);
 }

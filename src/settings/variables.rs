@@ -27,6 +27,16 @@ impl Variable {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
+    /// Returns whether its flag may be given several times; its variable separates values by commas.
+    pub fn may_be_repeated(&self) -> bool {
+        self.name == SHARE.name
+    }
+
+    /// Returns whether its flag needs no value.
+    pub fn is_switch(&self) -> bool {
+        self.name == SHARE_ANYWAY.name
+    }
+
     /// Returns whether it changes something for a command: the first word after `codebridge`.
     pub fn acts_on(&self, command: &str) -> bool {
         match self.commands {
@@ -125,6 +135,10 @@ variables! {
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING
         "Whether a session keeps its interpreter between calls; if not, each call gets a new sandbox";
+    SHARE = ["MCP_BRIDGE_SHARE"] "share" "DIR[:NAME]" NO_DEFAULT SANDBOXES
+        "Folder that code can read at `/shared/NAME`, in every sandbox; NAME is the folder's own name if not set. The flag can be repeated, the variable separates folders by commas";
+    SHARE_ANYWAY = ["MCP_BRIDGE_SHARE_ANYWAY"] "share-anyway" "BOOL" "0" SANDBOXES
+        "Whether a folder with known credentials can be shared: the home folder, the state folder, `.ssh`, `.aws` and the like";
     SECURITY_OPT = ["MCP_BRIDGE_SECURITY_OPT"] "security-opt" "OPTIONS" NO_DEFAULT SANDBOXES
         "Additional `--security-opt` values for podman and docker, separated by spaces";
     ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0" SERVERS

@@ -231,7 +231,9 @@ fn bridges_that_want_the_same_packages_download_them_once(env: &TestEnv) {
     for call in calls {
         assert_eq!(call.outcome().ok(), "2");
     }
-    bridges.map(|bridge| bridge.close());
+    for bridge in bridges {
+        bridge.close();
+    }
     let log = env.home().join(".cache/codebridge/packages/staging");
     assert_eq!((sets(env), fs::read_dir(log).unwrap().count()), (1, 0));
 }

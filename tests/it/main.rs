@@ -54,6 +54,7 @@ mod server_access;
 mod servers;
 mod sessions;
 mod setup;
+mod shares;
 mod structure;
 mod trust;
 mod two_bridges;
@@ -116,6 +117,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     servers::register,
     sessions::register,
     setup::register,
+    shares::register,
     structure::register,
     trust::register,
     two_bridges::register,

@@ -88,6 +88,8 @@ impl Candidate {
             let runtime = modes.remove(0);
             let driver = Arc::new(AnyDriver::new(runtime.clone()));
             let mut spec = SandboxSpec { root: root.clone(), ..probe.template.clone() };
+            // A folder that cannot be mounted says nothing about the runtime, and a copy takes time.
+            (spec.folders, spec.shares) = (Vec::new(), Vec::new());
             spec.name = instance.next_name();
             spec.env.splice(0..0, env.iter().cloned());
             spec.volumes.clone_from(&volumes);

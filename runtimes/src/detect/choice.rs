@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{MachineReport, ShareReport};
-use crate::plan::HeldLimits;
+use crate::plan::{HeldLimits, ShareMechanism};
 use crate::refusal::{Refusal, RootProblem};
 use crate::runtime::{RuntimeId, RuntimeKind, Target};
 use crate::spec::{RootFs, SandboxSpec};
@@ -63,6 +63,8 @@ pub struct ProbeReport {
     pub share: Option<ShareReport>,
     /// Whether sandboxes get the bridge's own seccomp profile, when it works.
     pub own_profile: Option<bool>,
+    /// How sandboxes get the folders that are shared with them, when it works.
+    pub share_mechanism: Option<ShareMechanism>,
     /// What to do when it does not work.
     pub hint: Option<String>,
 }

@@ -285,10 +285,11 @@ impl<I: WantedImage> Detector<I> {
                 }
                 _ => None,
             };
-            let (mut share, mut own_profile) = (None, None);
+            let (mut share, mut own_profile, mut share_mechanism) = (None, None, None);
             if let Verdict::Works(choice) = &verdict {
                 let driver = AnyDriver::new(choice.runtime.clone());
                 own_profile = Some(driver.has_own_profile());
+                share_mechanism = Some(driver.share_mechanism(probe.template.user));
                 if let (AnyDriver::Engine(driver), RootFs::Image(image), true) =
                     (&driver, &choice.root, choice.runtime.remote)
                 {
@@ -310,6 +311,7 @@ impl<I: WantedImage> Detector<I> {
                 machine,
                 share,
                 own_profile,
+                share_mechanism,
                 hint,
             });
         }

@@ -17,6 +17,8 @@ pub(super) struct Dialect {
     pub(super) tells_endpoint: Option<&'static [&'static str]>,
     /// The flag that selects one of the engines that the client is set up for.
     pub(super) selects_engine: &'static str,
+    /// Whether its client starts the sandbox itself, and not a daemon, which has mounts and ids of its own.
+    pub(super) starts_as_child: bool,
     /// `run --rootfs DIR`: <https://docs.podman.io/en/latest/markdown/podman-run.1.html#rootfs>.
     pub(super) starts_folders: bool,
     /// Whether a tmpfs can have an owner and a number of files; podman knows neither option.
@@ -54,6 +56,7 @@ static PODMAN: Dialect = Dialect {
     // `info` says whether the engine is remote.
     tells_endpoint: None,
     selects_engine: "--connection",
+    starts_as_child: true,
     starts_folders: true,
     owns_tmpfs: false,
     makes_volumes: false,
@@ -84,6 +87,7 @@ static PODMAN: Dialect = Dialect {
 static DOCKER: Dialect = Dialect {
     tells_endpoint: Some(&["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]),
     selects_engine: "--context",
+    starts_as_child: false,
     starts_folders: false,
     owns_tmpfs: true,
     makes_volumes: true,

@@ -10,12 +10,14 @@ use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::memory::find_monitor;
 use crate::messages::{engine as messages, unknown_refusal};
 use crate::owner::{INSTANCE_LABEL, Owner};
-use crate::plan::{self, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError};
+use crate::plan::{
+    self, End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism, Supply,
+};
 use crate::refusal::{Product, Refusal};
 use crate::rlimits::{self, OwnLimits};
-use crate::root::{ComposedRoot, folder_binds};
+use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
-use crate::seccomp;
+use crate::seccomp::{self, UnixSockets};
 use crate::spec::{SandboxName, SandboxSpec, Tmpfs, User};
 use crate::state::{Instance, Record};
 use crate::watched_folders::WatchedFolders;
@@ -23,7 +25,7 @@ use crate::watched_folders::WatchedFolders;
 use super::desktop::find_stopped;
 use super::dialect::Dialect;
 use super::info::EngineInfo;
-use super::skeleton;
+use super::{skeleton, volumes};
 
 /// Short commands: info, inspect, list, remove.
 pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(20);
@@ -68,7 +70,7 @@ impl EngineDriver {
         }
     }
 
-    async fn run<S: AsRef<std::ffi::OsStr>>(
+    pub(super) async fn run<S: AsRef<std::ffi::OsStr>>(
         &self,
         args: impl IntoIterator<Item = S>,
     ) -> Result<Finished, ExecError> {
@@ -77,22 +79,30 @@ impl EngineDriver {
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
         let dialect = self.dialect();
-        let mut root = ComposedRoot::of(spec)?;
+        let volumes = if self.id.remote { volumes::of(spec) } else { Vec::new() };
+        let (host_binds, supplied) = match self.id.remote {
+            true => (Vec::new(), Vec::new()),
+            false => self.supply(spec.user).plan(spec, instance),
+        };
+        let mut root = ComposedRoot::of(spec, host_binds.clone())?;
         if let Some(root) = &mut root {
             root.ensure_files("/etc", dialect.mounts_in_etc)?;
         }
         let mut binds = match &root {
             Some(root) => root.binds.clone(),
-            None => folder_binds(&spec.folders),
+            None => host_binds,
         };
         let aliases = plan::alias(&mut binds, &instance.bundle(&spec.name), is_plain);
+        // An engine elsewhere has copies, in which no socket is.
+        let unix = if self.id.remote { UnixSockets::Any } else { spec.unix_sockets() };
+        let file = if unix == UnixSockets::Any { "seccomp.json" } else { "seccomp-shares.json" };
         // A remote engine reads it from a folder that both machines have.
         let profile = match &self.id.shared {
             Some(folder) => folder.join(".codebridge/seccomp.json"),
-            None => instance.path().join("seccomp.json"),
+            None => instance.path().join(file),
         };
-        let text =
-            serde_json::to_string(&seccomp::profile()?).map_err(|error| PlanError::Config(error.into()))?;
+        let text = serde_json::to_string(&seccomp::profile(unix)?)
+            .map_err(|error| PlanError::Config(error.into()))?;
         let mut args: Vec<String> =
             ["run", "--name", spec.name.as_str(), "--interactive", "--rm"].map(String::from).into();
         args.extend(dialect.flags(self.id.remote).map(String::from));
@@ -104,6 +114,7 @@ impl EngineDriver {
         args.extend(binds.iter().map(|bind| {
             format!("--volume={}:{}:ro{}", bind.told().display(), bind.target, dialect.bind_options)
         }));
+        args.extend(volumes.iter().map(volumes::flag));
         let mut image = None;
         let reference = match &root {
             None => spec.root.to_string(),
@@ -140,6 +151,8 @@ impl EngineDriver {
             folder: writes.then(|| instance.path().to_path_buf()),
             files: vec![(profile, text)],
             aliases,
+            supplied,
+            volumes,
             root,
             image,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),
@@ -148,6 +161,40 @@ impl EngineDriver {
             folders: self.watched_folders(spec, held),
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
         })
+    }
+
+    /// Returns how a sandbox of this user gets its shares.
+    fn supply(&self, user: User) -> Supply {
+        match (self.dialect().starts_as_child, rustix::process::getuid().is_root()) {
+            (true, true) => Supply::Mapped(user),
+            (true, false) if self.owner_maps(user).is_some() => Supply::Mounted,
+            _ => Supply::Copied,
+        }
+    }
+
+    pub(crate) fn share_mechanism(&self, user: User) -> ShareMechanism {
+        if self.id.remote { ShareMechanism::Volume } else { self.supply(user).mechanism() }
+    }
+
+    /// Returns the flags that make the sandbox's user the ordinary user who runs the engine, so that it reads the shares: 0 of the
+    /// engine's namespace is that user. None where there are too few ids.
+    fn owner_maps(&self, User { uid, gid }: User) -> Option<[String; 4]> {
+        let (uids, gids) = self.id.ids?;
+        (uid > 0 && gid > 0 && uid < uids && gid < gids).then(|| {
+            [
+                format!("--uidmap={uid}:0:1"),
+                format!("--uidmap=0:1:{uid}"),
+                format!("--gidmap={gid}:0:1"),
+                format!("--gidmap=0:1:{gid}"),
+            ]
+        })
+    }
+
+    /// Returns the flags of a sandbox that reads its shares as the user who runs it; None for others.
+    fn own_maps(&self, spec: &SandboxSpec) -> Option<[String; 4]> {
+        let shares = !spec.shares.is_empty() && !self.id.remote;
+        let mounted = shares && matches!(self.supply(spec.user), Supply::Mounted);
+        self.owner_maps(spec.user).filter(|_| mounted)
     }
 
     /// Returns every constraint of the specification as flags that both engines spell alike.
@@ -179,6 +226,7 @@ impl EngineDriver {
             args.push("--security-opt=mask=/sys/fs/cgroup".into());
         }
         args.extend(self.limit_flags(spec, rlimits.data));
+        args.extend(self.own_maps(spec).into_iter().flatten());
         args.extend(
             spec.security_options.iter().map(|option| format!("--security-opt={}", absolute(option))),
         );
@@ -228,7 +276,8 @@ impl EngineDriver {
             args.extend(data.map(|data| format!("--ulimit=data={data}:{data}")));
             // A namespace of its own with the same ids, so that the image's files keep their owners.
             let User { uid, gid } = spec.user;
-            let (uids, gids) = self.id.ids.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
+            let own = self.id.ids.filter(|_| self.own_maps(spec).is_none());
+            let (uids, gids) = own.filter(|&(uids, gids)| uid < uids && gid < gids).unzip();
             args.extend(uids.map(|count| format!("--uidmap=0:0:{count}")));
             args.extend(gids.map(|count| format!("--gidmap=0:0:{count}")));
         } else {
@@ -247,7 +296,7 @@ impl EngineDriver {
     }
 
     /// Makes the skeleton image that a plan needs.
-    pub(crate) async fn prepare(&self, plan: &Plan) -> Result<(), ExecError> {
+    pub(crate) async fn prepare_image(&self, plan: &Plan) -> Result<(), ExecError> {
         let (Some(image), Some(root)) = (&plan.image, &plan.root) else { return Ok(()) };
         if self.has_image(image).await? {
             return Ok(());
@@ -350,7 +399,13 @@ impl EngineDriver {
         !(local && same_host)
     }
 
+    /// Removes the container of a sandbox, and its volumes on an engine elsewhere.
     pub(crate) async fn reclaim(&self, name: &SandboxName) -> Result<(), ReclaimError> {
+        self.remove_container(name).await?;
+        if self.id.remote { self.remove_volumes(name).await } else { Ok(()) }
+    }
+
+    pub(super) async fn remove_container(&self, name: &SandboxName) -> Result<(), ReclaimError> {
         let error = |source| ReclaimError::Command { name: name.clone(), source };
         let remove = self.engine().args(self.dialect().remove).arg(name.as_str());
         let done = exec::run(remove, COMMAND_LIMIT).await.map_err(error)?;
@@ -395,13 +450,20 @@ impl EngineDriver {
             self.run(["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter]).await?.success()?;
         let ids: Vec<String> =
             String::from_utf8_lossy(&done.stdout).split_whitespace().map(String::from).collect();
+        let of_volumes = if self.id.remote { self.owners_of_volumes().await? } else { Vec::new() };
         if ids.is_empty() {
-            return Ok(Vec::new());
+            return Ok(of_volumes);
         }
         // A container that vanishes meanwhile makes the command fail; the others are on its standard output all the same.
         let done =
             self.run(["container", "inspect"].into_iter().chain(ids.iter().map(String::as_str))).await?;
-        Ok(messages::parse_containers(&done.stdout))
+        let mut owned = messages::parse_containers(&done.stdout);
+        for one in of_volumes {
+            if owned.iter().all(|other| other.name != one.name) {
+                owned.push(one);
+            }
+        }
+        Ok(owned)
     }
 
     pub(crate) fn explain(&self, end: End, text: &str) -> Refusal {

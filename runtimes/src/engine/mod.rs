@@ -1,7 +1,7 @@
 //! podman and docker: one driver, two rows of facts.
 //!
 //! `driver` drives them, `dialect` holds the facts, `info` reads what they report about themselves, `skeleton` makes the image that
-//! lets docker start a folder, `export` exports images from their stores, `desktop` knows the products that run docker's
+//! lets docker start a folder, `volumes` copies folders to engines elsewhere, `export` exports images from their stores, `desktop` knows the products that run docker's
 //! engine.
 
 mod desktop;
@@ -10,6 +10,7 @@ mod driver;
 mod export;
 mod info;
 mod skeleton;
+mod volumes;
 
 pub(crate) use desktop::DockerService;
 pub(crate) use driver::{COMMAND_LIMIT, EngineDriver};

@@ -270,10 +270,48 @@ pub(crate) fn parse_containers(stdout: &[u8]) -> Vec<OwnedSandbox> {
         .collect()
 }
 
+/// The label by which the volumes of a sandbox are found.
+pub(crate) const SANDBOX_LABEL: &str = "codebridge.sandbox";
+
+/// Reads the sandboxes of volumes from `volume inspect` of either engine.
+pub(crate) fn parse_volume_owners(stdout: &[u8]) -> Vec<OwnedSandbox> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Volume {
+        #[serde(default)]
+        labels: Option<BTreeMap<String, String>>,
+    }
+    let volumes: Vec<Volume> = serde_json::from_slice(stdout).unwrap_or_default();
+    let owned = volumes.into_iter().filter_map(|volume| {
+        let labels = volume.labels?;
+        let name = SandboxName::try_from(labels.get(SANDBOX_LABEL)?.clone()).ok()?;
+        Some(OwnedSandbox { name, owner: Owner::from_labels(&labels)? })
+    });
+    let mut owned: Vec<_> = owned.collect();
+    owned.dedup();
+    owned
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::messages::tests::podman_text as fixture;
+
+    #[test]
+    fn volumes_name_their_sandbox_and_its_owner() {
+        let owner = Owner::this_process("abc".into());
+        let mut labels = owner.labels();
+        let volumes = |labels: &BTreeMap<String, String>| {
+            serde_json::to_vec(
+                &serde_json::json!([{ "Name": "x", "Labels": labels }, { "Name": "y", "Labels": null }]),
+            )
+            .unwrap()
+        };
+        assert_eq!(parse_volume_owners(&volumes(&labels)), []);
+        labels.insert(SANDBOX_LABEL.into(), "codebridge-abc-1".into());
+        let name = SandboxName::try_from("codebridge-abc-1".to_string()).unwrap();
+        assert_eq!(parse_volume_owners(&volumes(&labels)), [OwnedSandbox { name, owner }]);
+    }
 
     #[test]
     fn volumes_are_keys() {

@@ -61,7 +61,7 @@ pub(super) fn config(
         .gid_mappings(gids)
         .masked_paths(MASKED.iter().map(ToString::to_string).collect::<Vec<_>>())
         .readonly_paths(READ_ONLY.iter().map(ToString::to_string).collect::<Vec<_>>())
-        .seccomp(seccomp::profile()?);
+        .seccomp(seccomp::profile(spec.unix_sockets())?);
     linux = match cgroups {
         CgroupMode::Direct => linux.cgroups_path(cgroup::path_of(&spec.name)).resources(resources(spec)?),
         // slice:prefix:name, <https://github.com/opencontainers/runc/blob/main/docs/systemd.md>

@@ -9,13 +9,13 @@ use crate::cgroup;
 use crate::exec::{self, CommandLine};
 use crate::messages::oci::parse_refusal;
 use crate::messages::unknown_refusal;
-use crate::plan::{self, End, HeldLimits, Plan, PlanError, ReclaimError};
+use crate::plan::{self, End, HeldLimits, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::process::Process;
 use crate::refusal::Refusal;
 use crate::rlimits::{self, OwnLimits};
 use crate::root::ComposedRoot;
 use crate::runtime::{CgroupMode, RuntimeId, RuntimeKind};
-use crate::spec::{SandboxName, SandboxSpec};
+use crate::spec::{SandboxName, SandboxSpec, User};
 use crate::state::{Instance, Record};
 use crate::watched_folders::WatchedFolders;
 
@@ -33,6 +33,9 @@ struct Dialect {
     unmanaged_cgroups: &'static str,
     /// The flag to ask systemd for a scope.
     systemd_cgroups: &'static str,
+    /// Whether an ordinary user can have another id inside than 0: runc sets up a bundle as that user, and needs 0 for it
+    /// (<https://github.com/opencontainers/runc/blob/main/libcontainer/specconv/example.go>, `ToRootless`).
+    maps_any_id: bool,
     /// Whether it starts within the memory limit of a small sandbox.
     fits_in_sandbox: bool,
 }
@@ -43,11 +46,13 @@ impl Dialect {
             RuntimeKind::Crun => Self {
                 unmanaged_cgroups: "--cgroup-manager=disabled",
                 systemd_cgroups: "--cgroup-manager=systemd",
+                maps_any_id: true,
                 fits_in_sandbox: true,
             },
             _ => Self {
                 unmanaged_cgroups: "--rootless=true",
                 systemd_cgroups: "--systemd-cgroup",
+                maps_any_id: false,
                 fits_in_sandbox: false,
             },
         }
@@ -80,19 +85,27 @@ impl OciDriver {
         command
     }
 
+    pub(crate) fn share_mechanism(&self, user: User) -> ShareMechanism {
+        IdMaps::of_this_user(user, Dialect::of(self.id.kind).maps_any_id).1.mechanism()
+    }
+
     fn state_root(&self, instance: &Instance) -> PathBuf {
         instance.runtime_root(self.id.kind.program_name())
     }
 
     pub(crate) fn plan(&self, spec: &SandboxSpec, instance: &Instance) -> Result<Plan, PlanError> {
-        let Some(mut root) = ComposedRoot::of(spec)? else {
+        let dialect = Dialect::of(self.id.kind);
+        // The sandbox of an ordinary user then has that user's own id, so that it reads the shares.
+        let as_owner = !spec.shares.is_empty() && dialect.maps_any_id;
+        let (maps, supply) = IdMaps::of_this_user(spec.user, as_owner);
+        let (binds, supplied) = supply.plan(spec, instance);
+        let Some(mut root) = ComposedRoot::of(spec, binds)? else {
             return Err(PlanError::UnsupportedRoot {
                 runtime: self.id.kind,
                 root: spec.root.to_string(),
                 hint: "it starts only folders; the image has to be unpacked first",
             });
         };
-        let maps = IdMaps::of_this_user(spec.user);
         let bundle = instance.bundle(&spec.name);
         let aliases = plan::alias(&mut root.binds, &bundle, |path| path.to_str().is_some());
         let skeleton = instance.skeleton_path(&root);
@@ -114,6 +127,8 @@ impl OciDriver {
             folder: None,
             files: vec![(bundle.join("config.json"), text)],
             aliases,
+            supplied,
+            volumes: Vec::new(),
             root: Some(root),
             image: None,
             record: Record::now(&spec.name, &self.id, spec.root.clone()),

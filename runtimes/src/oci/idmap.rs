@@ -5,6 +5,7 @@ use std::fs;
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{LinuxIdMapping, LinuxIdMappingBuilder};
 
+use crate::plan::Supply;
 use crate::spec::User;
 use crate::subids::{parse_subids, user_name};
 
@@ -31,11 +32,14 @@ pub(crate) struct IdMaps {
 }
 
 impl IdMaps {
-    /// Returns the best maps that this user can have: a high range for root; for others their subordinate ids, or only themselves.
-    pub(crate) fn of_this_user(user: User) -> Self {
+    /// Returns the best maps that this user can have, and how the sandbox gets its shares with them: a high range for root; for
+    /// others their subordinate ids, or only themselves. With `as_owner`, the sandbox's user is this user, and nobody else is.
+    pub(crate) fn of_this_user(user: User, as_owner: bool) -> (Self, Supply) {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         if uid.is_root() {
-            return Self::as_root(user);
+            let outside = User { uid: ROOT_RANGE_START + user.uid, gid: ROOT_RANGE_START + user.gid };
+            let in_range = user.uid < RANGE_SIZE && user.gid < RANGE_SIZE;
+            return (Self::as_root(user), if in_range { Supply::Mapped(outside) } else { Supply::Copied });
         }
         let name = user_name(uid.as_raw());
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -44,10 +48,28 @@ impl IdMaps {
         let subgids = parse_subids(&read("/etc/subgid"), name.as_deref(), uid.as_raw()).next();
         match (subuids, subgids) {
             (Some(subuids), Some(subgids)) if helpers => {
-                Self::with_subids(user, (uid.as_raw(), subuids), (gid.as_raw(), subgids))
+                let (uids, gids) = ((uid.as_raw(), subuids), (gid.as_raw(), subgids));
+                match Self::as_owner(user, uids, gids).filter(|_| as_owner) {
+                    Some(maps) => (maps, Supply::Mounted),
+                    None => (Self::with_subids(user, uids, gids), Supply::Copied),
+                }
             }
-            _ => Self::single(uid.as_raw(), gid.as_raw()),
+            _ => (Self::single(uid.as_raw(), gid.as_raw()), Supply::Mounted),
         }
+    }
+
+    /// Maps the sandbox's user to ourselves, and everything below it to subordinate ids. The runtime sets the sandbox up as 0, which
+    /// is a subordinate id. None if there are too few of them.
+    fn as_owner(
+        user: User,
+        (uid, subuids): (u32, (u32, u32)),
+        (gid, subgids): (u32, (u32, u32)),
+    ) -> Option<Self> {
+        let map = |inside: u32, own: u32, (start, size): (u32, u32)| {
+            let below = Range { inside: 0, outside: start, size: inside };
+            (inside > 0 && size >= inside).then(|| vec![below, Range { inside, outside: own, size: 1 }])
+        };
+        Some(Self { uids: map(user.uid, uid, subuids)?, gids: map(user.gid, gid, subgids)?, user })
     }
 
     fn as_root(user: User) -> Self {
@@ -115,6 +137,17 @@ mod tests {
         let short = IdMaps::with_subids(NOBODY, (1000, (100_000, 1000)), (1000, (100_000, 1000)));
         assert_eq!(short.user, User { uid: 1000, gid: 1000 });
         assert!(short.has_gid(1000) && !short.has_gid(1001));
+    }
+
+    #[test]
+    fn the_process_is_the_owner_of_shares_and_never_0() {
+        let (uids, gids) = ((1000, (100_000, 65_536)), (1001, (200_000, 65_536)));
+        let maps = IdMaps::as_owner(NOBODY, uids, gids).unwrap();
+        assert_eq!(maps.user, NOBODY);
+        assert_eq!(maps.uids[1], Range { inside: 65534, outside: 1000, size: 1 });
+        assert_eq!(maps.gids[0], Range { inside: 0, outside: 200_000, size: 65534 });
+        assert!(IdMaps::as_owner(User { uid: 0, gid: 0 }, uids, gids).is_none());
+        assert!(IdMaps::as_owner(NOBODY, (1000, (100_000, 1000)), gids).is_none());
     }
 
     #[test]

@@ -518,6 +518,23 @@ class Surroundings(CellTest):
         """
         self.assertEqual(self.fails(code).error, self.NO_NETWORK)
 
+    def test_a_file_of_the_host_is_explained_once(self):
+        guest = Guest()
+        self.addCleanup(guest.close)
+        for code in ("open('missing')", "open('/usr/missing')", "open('/shared/x/y')", "open('/tmp/../etc/no')"):
+            self.assertEqual(guest.run(code).notices, [], code)
+        nonsense = "class Odd(FileNotFoundError): pass\nraise Odd(1, 'x', object())"
+        for code in (nonsense, "raise FileNotFoundError(1, 'x', object())", "raise FileNotFoundError('/home/x')"):
+            self.assertEqual(guest.run(code).notices, [], code)
+        self.assertEqual(guest.run("import subprocess; subprocess.run(['/opt/none'])").notices, [])
+        [notice] = guest.run("open('~/data.csv')").notices
+        self.assertTrue(notice.startswith("host files are not visible in the sandbox; "), notice)
+        self.assertIn("--share DIR", notice)
+        self.assertEqual(guest.run("open('/home/me/data.csv')").notices, [])
+        other = Guest()
+        self.addCleanup(other.close)
+        self.assertEqual(other.run("import os; os.listdir(b'/Users/me')").notices, [notice])
+
     def test_a_path_that_is_read_only(self):
         only = "only /workspace and /tmp are writable"
         result = self.fails("raise OSError(30, 'Read-only file system', '/x')")

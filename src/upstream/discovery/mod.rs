@@ -27,5 +27,6 @@ pub use definition::{Definition, Launch, Proposal, Server, Skip, Source};
 pub use document::JSON_WITH_COMMENTS;
 pub use itself::own_arguments;
 pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
+pub use sources::user_files;
 pub use surroundings::Surroundings;
 pub use trust::TrustError;

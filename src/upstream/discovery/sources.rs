@@ -106,6 +106,11 @@ pub(super) fn places(surroundings: &Surroundings) -> Vec<Place> {
     places
 }
 
+/// Returns the files and folders of the user, as opposed to those of a project, that may contain definitions with credentials.
+pub fn user_files(surroundings: &Surroundings) -> Vec<PathBuf> {
+    places(surroundings).into_iter().filter(|place| !place.in_project).map(|place| place.path).collect()
+}
+
 /// Returns `~/.config`, and `$XDG_CONFIG_HOME` if it is another folder.
 fn config_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
     let mut folders: Vec<_> = surroundings.home.iter().map(|home| home.join(".config")).collect();

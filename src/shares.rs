@@ -1,0 +1,188 @@
+//! Whether folders may be shared with code: they exist, and hold no secrets that are known by their place.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::settings::variables::SHARE;
+use crate::settings::{Environment, Settings, Share};
+use crate::upstream::discovery::{Surroundings, user_files};
+
+/// Places of credentials in a home folder.
+const SECRETS: &[&str] = &[
+    ".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".netrc", ".config/gcloud", ".config/gh",
+    ".config/containers", ".git-credentials", ".npmrc", ".pypirc", ".password-store", ".mozilla",
+    ".config/google-chrome", ".local/share/keyrings",
+];
+
+/// Those by which the home folder of somebody else is known.
+const OTHER_SECRETS: &[&str] = &[
+    ".ssh", ".aws", ".gnupg", ".kube", ".docker/config.json", ".azure", ".netrc", ".config/gcloud",
+    ".git-credentials",
+];
+
+/// Why a folder is not shared.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    #[error("could not share '{}': {source}", .path.display())]
+    Missing { path: PathBuf, source: io::Error },
+    #[error("could not share '{}': it is not a folder", .0.display())]
+    NotAFolder(PathBuf),
+    #[error("did not share '{}': it {found}", .path.display())]
+    Secret { path: PathBuf, found: Found },
+}
+
+/// What makes a folder secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It is or contains that place.
+    Contains(&'static str, PathBuf),
+    /// It is within that place.
+    Within(&'static str, PathBuf),
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Contains(what, path) => write!(f, "contains {what}, '{}'", path.display()),
+            Self::Within(what, path) => write!(f, "is in {what}, '{}'", path.display()),
+        }
+    }
+}
+
+impl ShareError {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Secret { .. } => Some(
+                "share a folder without it; with `--share-anyway`, code reads all that is in this one".into(),
+            ),
+            Self::Missing { .. } | Self::NotAFolder(_) => None,
+        }
+    }
+}
+
+/// Looks at the shared folders and replaces each path by the one that it leads to.
+///
+/// # Errors
+/// The first folder that does not exist, or that must not be shared unless the user says so twice.
+pub fn check(settings: &mut Settings, environment: &Environment, command: &str) -> Result<(), ShareError> {
+    if settings.share.is_empty() || !SHARE.acts_on(command) {
+        return Ok(());
+    }
+    let anyway = settings.share_anyway.value;
+    let secrets = if anyway { Vec::new() } else { secrets(settings, environment) };
+    for Share { path, .. } in &mut settings.share.value {
+        let real =
+            path.canonicalize().map_err(|source| ShareError::Missing { path: path.clone(), source })?;
+        if !real.is_dir() {
+            return Err(ShareError::NotAFolder(path.clone()));
+        }
+        if !anyway && let Some(found) = find(&real, &secrets) {
+            return Err(ShareError::Secret { path: path.clone(), found });
+        }
+        *path = real;
+    }
+    Ok(())
+}
+
+/// A place with secrets.
+struct Secret {
+    what: &'static str,
+    path: PathBuf,
+    /// Whether everything within it is secret too.
+    whole: bool,
+}
+
+fn secrets(settings: &Settings, environment: &Environment) -> Vec<Secret> {
+    let surroundings = Surroundings::of_process(settings, environment.clone());
+    let mut secrets = Vec::new();
+    let mut add = |what, path: PathBuf, whole| {
+        // What a link leads to is what must not be read.
+        if let Ok(path) = path.canonicalize() {
+            secrets.push(Secret { what, path, whole });
+        }
+    };
+    add("the root folder", "/".into(), false);
+    if let Some(home) = &surroundings.home {
+        add("the home folder", home.clone(), false);
+        SECRETS.iter().for_each(|name| add("credentials", home.join(name), true));
+    }
+    add("the state folder of codebridge", settings.state_dir.value.clone(), true);
+    user_files(&surroundings).into_iter().for_each(|path| add("a configuration of MCP servers", path, true));
+    secrets
+}
+
+fn find(folder: &Path, secrets: &[Secret]) -> Option<Found> {
+    for Secret { what, path, whole } in secrets {
+        if path.starts_with(folder) {
+            return Some(Found::Contains(what, path.clone()));
+        }
+        if *whole && folder.starts_with(path) {
+            return Some(Found::Within(what, path.clone()));
+        }
+    }
+    // The home folder of somebody else.
+    let other =
+        OTHER_SECRETS.iter().map(|name| folder.join(name)).find(|path| path.symlink_metadata().is_ok());
+    other.map(|path| Found::Contains("credentials", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::settings::RawSettings;
+
+    /// Returns what is said of sharing a folder below a home folder.
+    fn check_in(home: &Path, share: &str, more: &[(&str, &str)]) -> Result<PathBuf, String> {
+        let place = |path: &str| home.join(path).display().to_string();
+        let given = [
+            ("HOME", place("")),
+            ("MCP_BRIDGE_STATE_DIR", place("MCPs")),
+            ("MCP_BRIDGE_SHARE", place(share) + ":x"),
+        ];
+        let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let environment: Environment =
+            given.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let mut settings = Settings::resolve(&RawSettings::from_environment(&environment).unwrap()).unwrap();
+        check(&mut settings, &environment, "exec").map_err(|error| error.to_string())?;
+        Ok(settings.share[0].path.clone())
+    }
+
+    #[test]
+    fn a_folder_with_secrets_is_not_shared() {
+        let base = tempfile::tempdir().unwrap();
+        let home = base.path().canonicalize().unwrap();
+        let folders = ["MCPs/tools", "work/src", "other/.aws", ".ssh/keys", ".config/gcloud", ".cursor"];
+        folders.iter().for_each(|folder| fs::create_dir_all(home.join(folder)).unwrap());
+        fs::write(home.join(".cursor/mcp.json"), "{}").unwrap();
+        symlink(home.join(".ssh"), home.join("work/link")).unwrap();
+        assert_eq!(check_in(&home, "work", &[]), Ok(home.join("work")));
+        assert_eq!(check_in(&home, "work/src/..", &[]), Ok(home.join("work")));
+        let refused = [
+            ("", "contains the home folder"),
+            ("..", "contains the home folder"),
+            ("MCPs", "contains the state folder"),
+            ("MCPs/tools", "is in the state folder"),
+            (".ssh", "contains credentials"),
+            (".ssh/keys", "is in credentials"),
+            ("work/link", "contains credentials"),
+            ("other", "contains credentials"),
+            (".config", "contains credentials"),
+            (".cursor", "contains a configuration of MCP servers"),
+        ];
+        for (share, why) in refused {
+            let error = check_in(&home, share, &[]).unwrap_err();
+            assert!(error.starts_with("did not share '") && error.contains(why), "{share}: {error}");
+            assert!(check_in(&home, share, &[("MCP_BRIDGE_SHARE_ANYWAY", "1")]).is_ok(), "{share}");
+        }
+        let error = check_in(&home, "missing", &[]).unwrap_err();
+        assert!(
+            error.starts_with("could not share '")
+                && error.ends_with("No such file or directory (os error 2)"),
+            "{error}"
+        );
+        assert!(check_in(&home, ".cursor/mcp.json", &[]).unwrap_err().ends_with("it is not a folder"));
+    }
+}
