@@ -55,6 +55,8 @@ pub enum InstallError {
     Certificate,
     #[error("the installer failed: {0}")]
     Failed(String),
+    #[error("a downloaded file is not the one that the hashes are of")]
+    Digest,
     #[error("the download took longer than {0} s")]
     TimedOut(u64),
     #[error(

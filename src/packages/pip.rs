@@ -103,6 +103,9 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     {
         return InstallError::Offline;
     }
+    if stderr.contains("DO NOT MATCH THE HASHES") {
+        return InstallError::Digest;
+    }
     if stderr.contains("CERTIFICATE_VERIFY_FAILED") {
         return InstallError::Certificate;
     }

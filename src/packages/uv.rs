@@ -44,6 +44,7 @@ pub(super) fn parse_resolution(stdout: &[u8]) -> Result<Vec<Pin>, InstallError> 
 /// - `Because polrs was not found in the package registry and you require polrs, …`
 /// - `Because all versions of wxpython have no usable wheels and you require wxpython, …`
 /// - `error: Failed to fetch: https://…` with `cause: client error (Connect)`, or `Because humanize was not found in the cache`
+/// - `cause: Hash mismatch for `plain==1.0``
 /// - `cause: invalid peer certificate: UnknownIssuer`
 /// - `hint: An index URL (…) could not be queried due to a lack of valid authentication credentials (401 Unauthorized).`
 pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError {
@@ -56,6 +57,9 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     };
     if ["Unauthorized", "Forbidden"].iter().any(|word| text.contains(word)) {
         return InstallError::Denied;
+    }
+    if text.contains("Hash mismatch for") {
+        return InstallError::Digest;
     }
     if text.contains("invalid peer certificate") {
         return InstallError::Certificate;

@@ -72,7 +72,7 @@ impl FromStr for Requirement {
             Some((package, marker)) => (package.trim(), Some(parse_marker(marker, text)?)),
             None => (text, None),
         };
-        if package.contains(['@', '/', '\\', ':']) {
+        if package.contains(['@', '/', '\\']) {
             return Err(RequirementError::Address(quoted(text)));
         }
         let end = package.find(|c: char| !is_of_name(c)).unwrap_or(package.len());

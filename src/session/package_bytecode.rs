@@ -34,6 +34,7 @@ pub(super) async fn compile(
     spec.argv = guest::library_argv();
     spec.argv.push(TARGET.into());
     spec.folders = vec![HostFolder { source: set.files(), target: TARGET.into() }];
+    spec.shares.clear();
     let launched = match driver.plan(&spec, instance) {
         Ok(plan) => Sandbox::launch(driver, plan, instance).await,
         Err(error) => Err(error.into()),

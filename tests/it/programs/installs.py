@@ -60,6 +60,6 @@ added = runtime.install("shadow")
 import shadow
 print(added, shadow.value)
 print(json.__file__.startswith("/packages"), importlib.import_module("csv").__file__.startswith("/packages"))
-print(os.path.exists("/workspace/pth-ran"), "sitecustomize" in sys.modules, runtime.install.__module__)
+print(os.path.exists("/workspace/pth-ran"), os.path.exists("/workspace/sitecustomize-ran"), runtime.install.__module__)
 import runtime as other
 print(other.value, callable(runtime.install))
