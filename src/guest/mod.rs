@@ -20,6 +20,7 @@ const PARTS: &[(&str, &str)] = &[
     ("magics", include_str!("magics.py")),
     ("shell", include_str!("shell.py")),
     ("history", include_str!("history.py")),
+    ("reset", include_str!("reset.py")),
     ("questions", include_str!("questions.py")),
     ("report", include_str!("report.py")),
     ("display", include_str!("display.py")),

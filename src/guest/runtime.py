@@ -20,6 +20,7 @@ __all__ = [
     "output",
     "query_tool_docs",
     "query_tool_docs_sync",
+    "reset",
     "save_tool",
     "search_tool_docs",
     "search_tool_docs_sync",
@@ -111,6 +112,7 @@ list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
+- runtime.reset(): replaces the interpreter when this code ends; files stay
 - runtime.capability_summary(): this text
 """
 
@@ -134,6 +136,25 @@ def output(run_id, stream="stdout", start=0, length=None):
         start = piece["end"]
 
 
+class _Ready:
+    """A value that can also be awaited."""
+
+    def __await__(self):
+        return self
+        yield
+
+
+class _ReadyText(_Ready, str):
+    def __repr__(self):
+        return str(self)
+
+
+def reset():
+    """Replaces the interpreter when this code ends: variables, imports and threads are gone, files stay. Works with and without await."""
+    _guest.wants_reset = True
+    return _ReadyText("The next call gets a fresh interpreter; files stay.")
+
+
 def save_tool(function):
     """Saves a function: it is defined again in every later session, also after a restart.
 
@@ -144,6 +165,7 @@ def save_tool(function):
     name = function.__name__
     _ask("save_tool", {"name": name, "source": source})
     _guest.tool_names.add(name)
+    _guest.sources["<saved tool %s>" % name] = source
     _write_to_projects(name, source)
     if decorated:
         return function
@@ -160,14 +182,6 @@ def list_saved_tools():
 
 
 # Servers and their tools.
-
-
-class _Ready:
-    """A value that can also be awaited."""
-
-    def __await__(self):
-        return self
-        yield
 
 
 class _ReadyList(_Ready, list):

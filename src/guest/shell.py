@@ -125,19 +125,31 @@ def run(words, out=None, err=None, waits=True, **options):
             options[name] = given
         elif given is not None:
             options[name], streams[name] = subprocess.PIPE, given
-    process = subprocess.Popen(words, **options)
-    if not waits:
-        return process
+    process = None
     try:
+        process = subprocess.Popen(words, **options)
+        if not waits:
+            return process
         collect(process, {getattr(process, name): write for name, write in streams.items()})
         return process.wait()
+    except KeyboardInterrupt:
+        # It went to the whole group: the program has a moment to end by itself.
+        end(process, 0.5)
     except BaseException:
-        # The interrupt went to the whole group: it has a moment to end by itself.
-        try:
-            process.wait(0.5)
-        finally:
-            process.kill()
-            raise
+        end(process, 0)
+        raise
+    # Where the program waited is nobody's concern.
+    raise KeyboardInterrupt
+
+
+def end(process, patience):
+    if process is None:
+        return
+    try:
+        process.wait(patience)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        process.wait()
 
 
 def collect(process, pipes):

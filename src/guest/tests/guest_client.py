@@ -31,6 +31,7 @@ PARTS = (
     "magics",
     "shell",
     "history",
+    "reset",
     "runtime",
     "servers",
     "values",
