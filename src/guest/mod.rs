@@ -19,6 +19,8 @@ const PARTS: &[(&str, &str)] = &[
     ("notebook", include_str!("notebook.py")),
     ("magics", include_str!("magics.py")),
     ("shell", include_str!("shell.py")),
+    ("timing", include_str!("timing.py")),
+    ("inspection", include_str!("inspection.py")),
     ("history", include_str!("history.py")),
     ("reset", include_str!("reset.py")),
     ("questions", include_str!("questions.py")),

@@ -30,6 +30,8 @@ PARTS = (
     "notebook",
     "magics",
     "shell",
+    "timing",
+    "inspection",
     "history",
     "reset",
     "runtime",
