@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 
 # Bytes of one argument of a process: MAX_ARG_STRLEN of Linux is 128 KiB.
 LONGEST_ARGUMENT = 96 << 10
@@ -71,12 +72,7 @@ def program(*names):
 
 def temporary(data=b""):
     """Returns a file without a name."""
-    try:
-        file = open(os.memfd_create("cell"), "w+b")
-    except OSError:
-        import tempfile
-
-        file = tempfile.TemporaryFile()
+    file = tempfile.TemporaryFile()
     file.write(data)
     file.seek(0)
     return file
@@ -85,12 +81,12 @@ def temporary(data=b""):
 def shell(text, name="bash", options=(), arguments=(), **how):
     """Runs text in a shell; returns the exit status."""
     path = program(name, "sh")
-    with temporary() as left, temporary(text.encode("utf-8", "replace")) as script:
+    source = text.encode("utf-8", "replace")
+    is_long = len(source) > LONGEST_ARGUMENT
+    # The other one needs no space when the disk is full.
+    with temporary() as left, temporary(source if is_long else b"") as script:
         command = LEAVE_STATE % left.fileno()
-        if script.seek(0, 2) <= LONGEST_ARGUMENT:
-            command += text
-        else:
-            command += ". /proc/self/fd/%d" % script.fileno()
+        command += ". /proc/self/fd/%d" % script.fileno() if is_long else text
         words = [path, *options, "-c", command, name, *arguments]
         folder, environment = state.start()
         status = run(words, cwd=folder, env=environment, pass_fds=(left.fileno(), script.fileno()), **how)
