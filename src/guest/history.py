@@ -1,6 +1,7 @@
 # How much memory the values of earlier cells may take. `guest` is the interpreter.
 
 import os
+import resource
 
 # Bytes, where no limit can be read.
 USUAL_LIMIT = 512 << 20
@@ -26,6 +27,9 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def is_memory_short():
     """Whether this process takes more than half of the memory. The sizes of values themselves cannot be known."""
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 <= ENOUGH:
+        # It never took more: cheaper to know than what it takes now.
+        return False
     try:
         with open("/proc/self/statm", "rb", 0) as file:
             return int(file.read().split()[1]) * PAGE > ENOUGH

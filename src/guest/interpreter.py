@@ -73,7 +73,9 @@ class Interpreter:
         self.settings = settings
         self.channel = load("channel").Channel(down, up)
         self.interrupts = load("interrupts").Interrupts(Interpreter.execute.__code__)
-        self.parts = {}
+        self.parts, self.part_sources = {}, part_sources
+        # The folder of the start; whether this process is replaced when the cell ends.
+        self.folder, self.wants_reset = os.getcwd(), False
         # The session's event loop, once a cell has awaited something.
         self.loop = None
         # File name in tracebacks -> text, of cells and saved tools.
@@ -120,11 +122,14 @@ class Interpreter:
 
     # The life of the process.
 
-    def serve(self):
+    def serve(self, resumed=None):
         try:
             self.prepare()
-            hello = "protocol=%d python=%d.%d.%d" % (PROTOCOL, *sys.version_info[:3])
-            self.channel.send((b"H", 0, hello.encode()))
+            if resumed is None:
+                hello = "protocol=%d python=%d.%d.%d" % (PROTOCOL, *sys.version_info[:3])
+                self.channel.send((b"H", 0, hello.encode()))
+            else:
+                self.part("reset").resume(resumed)
             while True:
                 kind, number, payload = self.next_frame()
                 if kind == b"R":
@@ -251,7 +256,11 @@ class Interpreter:
         self.await_was_hinted = False
         if text:
             frames.append((b"T", number, text))
-        self.channel.send(*frames, (b"D", number, status))
+        frames.append((b"D", number, status))
+        if self.wants_reset:
+            self.wants_reset = False
+            frames.insert(0, (b"N", number, self.part("reset").replace(frames).encode()))
+        self.channel.send(*frames)
 
     def reserve_memory(self):
         for size in RESERVES:

@@ -84,7 +84,19 @@ def become_interpreter(down, up, out, err):
     descriptors = private_descriptors((down, up, out, err))
     forget_boot()
     pairs = (pair.split("=", 1) for pair in settings.decode().split())
-    load("interpreter", load=load).Interpreter(*descriptors, dict(pairs)).serve()
+    load("interpreter", load=load, part_sources=PARTS).Interpreter(*descriptors, dict(pairs)).serve()
+
+
+def resume(descriptors):
+    """Goes on as the interpreter that asked to be replaced: see reset.py."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    os.closerange(3, min(descriptors))
+    forget_boot()
+    pairs = dict(pair.split("=", 1) for pair in settings.decode().split())
+    resumed = PARTS.pop("resumed")
+    load("interpreter", load=load, part_sources=PARTS).Interpreter(*descriptors, pairs).serve(resumed)
 
 
 def main():
@@ -113,4 +125,7 @@ if not CODES:
     CODES.update((name, compiled(name)) for name in EARLY)
     if b"offer=1" in settings.split():
         offer_codes()
-main()
+if b" resume=" in b" " + settings:
+    resume([int(number) for number in settings.rpartition(b"resume=")[2].split()[0].split(b",")])
+else:
+    main()

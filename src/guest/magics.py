@@ -379,37 +379,8 @@ def reload_changed():
 
 # Time.
 
-timers = []
-
-
-def start_timer():
-    import time
-
-    timers.append((time.perf_counter(), os.times()))
-
-
-def timed(value):
-    import time
-
-    wall = time.perf_counter()
-    now = os.times()
-    start, before = timers.pop()
-    user, system_time = now.user - before.user, now.system - before.system
-    if user + system_time >= 0.01:
-        print("CPU times: user %s, sys: %s, total: %s" % (span(user), span(system_time), span(user + system_time)))
-    print("Wall time: %s" % span(wall - start))
-    return value
-
-
-def span(seconds):
-    if seconds >= 60:
-        return "%dmin %ds" % divmod(seconds, 60)
-    for unit, size in ("s", 1), ("ms", 1e-3), ("us", 1e-6):
-        if seconds >= size:
-            break
-    else:
-        unit, size = "ns", 1e-9
-    return "%.3g %s" % (seconds / size, unit)
+timing = guest.part("timing")
+start_timer, timed = timing.start_timer, timing.timed
 
 
 def line_time(line):
@@ -419,34 +390,12 @@ def line_time(line):
 
 
 def line_timeit(line):
-    return time_it(line, "pass", sys._getframe(2))
+    return timing.time_it(line, "pass", sys._getframe(2))
 
 
 def cell_timeit(line, body):
-    options, setup = split_timeit(line)
-    return time_it(options + " " + body, setup or "pass", sys._getframe(2))
-
-
-def split_timeit(line):
-    match = re.match(r"\s*((?:-[nrpt]\s*\S+\s*|-[qoctp]\s+)*)(.*)", line, re.S)
-    return match[1], match[2]
-
-
-def time_it(line, setup, frame):
-    import statistics
-    import timeit
-
-    options, code = split_timeit(line)
-    given = dict(re.findall(r"-([nr])\s*(\d+)", options))
-    names = guest.namespace if frame.f_locals is frame.f_globals else {**frame.f_globals, **frame.f_locals}
-    timer = timeit.Timer(code, setup, globals=names)
-    loops = int(given["n"]) if "n" in given else timer.autorange()[0]
-    runs = [time / loops for time in timer.repeat(int(given.get("r", 7)), loops)]
-    spread = statistics.pstdev(runs)
-    print(
-        "%s ± %s per loop (mean ± std. dev. of %d run%s, %s loop%s each)"
-        % (span(sum(runs) / len(runs)), span(spread), len(runs), "s" * (len(runs) != 1), format(loops, ","), "s" * (loops != 1))
-    )
+    options, setup = timing.split_timeit(line)
+    return timing.time_it(options + " " + body, setup or "pass", sys._getframe(2))
 
 
 # Output.
@@ -535,57 +484,4 @@ cell_markdown, cell_latex, cell_svg = shown_as("text/markdown"), shown_as("text/
 
 # Help.
 
-
-def show_help(about, marks):
-    import inspect
-
-    frame = sys._getframe(1)
-    if about[:1] == "%":
-        return help_on_magic(about)
-    names = {**vars(__import__("builtins")), **frame.f_globals, **frame.f_locals}
-    if "*" in about:
-        import fnmatch
-
-        print("\n".join(sorted(fnmatch.filter(names, about))))
-        return
-    try:
-        value = eval(compile(about, "<help>", "eval", 0, True), names)
-    except Exception:
-        print("Object `%s` not found." % about)
-        return
-    print("\n".join(described(inspect, value, marks == 2)))
-
-
-def help_on_magic(about):
-    name = about.lstrip("%")
-    function = globals().get(("cell_" if about[:2] == "%%" else "line_") + name)
-    if name not in names("%%" if about[:2] == "%%" else "%"):
-        print("Object `%s` not found." % about)
-    else:
-        print("%s: %s" % (about, (function and function.__doc__) or "as in IPython"))
-
-
-def described(inspect, value, with_source):
-    described = []
-    if callable(value):
-        try:
-            name = getattr(value, "__name__", type(value).__name__)
-            described.append("Signature: %s%s" % (name, inspect.signature(value)))
-        except (TypeError, ValueError):
-            pass
-    described.append("Type:      %s" % type(value).__name__)
-    if not callable(value) and not inspect.ismodule(value):
-        text = repr(value)
-        described.append("Value:     %s" % (text if len(text) <= 500 else text[:497] + "..."))
-    source = None
-    if with_source:
-        try:
-            source = inspect.getsource(value)
-        except (TypeError, OSError):
-            pass
-    document = inspect.getdoc(value)
-    if source is not None:
-        described.append("Source:\n" + source.rstrip())
-    elif document:
-        described.append("Docstring:\n" + document)
-    return described
+show_help = guest.part("inspection").show_help

@@ -23,6 +23,7 @@ __all__ = [
     "output",
     "query_tool_docs",
     "query_tool_docs_sync",
+    "reset",
     "save_artifact",
     "save_tool",
     "search_tool_docs",
@@ -119,6 +120,7 @@ text, a figure, a data frame, a file object or an iterator of bytes
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
+- runtime.reset(): replaces the interpreter when this code ends; files stay
 - runtime.capability_summary(): this text
 """
 
@@ -142,31 +144,6 @@ def output(run_id, stream="stdout", start=0, length=None):
         start = piece["end"]
 
 
-def save_tool(function):
-    """Saves a function: it is defined again in every later session, also after a restart.
-
-    Returns a confirmation; as a decorator, the function. The function must not depend on the session: it imports what it
-    uses.
-    """
-    source, decorated = _tool_source(function)
-    name = function.__name__
-    _ask("save_tool", {"name": name, "source": source})
-    _guest.tool_names.add(name)
-    _write_to_projects(name, source)
-    if decorated:
-        return function
-    missing = _session_names(function, source)
-    text = "Saved: %s() is defined in every later session." % name
-    if missing:
-        text += " It uses %s of this session, which later sessions do not have: import or define that inside the function." % ", ".join(missing)
-    return text
-
-
-def list_saved_tools():
-    """Returns the names of all saved functions. Those that another session saved meanwhile are defined in the next session."""
-    return _ask("list_saved_tools", {})
-
-
 class _Ready:
     """A value that can also be awaited."""
 
@@ -188,7 +165,41 @@ class _ReadyBytes(_Ready, bytes):
 
 
 class _ReadyText(_Ready, str):
-    pass
+    def __repr__(self):
+        return str(self)
+
+
+def reset():
+    """Replaces the interpreter when this code ends: variables, imports and threads are gone, files stay. Works with and without await."""
+    _guest.wants_reset = True
+    return _ReadyText("The next call gets a fresh interpreter; files stay.")
+
+
+def save_tool(function):
+    """Saves a function: it is defined again in every later session, also after a restart.
+
+    Returns a confirmation; as a decorator, the function. The function must not depend on the session: it imports what it
+    uses.
+    """
+    source, decorated = _tool_source(function)
+    name = function.__name__
+    _ask("save_tool", {"name": name, "source": source})
+    _guest.tool_names.add(name)
+    _guest.sources["<saved tool %s>" % name] = source
+    _write_to_projects(name, source)
+    if decorated:
+        return function
+    missing = _session_names(function, source)
+    text = "Saved: %s() is defined in every later session." % name
+    if missing:
+        text += " It uses %s of this session, which later sessions do not have: import or define that inside the function." % ", ".join(missing)
+    return text
+
+
+def list_saved_tools():
+    """Returns the names of all saved functions. Those that another session saved meanwhile are defined in the next session."""
+    return _ask("list_saved_tools", {})
+
 
 
 # Artifacts.

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 
 # Bytes of one argument of a process: MAX_ARG_STRLEN of Linux is 128 KiB.
 LONGEST_ARGUMENT = 96 << 10
@@ -71,12 +72,7 @@ def program(*names):
 
 def temporary(data=b""):
     """Returns a file without a name."""
-    try:
-        file = open(os.memfd_create("cell"), "w+b")
-    except OSError:
-        import tempfile
-
-        file = tempfile.TemporaryFile()
+    file = tempfile.TemporaryFile()
     file.write(data)
     file.seek(0)
     return file
@@ -85,12 +81,12 @@ def temporary(data=b""):
 def shell(text, name="bash", options=(), arguments=(), **how):
     """Runs text in a shell; returns the exit status."""
     path = program(name, "sh")
-    with temporary() as left, temporary(text.encode("utf-8", "replace")) as script:
+    source = text.encode("utf-8", "replace")
+    is_long = len(source) > LONGEST_ARGUMENT
+    # The other one needs no space when the disk is full.
+    with temporary() as left, temporary(source if is_long else b"") as script:
         command = LEAVE_STATE % left.fileno()
-        if script.seek(0, 2) <= LONGEST_ARGUMENT:
-            command += text
-        else:
-            command += ". /proc/self/fd/%d" % script.fileno()
+        command += ". /proc/self/fd/%d" % script.fileno() if is_long else text
         words = [path, *options, "-c", command, name, *arguments]
         folder, environment = state.start()
         status = run(words, cwd=folder, env=environment, pass_fds=(left.fileno(), script.fileno()), **how)
@@ -125,19 +121,31 @@ def run(words, out=None, err=None, waits=True, **options):
             options[name] = given
         elif given is not None:
             options[name], streams[name] = subprocess.PIPE, given
-    process = subprocess.Popen(words, **options)
-    if not waits:
-        return process
+    process = None
     try:
+        process = subprocess.Popen(words, **options)
+        if not waits:
+            return process
         collect(process, {getattr(process, name): write for name, write in streams.items()})
         return process.wait()
+    except KeyboardInterrupt:
+        # It went to the whole group: the program has a moment to end by itself.
+        end(process, 0.5)
     except BaseException:
-        # The interrupt went to the whole group: it has a moment to end by itself.
-        try:
-            process.wait(0.5)
-        finally:
-            process.kill()
-            raise
+        end(process, 0)
+        raise
+    # Where the program waited is nobody's concern.
+    raise KeyboardInterrupt
+
+
+def end(process, patience):
+    if process is None:
+        return
+    try:
+        process.wait(patience)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        process.wait()
 
 
 def collect(process, pipes):

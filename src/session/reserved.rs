@@ -27,7 +27,7 @@ const KEYWORDS: &str = "\
     if import in is lambda match nonlocal not or pass raise return try type while with yield _";
 
 /// Names of the bridge in user code; `src/guest/namespace.py` defines most of them.
-const OURS: &str = "LOADED_MCP_SERVERS MCPError display mcp mcp_servers runtime save_tool";
+const OURS: &str = "In LOADED_MCP_SERVERS MCPError Out display mcp mcp_servers runtime save_tool";
 
 /// Returns what has a name already; None for a free one.
 pub(super) fn owner_of(name: &str) -> Option<&'static str> {
@@ -56,7 +56,7 @@ mod tests {
         for name in [
             "__builtins__", "__import__", "__name__", "print", "open", "len", "ValueError", "match",
             "lambda", "runtime", "mcp", "mcp_servers", "mcp_github", "mcp_", "save_tool",
-            "LOADED_MCP_SERVERS", "display", "_",
+            "LOADED_MCP_SERVERS", "display", "In", "Out", "_",
         ] {
             assert!(owner_of(name).is_some(), "{name}");
         }

@@ -72,7 +72,9 @@ class Shells(CellTest):
         number = self.guest.start("!echo ready; sleep 1000")
         self.guest.until(lambda: self.guest.results[number].out)
         self.guest.interrupt(number)
-        self.assertEqual(self.guest.finish(number).status, "interrupted")
+        result = self.guest.finish(number)
+        self.assertEqual(result.status, "interrupted")
+        self.assertRegex(result.traceback, r"line 1, in <module>\n    !echo ready; sleep 1000\nKeyboardInterrupt\n\Z")
         self.assertEqual(self.ok("!echo alive").out, "alive\n")
 
     def test_what_code_collects_is_collected(self):
@@ -230,6 +232,36 @@ class Values(CellTest):
         self.ok("asyncio.run(f())\ndef get(): return asyncio.get_event_loop()")
         self.assertEqual(self.ok("get().run_until_complete(f())").out, "4\n")
         self.assertEqual(self.ok("get() is asyncio.get_running_loop(), await f()").out, "(True, 4)\n")
+
+
+class Reset(unittest.TestCase):
+    def test_the_interpreter_is_replaced(self):
+        with Guest() as guest:
+            guest.send(b"S", 0, "kept\ndef kept(): return 5")
+            pid = guest.run("import os, sys, threading, time\nx = 1\nos.environ['A'] = 'b'\nos.getpid()").out
+            before = guest.run("cwd = os.getcwd()\nos.chdir('/')\nfile = open('/etc/passwd')\ncwd").out
+            code = "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nprint('last')\nawait runtime.reset()"
+            result = guest.run(code)
+            self.assertEqual((result.status, result.out), ("ok", "last\nThe next call gets a fresh interpreter; files stay.\n"))
+            self.assertEqual(guest.run("x").error, "NameError: name 'x' is not defined")
+            self.assertEqual(guest.run("import os, threading\nos.getpid()").out, pid)
+            self.assertEqual(guest.run("os.getcwd()").out, before)
+            self.assertEqual(guest.run("'A' in os.environ, threading.active_count(), kept()").out, "(False, 1, 5)\n")
+            descriptors = guest.run("sorted(os.listdir('/proc/self/fd'), key=int)").out
+            with Guest() as other:
+                self.assertEqual(descriptors, other.run("import os\nsorted(os.listdir('/proc/self/fd'), key=int)").out)
+
+    def test_also_after_an_error_again_and_again(self):
+        with Guest("data=%d" % (400 << 20)) as guest:
+            for _ in range(3):
+                result = guest.run("runtime.reset()\nraise SystemExit(4)")
+                self.assertEqual((result.status, result.code), ("exit", 4))
+            number = guest.start("print('ready')\nimport time\ntime.sleep(1000)")
+            guest.until(lambda: guest.results[number].out)
+            guest.interrupt(number)
+            self.assertEqual(guest.finish(number).status, "interrupted")
+            self.assertIn("RLIMIT_DATA", guest.run("import resource\n'RLIMIT_DATA', resource.getrlimit(resource.RLIMIT_DATA)").out)
+            self.assertEqual(guest.run("%reset -f\n1 + 1").out, "2\n")
 
 
 if __name__ == "__main__":
