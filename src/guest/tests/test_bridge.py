@@ -40,7 +40,7 @@ class Names(CellTest):
     def test_the_summary_lists_every_helper_and_nothing_else(self):
         text = self.ok("print(runtime.capability_summary())").out
         helpers = text[text.index("- ") :]
-        listed = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b", helpers)) - {"run_id"}
+        listed = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b|\binstall\b", helpers)) - {"run_id"}
         self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n[:3] != 'MCP'])").out.split()))
 
 
