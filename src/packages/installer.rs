@@ -8,8 +8,8 @@ use std::time::Duration;
 use codebridge_runtimes::exec::{self, CommandLine, Finished};
 
 use super::pins::Pin;
+use super::wanted::Resolve;
 use super::{ImagePython, InstallError, pip, uv};
-use crate::requirements::Requirement;
 use crate::settings::Environment;
 
 /// The limit of one run of the installer.
@@ -34,17 +34,6 @@ const INDEX_VARIABLES: &[&str] = &[
 ];
 /// Credentials of an index by its name: `UV_INDEX_PRIVATE_PASSWORD`.
 const INDEX_PREFIX: &str = "UV_INDEX_";
-
-/// What to resolve.
-#[derive(Debug, Clone)]
-pub(super) struct Resolve<'a> {
-    pub(super) requirements: &'a [Requirement],
-    /// Versions that hold if a package is needed, as lines.
-    pub(super) constraints: &'a [String],
-    pub(super) python: &'a ImagePython,
-    /// Whether only what was downloaded before may be used.
-    pub(super) offline: bool,
-}
 
 #[derive(Debug, Clone)]
 pub(super) enum Tool {

@@ -17,6 +17,7 @@ mod service;
 mod session_folder;
 mod store;
 mod uv;
+mod wanted;
 
 pub use error::InstallError;
 pub use hints::{distribution_of, recipe_with};

@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use pep440_rs::Version;
 
-use super::installer::{Installer, Resolve};
+use super::installer::Installer;
 use super::pins::{Pin, parse_pins};
 use super::resolutions::Resolution;
+use super::wanted::Resolve;
 use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store, StoredSet};
 use crate::requirements::{Permission, Requirement};
 use crate::settings::{Environment, Settings, variables};

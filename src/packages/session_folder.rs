@@ -9,10 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use codebridge_runtimes::random_hex;
 
 use super::files::{link_tree, make_folder, move_tree};
-use super::store::{Lock, try_lock};
+use super::store::{LOCK, Lock, sweep, try_lock};
 use super::{InstallError, PackageSet, Store};
-
-const LOCK: &str = "lock";
 
 /// The packages of one session, removed when this is dropped. While it lives, its lock says so to other processes.
 #[derive(Debug)]
@@ -66,24 +64,6 @@ impl Drop for SessionFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
             tracing::debug!(%error, "could not remove the packages of a session");
-        }
-    }
-}
-
-/// Removes the folders of processes that are gone.
-pub(super) fn sweep(sessions: &Path) {
-    for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        // One without a lock is half removed.
-        let is_free =
-            || !path.join(LOCK).exists() || try_lock(&path.join(LOCK)).is_ok_and(|lock| lock.is_some());
-        let is_old = || {
-            let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
-            changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age.as_secs() > 3600)
-        };
-        if if is_hidden { is_old() } else { is_free() } {
-            let _ = fs::remove_dir_all(&path);
         }
     }
 }

@@ -27,6 +27,8 @@ const PACE: Duration = Duration::from_millis(20);
 const STALE: Duration = Duration::from_secs(2 * 3600);
 /// The name of the folder in archives of compiled modules: that of the mount.
 const COMPILED: &str = "packages";
+/// The file in the folder of a session that is locked while the session lives.
+pub(super) const LOCK: &str = "lock";
 const DESCRIPTION: &str = "set.json";
 /// Its time of change is that of the last use.
 const USED: &str = "used";
@@ -173,7 +175,7 @@ impl Store {
     /// Removes what is neither a set nor in use: resolutions, folders of sessions that have ended, locks.
     pub fn clean(&self) -> io::Result<()> {
         ignore_missing(fs::remove_dir_all(self.root.join("resolutions")))?;
-        super::session_folder::sweep(&self.root.join("sessions"));
+        sweep(&self.root.join("sessions"));
         Ok(())
     }
 }
@@ -196,6 +198,24 @@ pub(super) fn try_lock(path: &Path) -> io::Result<Option<Lock>> {
         Ok(()) => Ok(Some(Lock { _file: file })),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes the folders of processes that are gone.
+pub(super) fn sweep(sessions: &Path) {
+    for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        // One without a lock is half removed.
+        let is_free =
+            || !path.join(LOCK).exists() || try_lock(&path.join(LOCK)).is_ok_and(|lock| lock.is_some());
+        let is_old = || {
+            let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
+            changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age.as_secs() > 3600)
+        };
+        if if is_hidden { is_old() } else { is_free() } {
+            let _ = fs::remove_dir_all(&path);
+        }
     }
 }
 

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::grant::{Grant, ServerName, not_available};
 use super::guest_questions::{
-    Answer, Call, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
+    Answer, Call, InstallQuestion, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
-use super::packages::{InstallQuestion, SessionPackages};
+use super::packages::SessionPackages;
 use super::paused_time::PausedTime;
 use super::script::Script;
 use super::shares::Shares;

@@ -2,6 +2,7 @@
 //!
 //! Every question is hostile input: it is read once, into a type, and what is wrong with it is said in a short sentence.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Deref;
 
@@ -11,8 +12,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::packages::{InstallQuestion, MissingModule};
 use super::tools::LONGEST_SOURCE;
+use crate::packages::RawPython;
 use crate::upstream::{CallOutcome, RawArguments, range_in};
 
 /// Bytes of one answer: the guest takes no more.
@@ -187,6 +188,29 @@ pub(super) struct Search {
     pub(super) query: String,
     pub(super) limit: Option<i64>,
     pub(super) detail: Option<String>,
+}
+
+/// What code asks to install: requirements, the metadata of a script, or what the operator named for every session.
+#[derive(Debug, Deserialize)]
+pub(super) struct InstallQuestion {
+    #[serde(default)]
+    pub(super) requirements: Vec<String>,
+    #[serde(default)]
+    pub(super) upgrade: bool,
+    /// The TOML of a script's metadata.
+    pub(super) script: Option<String>,
+    #[serde(default)]
+    pub(super) with: bool,
+    pub(super) python: RawPython,
+    /// Names and versions of what the session has.
+    #[serde(default)]
+    pub(super) present: HashMap<String, String>,
+}
+
+/// A module that code could not import.
+#[derive(Debug, Deserialize)]
+pub(super) struct MissingModule {
+    pub(super) module: String,
 }
 
 /// A call of a tool. Whether it is allowed is known before anybody looks at its arguments.

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use codebridge_runtimes::{AnyDriver, HostFolder, Instance, SandboxSpec};
-use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::guest_questions::{Answer, QuestionError, ok};
+use super::guest_questions::{Answer, InstallQuestion, MissingModule, QuestionError, ok};
 use super::{Progress, package_bytecode};
 use crate::packages::{
-    ImagePython, InstallError, InstallRequest, Installed, PackageService, PackageSet, Pin, RawPython, Script,
+    ImagePython, InstallError, InstallRequest, Installed, PackageService, PackageSet, Pin, Script,
     SessionFolder, distribution_of, recipe_with,
 };
 use crate::requirements::{Requirement, RequirementError};
@@ -22,29 +21,6 @@ const TARGET: &str = "/packages";
 /// Packages of the image that are looked at, and the length of their names and versions.
 const MOST_PRESENT: usize = 2000;
 const LONGEST_PRESENT: usize = 128;
-
-/// What code asks to install: requirements, the metadata of a script, or what the operator named for every session.
-#[derive(Debug, Deserialize)]
-pub(super) struct InstallQuestion {
-    #[serde(default)]
-    requirements: Vec<String>,
-    #[serde(default)]
-    upgrade: bool,
-    /// The TOML of a script's metadata.
-    script: Option<String>,
-    #[serde(default)]
-    with: bool,
-    python: RawPython,
-    /// Names and versions of what the session has.
-    #[serde(default)]
-    present: HashMap<String, String>,
-}
-
-/// A module that code could not import.
-#[derive(Debug, Deserialize)]
-pub(super) struct MissingModule {
-    module: String,
-}
 
 /// The packages of a session. Without a folder, nothing can be added to it.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use codebridge_images::ImageName;
 use codebridge_runtimes::{RuntimeChoice, RuntimeKind, Target, User};
 
 use super::*;
+use crate::requirements::Permission;
 
 fn environment(pairs: &[(&str, &str)]) -> Environment {
     let home = ("HOME".to_owned(), OsString::from("/home/someone"));
@@ -44,6 +45,7 @@ fn without_anything_the_documented_defaults_hold() {
     assert_eq!(*settings.output_mode, OutputMode::Compact);
     assert_eq!(*settings.output_limit, 20_000);
     assert_eq!(*settings.log_level, "INFO");
+    assert_eq!((&*settings.packages, settings.with.is_empty()), (&Permission::Off, true));
     assert!(*settings.session_persist);
     assert_eq!(*settings.security_opt, Vec::<String>::new());
     assert!(!*settings.allow_self_server);
@@ -81,6 +83,8 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_OUTPUT_MODE", "json"),
         ("MCP_BRIDGE_OUTPUT_LIMIT", "100"),
         ("MCP_BRIDGE_MAX_IMAGES", "2"),
+        ("MCP_BRIDGE_PACKAGES", "allow"),
+        ("MCP_BRIDGE_WITH", "humanize"),
         ("MCP_BRIDGE_LOG_LEVEL", "DEBUG"),
         ("MCP_BRIDGE_SESSION_PERSIST", "false"),
         ("MCP_BRIDGE_SHARE", "/srv/data"),

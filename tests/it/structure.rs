@@ -26,11 +26,14 @@ const USERS_OF: &[(&str, &[&str])] = &[
     (
         "codebridge_runtimes",
         &[
-            "cli", "doctor", "guest", "housekeeping", "image_sources", "machine_supervisor", "reaper",
-            "server", "session", "settings", "setup", "upstream",
+            "cli", "doctor", "guest", "housekeeping", "image_sources", "machine_supervisor", "packages",
+            "reaper", "server", "session", "settings", "setup", "upstream",
         ],
     ),
-    ("codebridge_images", &["image_sources", "session", "settings", "cli", "doctor"]),
+    (
+        "codebridge_images",
+        &["image_sources", "packages", "requirements", "session", "settings", "cli", "doctor"],
+    ),
     ("rmcp", &["server", "upstream", "mcp"]),
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),
