@@ -41,6 +41,11 @@ pub enum InstallError {
         suggestion(.nearest.as_deref())
     )]
     NoWheel { name: String, python: String, platform: String, nearest: Option<String> },
+    #[error(
+        "{name} is not in the index, or has no wheel for Python {python} on {platform}: pip does not tell which{}",
+        suggestion(.nearest.as_deref())
+    )]
+    NoneFound { name: String, python: String, platform: String, nearest: Option<String> },
     #[error("no versions fit together: {0}")]
     Conflict(String),
     #[error("the package index cannot be reached, and not all packages were downloaded before")]
@@ -95,7 +100,7 @@ impl InstallError {
     pub fn for_operator(&self) -> String {
         match self {
             Self::Io { path, source, .. } => format!("{self}: {}: {source}", path.display()),
-            _ => self.to_string(),
+            _ => without_credentials(&self.to_string()),
         }
     }
 }
@@ -137,9 +142,37 @@ pub(super) fn without_addresses(text: &str) -> String {
     }
 }
 
+/// Returns a text for the log without the user names and passwords of addresses.
+pub(super) fn without_credentials(text: &str) -> String {
+    // What an address cannot have. A password may have every other character, also one that should have been encoded.
+    let is_end = |c: char| c.is_whitespace() || "\"<>`".contains(c);
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(is_end).unwrap_or(part.len());
+        let rest = part[..end].rfind('@').map_or(part, |at| &part[at..]);
+        shown += "://";
+        shown += if rest.len() < part.len() { "****" } else { "" };
+        shown += rest;
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_has_addresses_without_credentials() {
+        for (text, expected) in [
+            ("at https://user:pw@x.example/simple/, b@c", "at https://****@x.example/simple/, b@c"),
+            ("`http://t@h/` \"http://a:p/w@d@h\" http://h/x", "`http://****@h/` \"http://****@h\" http://h/x"),
+            ("no address: user@host", "no address: user@host"),
+            ("('https://a:b@c','http://d:e@f')", "('https://****@c','http://****@f')"),
+        ] {
+            assert_eq!(without_credentials(text), expected);
+        }
+    }
 
     #[test]
     fn addresses_and_paths_do_not_reach_the_sandbox() {

@@ -274,7 +274,11 @@ impl PackageService {
                 let first = installer.resolve(&wanted(&with_image), staging.path()).await;
                 let resolved = match first {
                     // The versions of the image may not fit, or not be in the index.
-                    Err(InstallError::Conflict(_) | InstallError::NoWheel { .. })
+                    Err(
+                        InstallError::Conflict(_)
+                        | InstallError::NoWheel { .. }
+                        | InstallError::NoneFound { .. },
+                    )
                         if with_image.len() > constraints.len() =>
                     {
                         installer.resolve(&wanted(&constraints), staging.path()).await
