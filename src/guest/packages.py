@@ -180,10 +180,10 @@ def programs(added):
         except (OSError, UnicodeDecodeError):
             continue
         for line in section.splitlines():
-            program, _, module = line.partition("=")
-            module = module.strip().split(":")[0].split(".")[0]
-            if module == program.strip() and os.path.exists("%s/%s/__main__.py" % (FOLDER, module)):
-                yield program.strip(), module
+            program = line.partition("=")[0].strip()
+            module = program.replace("-", "_")
+            if module and os.path.exists("%s/%s/__main__.py" % (FOLDER, module)):
+                yield program, module
 
 
 def lines_of(path):

@@ -16,10 +16,12 @@ pub enum InstallError {
     Requirement(#[from] RequirementError),
     #[error("{0} packages at once are too many: 100 are the most")]
     TooMany(usize),
-    #[error("the metadata of the script (# /// script) cannot be read: {0}")]
+    #[error(
+        "the metadata of the script (# /// script) cannot be read: {0}\nhint: a correct line is: # dependencies = [\"polars\", \"httpx>=0.27\"]"
+    )]
     Script(String),
     #[error(
-        "the script requires Python {needed}, and this image has {has}\nhint: use another image, or change requires-python"
+        "the script requires Python {needed}, and this image has {has}\nhint: change requires-python, or let the operator set another image: --image or MCP_BRIDGE_IMAGE"
     )]
     PythonVersion { needed: String, has: String },
     #[error(
@@ -31,7 +33,7 @@ pub enum InstallError {
     #[error("packages cannot be installed in this session: {0}")]
     Unavailable(String),
     #[error(
-        "this machine has neither uv nor pip to download packages with\nhint: install uv on it, or pip for its python3"
+        "this machine has neither uv nor pip to download packages with\nhint: install uv (https://docs.astral.sh/uv), or pip for its python3 (the package python3-pip)"
     )]
     NoInstaller,
     #[error("the index has no package named {name}{}", suggestion(.nearest.as_deref()))]
@@ -68,7 +70,9 @@ pub enum InstallError {
         "{name} {version} is not in the lock file\nhint: the operator renews it with `codebridge packages lock`"
     )]
     NotLocked { name: String, version: String },
-    #[error("the lock file cannot be used: {0}")]
+    #[error(
+        "the lock file cannot be used: {0}\nhint: the operator writes it again: codebridge packages lock NAME… -o FILE"
+    )]
     LockFile(String),
     #[error(
         "{name} {present} is installed in this session, and {wanted} cannot replace it while it may be loaded\nhint: install {name}=={wanted} in a new session"
@@ -82,6 +86,8 @@ pub enum InstallError {
     DiskFull,
     #[error("the package store of the host cannot be used: failed to {what} it")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("{setting}: {error}")]
+    Named { setting: String, error: Box<InstallError> },
     #[error("the installation was cancelled")]
     Cancelled,
 }
@@ -100,6 +106,7 @@ impl InstallError {
     pub fn for_operator(&self) -> String {
         match self {
             Self::Io { path, source, .. } => format!("{self}: {}: {source}", path.display()),
+            Self::Named { setting, error } => format!("{setting}: {}", error.for_operator()),
             _ => without_credentials(&self.to_string()),
         }
     }

@@ -64,7 +64,7 @@ class Packages(CellTest):
             os.makedirs(folder + "/humanize")
             open(folder + "/humanize/__main__.py", "w").close()
             with open(folder + "/humanize-4.9.0.dist-info/entry_points.txt", "w") as file:
-                print("[x]\\na = b\\n[console_scripts]\\nhumanize = humanize.cli:main\\nother = humanize:x\\n[y]\\nc = d", file=file)
+                print("[x]\\na = b\\n[console_scripts]\\nhumanize = other.cli:main\\nother = humanize:x\\n[y]\\nc = d", file=file)
             packages = runtime._guest.part("packages")
             before, packages.FOLDER = packages.FOLDER, folder
             try:
