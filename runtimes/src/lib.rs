@@ -8,6 +8,7 @@
 //! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
 //! anything; [`Sandbox::launch`] carries the plan out; `reclaim` removes what is left, as often as one likes.
 mod cgroup;
+mod copies;
 mod detect;
 mod driver;
 mod engine;
@@ -39,6 +40,7 @@ mod subids;
 mod sweep;
 mod watched_folders;
 
+pub use copies::Copies;
 pub use detect::{
     Choice, Detector, EngineImage, NothingWorks, Probe, ProbeReport, ProvidedRoot, RootProvider, Setback,
     Verdict, WantedImage, WantedRoot,

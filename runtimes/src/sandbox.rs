@@ -9,11 +9,12 @@ use std::time::Duration;
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 
+use crate::copies::Copies;
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
 use crate::folders::{LeftOut, Supplies};
 use crate::memory::{Allowed, Counted, MemoryWatch};
-use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError, Volume};
+use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::spec::SandboxName;
@@ -45,7 +46,7 @@ pub struct Sandbox {
     memory: Option<MemoryWatch>,
     /// The folders that it has copies of, and what each copy lacks.
     copied: Vec<(PathBuf, LeftOut)>,
-    volumes: Vec<Volume>,
+    copies: Option<Copies>,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
 }
@@ -116,6 +117,7 @@ impl Sandbox {
             })
         });
         let collector = child.stderr.take().map(|stderr| tokio::spawn(messages.clone().collect(stderr)));
+        let copies = Copies::of(&driver, &instance, &plan.record.name, plan.volumes);
         Self {
             record: plan.record,
             held: plan.held,
@@ -129,7 +131,7 @@ impl Sandbox {
             collector,
             memory,
             copied,
-            volumes: plan.volumes,
+            copies,
         }
     }
 
@@ -169,24 +171,9 @@ impl Sandbox {
         Some(self.memory.as_ref()?.ended()?.to_string())
     }
 
-    /// Returns whether it has copies of the host's folders, on an engine elsewhere. Else it sees the folders themselves.
-    pub fn has_copies(&self) -> bool {
-        !self.volumes.is_empty()
-    }
-
-    /// Adds the files of a tar archive to its copy of the folder that it sees at `target`. Nothing happens where it sees the folder
-    /// itself.
-    ///
-    /// # Errors
-    /// The engine refused a command, or does not answer.
-    pub async fn copy_into(&self, target: &str, archive: Vec<u8>) -> Result<(), ExecError> {
-        let volume = self.volumes.iter().find(|volume| volume.folder.target == target);
-        match (&*self.driver, volume) {
-            (AnyDriver::Engine(engine), Some(volume)) => {
-                engine.copy_into(volume, self.name(), self.instance.owner(), archive).await
-            }
-            _ => Ok(()),
-        }
+    /// Returns its copies of the host's folders, on an engine elsewhere; None where it sees the folders themselves.
+    pub fn copies(&self) -> Option<Copies> {
+        self.copies.clone()
     }
 
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
@@ -268,9 +255,12 @@ impl Sandbox {
         drop(self.stdin.take());
         drop(self.stdout.take());
         let left = tokio::time::timeout(LEAVE_LIMIT, self.child.wait()).await.is_ok();
+        if let Some(copies) = &self.copies {
+            copies.close().await;
+        }
         let gone = left && self.driver.is_gone(self.name(), &self.instance).await.unwrap_or(false);
         let result = match (&*self.driver, gone) {
-            (AnyDriver::Engine(engine), true) if self.has_copies() => {
+            (AnyDriver::Engine(engine), true) if self.copies.is_some() => {
                 engine.remove_volumes(self.name()).await
             }
             (_, true) => Ok(()),

@@ -196,7 +196,8 @@ async fn provide(
 fn reason(stderr: &str, error: Option<String>) -> String {
     const NAME: &str = "mcp.runtime.MCPError: ";
     match stderr.rsplit_once(NAME) {
-        Some((_, message)) => message.trim_end().to_owned(),
+        // This command has no flag for them.
+        Some((_, message)) => message.strip_prefix("--with: ").unwrap_or(message).trim_end().to_owned(),
         None => error.unwrap_or_else(|| stderr.trim_end().to_owned()),
     }
 }

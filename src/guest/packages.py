@@ -94,6 +94,10 @@ def make_importable():
     if FOLDER not in sys.path:
         places = [at for at, path in enumerate(sys.path) if path.endswith(("/site-packages", "/dist-packages"))]
         sys.path.insert(places[0] if places else len(sys.path), FOLDER)
+    # For processes that code starts.
+    folders = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if FOLDER not in folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders + [FOLDER])
     for path, finder in list(sys.path_importer_cache.items()):
         if path.startswith(FOLDER) and finder is not None:
             finder.invalidate_caches()
@@ -162,6 +166,24 @@ def pip_install(words):
     added = install(wanted, upgrade)
     if not quiet:
         print("Installed %s" % ", ".join(added) if added else "Already installed: %s" % ", ".join(wanted))
+        for program, module in programs(added):
+            print("Instead of %s: python -m %s" % (program, module))
+
+
+def programs(added):
+    """Yields the programs of packages, which are not installed, and the modules that do the same."""
+    for package in added:
+        name, _, version = package.partition(" ")
+        try:
+            with open("%s/%s-%s.dist-info/entry_points.txt" % (FOLDER, name.replace("-", "_"), version), encoding="utf-8") as file:
+                section = file.read(1 << 16).partition("[console_scripts]")[2].partition("\n[")[0]
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in section.splitlines():
+            program = line.partition("=")[0].strip()
+            module = program.replace("-", "_")
+            if module and os.path.exists("%s/%s/__main__.py" % (FOLDER, module)):
+                yield program, module
 
 
 def lines_of(path):

@@ -16,10 +16,12 @@ pub enum InstallError {
     Requirement(#[from] RequirementError),
     #[error("{0} packages at once are too many: 100 are the most")]
     TooMany(usize),
-    #[error("the metadata of the script (# /// script) cannot be read: {0}")]
+    #[error(
+        "the metadata of the script (# /// script) cannot be read: {0}\nhint: a correct line is: # dependencies = [\"polars\", \"httpx>=0.27\"]"
+    )]
     Script(String),
     #[error(
-        "the script requires Python {needed}, and this image has {has}\nhint: use another image, or change requires-python"
+        "the script requires Python {needed}, and this image has {has}\nhint: change requires-python, or let the operator set another image: --image or MCP_BRIDGE_IMAGE"
     )]
     PythonVersion { needed: String, has: String },
     #[error(
@@ -31,7 +33,7 @@ pub enum InstallError {
     #[error("packages cannot be installed in this session: {0}")]
     Unavailable(String),
     #[error(
-        "this machine has neither uv nor pip to download packages with\nhint: install uv on it, or pip for its python3"
+        "this machine has neither uv nor pip to download packages with\nhint: install uv (https://docs.astral.sh/uv), or pip for its python3 (the package python3-pip)"
     )]
     NoInstaller,
     #[error("the index has no package named {name}{}", suggestion(.nearest.as_deref()))]
@@ -41,6 +43,11 @@ pub enum InstallError {
         suggestion(.nearest.as_deref())
     )]
     NoWheel { name: String, python: String, platform: String, nearest: Option<String> },
+    #[error(
+        "{name} is not in the index, or has no wheel for Python {python} on {platform}: pip does not tell which{}",
+        suggestion(.nearest.as_deref())
+    )]
+    NoneFound { name: String, python: String, platform: String, nearest: Option<String> },
     #[error("no versions fit together: {0}")]
     Conflict(String),
     #[error("the package index cannot be reached, and not all packages were downloaded before")]
@@ -63,7 +70,9 @@ pub enum InstallError {
         "{name} {version} is not in the lock file\nhint: the operator renews it with `codebridge packages lock`"
     )]
     NotLocked { name: String, version: String },
-    #[error("the lock file cannot be used: {0}")]
+    #[error(
+        "the lock file cannot be used: {0}\nhint: the operator writes it again: codebridge packages lock NAME… -o FILE"
+    )]
     LockFile(String),
     #[error(
         "{name} {present} is installed in this session, and {wanted} cannot replace it while it may be loaded\nhint: install {name}=={wanted} in a new session"
@@ -77,6 +86,8 @@ pub enum InstallError {
     DiskFull,
     #[error("the package store of the host cannot be used: failed to {what} it")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("{setting}: {error}")]
+    Named { setting: String, error: Box<InstallError> },
     #[error("the installation was cancelled")]
     Cancelled,
 }
@@ -95,7 +106,8 @@ impl InstallError {
     pub fn for_operator(&self) -> String {
         match self {
             Self::Io { path, source, .. } => format!("{self}: {}: {source}", path.display()),
-            _ => self.to_string(),
+            Self::Named { setting, error } => format!("{setting}: {}", error.for_operator()),
+            _ => without_credentials(&self.to_string()),
         }
     }
 }
@@ -137,9 +149,37 @@ pub(super) fn without_addresses(text: &str) -> String {
     }
 }
 
+/// Returns a text for the log without the user names and passwords of addresses.
+pub(super) fn without_credentials(text: &str) -> String {
+    // What an address cannot have. A password may have every other character, also one that should have been encoded.
+    let is_end = |c: char| c.is_whitespace() || "\"<>`".contains(c);
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(is_end).unwrap_or(part.len());
+        let rest = part[..end].rfind('@').map_or(part, |at| &part[at..]);
+        shown += "://";
+        shown += if rest.len() < part.len() { "****" } else { "" };
+        shown += rest;
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_has_addresses_without_credentials() {
+        for (text, expected) in [
+            ("at https://user:pw@x.example/simple/, b@c", "at https://****@x.example/simple/, b@c"),
+            ("`http://t@h/` \"http://a:p/w@d@h\" http://h/x", "`http://****@h/` \"http://****@h\" http://h/x"),
+            ("no address: user@host", "no address: user@host"),
+            ("('https://a:b@c','http://d:e@f')", "('https://****@c','http://****@f')"),
+        ] {
+            assert_eq!(without_credentials(text), expected);
+        }
+    }
 
     #[test]
     fn addresses_and_paths_do_not_reach_the_sandbox() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use codebridge_runtimes::exec::{self, CommandLine, Finished};
 
+use super::error::without_credentials;
 use super::pins::Pin;
 use super::wanted::Resolve;
 use super::{ImagePython, InstallError, pip, uv};
@@ -132,7 +133,8 @@ impl Installer {
         let done = exec::run_in(command, self.environment.clone(), folder, LIMIT).await?;
         if !done.status.success() {
             // For the operator: what the sandbox gets is shorter.
-            tracing::info!(command = %done.command, stderr = done.stderr_text(), "the installer failed");
+            let stderr = without_credentials(&done.stderr_text());
+            tracing::info!(command = %done.command, stderr, "the installer failed");
         }
         Ok(done)
     }

@@ -118,7 +118,7 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
         if stderr.contains("(from versions: none)") {
             // pip does not say whether the index has the name.
             let (version, platform) = (python.short_version(), python.platform());
-            return InstallError::NoWheel { nearest: meant_by(&name), name, python: version, platform };
+            return InstallError::NoneFound { nearest: meant_by(&name), name, python: version, platform };
         }
         return InstallError::Conflict(without_addresses(&format!("there is no {}", requirement.trim())));
     }
@@ -150,7 +150,7 @@ mod tests {
             ImagePython::parse(&RawPython { version, machine, libc, abi_flags: String::new() }).unwrap();
         let parse = |text: &str| parse_failure(text, &python);
         let none = "ERROR: Could not find a version that satisfies the requirement polrs (from versions: none)\nERROR: No matching distribution found for polrs";
-        assert!(matches!(parse(none), InstallError::NoWheel { nearest: Some(n), .. } if n == "polars"));
+        assert!(matches!(parse(none), InstallError::NoneFound { nearest: Some(n), .. } if n == "polars"));
         let other = "ERROR: Could not find a version that satisfies the requirement humanize>=99 (from versions: 0.1, 4.9)\nERROR: No matching distribution found for humanize>=99";
         assert!(matches!(parse(other), InstallError::Conflict(why) if why == "there is no humanize>=99"));
         assert!(matches!(parse("/usr/bin/python3: No module named pip"), InstallError::NoInstaller));

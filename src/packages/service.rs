@@ -1,6 +1,7 @@
 //! What sessions ask for: which packages are allowed, which versions they mean, and where those are.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -30,6 +31,8 @@ pub struct PackageService {
     environment: Environment,
     /// How the operator sets the permission: a variable or a flag.
     setting: String,
+    /// How the operator names packages of every session.
+    with_setting: String,
     /// The sets that sessions were given.
     provided: Mutex<Vec<StoredSet>>,
 }
@@ -74,6 +77,7 @@ impl PackageService {
             with: settings.with.value.clone(),
             environment,
             setting: settings.name_of(&variables::PACKAGES),
+            with_setting: settings.name_of(&variables::WITH),
             provided: Mutex::default(),
         }
     }
@@ -81,6 +85,11 @@ impl PackageService {
     /// Returns what every session has from its start.
     pub fn with(&self) -> &[Requirement] {
         &self.with
+    }
+
+    /// Returns an error about these packages, with the setting that named them.
+    pub fn error_of_with(&self, error: InstallError) -> InstallError {
+        InstallError::Named { setting: self.with_setting.clone(), error: Box::new(error) }
     }
 
     /// Returns the sets that sessions were given.
@@ -274,7 +283,11 @@ impl PackageService {
                 let first = installer.resolve(&wanted(&with_image), staging.path()).await;
                 let resolved = match first {
                     // The versions of the image may not fit, or not be in the index.
-                    Err(InstallError::Conflict(_) | InstallError::NoWheel { .. })
+                    Err(
+                        InstallError::Conflict(_)
+                        | InstallError::NoWheel { .. }
+                        | InstallError::NoneFound { .. },
+                    )
                         if with_image.len() > constraints.len() =>
                     {
                         installer.resolve(&wanted(&constraints), staging.path()).await
@@ -322,8 +335,12 @@ fn counted(pins: &[Pin]) -> String {
 }
 
 fn read_lock_file(path: &Path) -> Result<Vec<Pin>, InstallError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| InstallError::LockFile(error.kind().to_string()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        InstallError::LockFile(match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file".into(),
+            kind => kind.to_string(),
+        })
+    })?;
     let pins = parse_pins(&text).map_err(|line| {
         let line: String = line.chars().take(80).collect();
         InstallError::LockFile(format!("a line is not NAME==VERSION with hashes: {line}"))

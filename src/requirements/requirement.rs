@@ -97,7 +97,7 @@ impl FromStr for Requirement {
         }
         let versions = VersionSpecifiers::from_str(versions).map_err(|error| RequirementError::Versions {
             text: quoted(text),
-            why: error.to_string().lines().next().unwrap_or_default().to_owned(),
+            why: error.to_string().lines().next().unwrap_or_default().trim_end_matches(':').to_owned(),
         })?;
         let extras = extras.into_iter().map(package_name).collect();
         Ok(Self { name: package_name(name), extras, versions, marker })

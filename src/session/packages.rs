@@ -97,9 +97,11 @@ impl SessionPackages {
                 let _ = progress.try_send(Progress::Preparing(line));
             }
         };
+        let is_named = question.with;
         let installing = async {
             let _turn = self.turn.lock().await;
-            self.install_in_turn(question, &report, cancel).await
+            let installed = self.install_in_turn(question, &report, cancel).await;
+            installed.map_err(|error| if is_named { self.service.error_of_with(error) } else { error })
         };
         let installed = tokio::select! {
             installed = installing => installed,

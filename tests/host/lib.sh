@@ -5,6 +5,7 @@
 
 CACHE=$(readlink -m -- "${CODEBRIDGE_TEST_CACHE:-/var/cache/codebridge-tests}")
 RUN=/run/codebridge-tests
+UV_VERSION=0.13.9
 LOG=$CACHE/log
 
 # An id range of its own, far from what distributions and adduser hand out.
@@ -148,4 +149,20 @@ leave_host() {
 
 start_dockerd() {
     "$HOST_SCRIPTS/dockerd" start --held
+}
+
+# Debian has no uv; it is one static program, in $CACHE/tools/uv/bin.
+ensure_uv() {
+    local stage
+    [[ $("$CACHE/tools/uv/bin/uv" --version 2>/dev/null) == "uv $UV_VERSION "* && -x $CACHE/tools/uv/bin/uvx ]] && return 0
+    say "installing uv $UV_VERSION"
+    stage=$(mktemp -d "$CACHE/stage/XXXXXX")
+    chmod 755 "$stage"
+    /usr/bin/python3 -m venv "$stage/python"
+    "$stage/python/bin/python" -m pip --quiet install --no-input --disable-pip-version-check --no-deps \
+        --target "$stage/uv" "uv==$UV_VERSION"
+    install -d -m 755 "$CACHE/tools"
+    rm -rf -- "$CACHE/tools/uv"
+    mv -- "$stage/uv" "$CACHE/tools/uv"
+    rm -rf -- "$stage"
 }

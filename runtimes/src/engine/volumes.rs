@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::exec::{self, ExecError};
 use crate::folders::{COPY_LIMIT, LeftOut, SupplyError, archive};
 use crate::messages::engine as messages;
@@ -38,23 +40,23 @@ impl EngineDriver {
             self.run(words).await?.success()?;
             let source = volume.folder.source.clone();
             let read = tokio::task::spawn_blocking(move || archive(&source, COPY_LIMIT));
-            let archive = read.await.map_err(|failed| SupplyError::Copy {
-                path: volume.folder.source.clone(),
-                source: std::io::Error::other(failed),
-            })??;
-            self.copy_into(volume, name, owner, archive.bytes).await?;
+            let read = read.await.map_err(|failed| SupplyError::failed(&volume.folder.source, failed));
+            let archive = read??;
+            self.copy_into(volume, name, owner, archive.bytes, &CancellationToken::new()).await?;
             made.push((volume.folder.source.clone(), archive.left_out));
         }
         Ok(made)
     }
 
-    /// Adds the files of a tar archive to a volume, also while its sandbox runs. Each file appears while it is written.
+    /// Adds the files of a tar archive to a volume, also while its sandbox runs. Each file appears while it is written. Stops in
+    /// the middle once the sandbox ends.
     pub(crate) async fn copy_into(
         &self,
         volume: &Volume,
         sandbox: &SandboxName,
         owner: &Owner,
         archive: Vec<u8>,
+        ended: &CancellationToken,
     ) -> Result<(), ExecError> {
         let (helper, target) = (helper_of(sandbox), &volume.folder.target);
         let create =
@@ -63,9 +65,14 @@ impl EngineDriver {
         let mount = format!("--volume={}:{target}", volume.name);
         self.run(create.chain([mount, volume.image.clone()])).await?.success()?;
         let copy = self.engine().args(["cp".to_string(), "-".into(), format!("{helper}:{target}")]);
-        let copied = exec::run_with_input(copy, archive, COPY_TIME).await.and_then(exec::Finished::success);
+        let copied = tokio::select! {
+            copied = exec::run_with_input(copy, archive, COPY_TIME) => {
+                copied.and_then(exec::Finished::success).map(drop)
+            }
+            () = ended.cancelled() => Ok(()),
+        };
         self.run(["rm", "--force", &helper]).await?.success()?;
-        copied.map(drop)
+        copied
     }
 
     /// Removes the volumes of a sandbox whose container is gone, and what was left of copies into them.

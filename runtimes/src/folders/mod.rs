@@ -40,8 +40,19 @@ pub enum SupplyError {
     Archive(#[from] ArchiveError),
     #[error("could not copy the folder '{path}': {source}")]
     Copy { path: PathBuf, source: io::Error },
+    #[error(
+        "could not add the files of '{path}' to the sandbox: it has no copy of a folder at '{target}', or has ended"
+    )]
+    NoCopy { path: PathBuf, target: String },
     #[error(transparent)]
     Exec(#[from] ExecError),
+}
+
+impl SupplyError {
+    /// Returns the error of a task that panicked.
+    pub(crate) fn failed(path: &Path, failed: tokio::task::JoinError) -> Self {
+        Self::Copy { path: path.to_path_buf(), source: io::Error::other(failed) }
+    }
 }
 
 /// What the folders of a sandbox became.
@@ -99,7 +110,6 @@ fn make_place(place: &Path) -> Result<(), SupplyError> {
 
 async fn copy(folder: &Supplied) -> Result<LeftOut, SupplyError> {
     let Supplied { source, place, .. } = folder.clone();
-    let error = |source| SupplyError::Copy { path: folder.source.clone(), source };
     let copied = tokio::task::spawn_blocking(move || {
         let archive = archive(&source, COPY_LIMIT)?;
         let mut reader = tar::Archive::new(&archive.bytes[..]);
@@ -107,5 +117,5 @@ async fn copy(folder: &Supplied) -> Result<LeftOut, SupplyError> {
         reader.unpack(&place).map_err(|error| SupplyError::Copy { path: source, source: error })?;
         Ok(archive.left_out)
     });
-    copied.await.map_err(|failed| error(io::Error::other(failed)))?
+    copied.await.map_err(|failed| SupplyError::failed(&folder.source, failed))?
 }

@@ -45,6 +45,36 @@ class Packages(CellTest):
             """
         )
 
+    def test_processes_that_code_starts_see_the_folder(self):
+        with Guest() as guest:
+            guest.answers["install"] = NOTHING
+            guest.run("import os; os.environ['PYTHONPATH'] = '/of/the/user'; runtime.install('humanize')")
+            self.assertEqual(guest.run("os.environ['PYTHONPATH']").out, "'/of/the/user'\n")
+            guest.answers["install"] = ADDED
+            guest.run("runtime.install('humanize'); runtime.install('humanize')")
+            self.assertEqual(guest.run("os.environ['PYTHONPATH']").out, "'/of/the/user:/packages'\n")
+
+    def test_a_program_of_a_package_is_named_as_a_module(self):
+        self.guest.answers["install"] = ADDED
+        done = self.ok(
+            """
+            import os, tempfile
+            folder = tempfile.mkdtemp()
+            os.makedirs(folder + "/humanize-4.9.0.dist-info")
+            os.makedirs(folder + "/humanize")
+            open(folder + "/humanize/__main__.py", "w").close()
+            with open(folder + "/humanize-4.9.0.dist-info/entry_points.txt", "w") as file:
+                print("[x]\\na = b\\n[console_scripts]\\nhumanize = other.cli:main\\nother = humanize:x\\n[y]\\nc = d", file=file)
+            packages = runtime._guest.part("packages")
+            before, packages.FOLDER = packages.FOLDER, folder
+            try:
+                print(list(packages.programs(["humanize 4.9.0", "missing 1.0"])))
+            finally:
+                packages.FOLDER = before
+            """
+        )
+        self.assertEqual(done.out, "[('humanize', 'humanize')]\n")
+
     def test_a_refusal_is_an_error_of_the_bridge_and_the_session_goes_on(self):
         self.guest.answers["install"] = Refusal("installing x is not allowed: because; hint: ask", "packages")
         self.assertIn("MCPError: installing x is not allowed", self.run_cell("runtime.install('x')").error)
