@@ -5,12 +5,19 @@
 //! in, so that they end with it and nobody else sees them.
 
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// A mount that is not attached anywhere yet.
+#[cfg(target_os = "linux")]
 #[derive(Debug)]
 pub(super) struct Mapped(OwnedFd);
+
+/// Other systems have no such mounts.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+pub(super) enum Mapped {}
 
 #[cfg(not(target_os = "linux"))]
 pub(super) async fn map(_folder: &Path, _reader: (u32, u32)) -> io::Result<Mapped> {
