@@ -81,7 +81,14 @@ def forms(value):
                 # Data and metadata.
                 data = data[0]
             bundle[mime] = data
-    write = WHOLE_TABLE.get(kind.__module__.partition(".")[0])
+    package = kind.__module__.partition(".")[0]
+    if package == "altair" and hasattr(kind, "to_dict"):
+        # Its HTML needs scripts from elsewhere, so clients get the chart itself as well.
+        chart = attempt(value, "to_dict")
+        if isinstance(chart, dict):
+            version = str(chart.get("$schema", "")).rpartition("/v")[2].partition(".")[0]
+            bundle["application/vnd.vegalite.v%s+json" % version] = chart
+    write = WHOLE_TABLE.get(package)
     if write and hasattr(kind, write) and hasattr(kind, "shape"):
         rows, columns = (*value.shape, 1)[:2]
         if rows * columns <= MOST_CELLS:

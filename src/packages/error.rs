@@ -173,7 +173,10 @@ mod tests {
     fn the_log_has_addresses_without_credentials() {
         for (text, expected) in [
             ("at https://user:pw@x.example/simple/, b@c", "at https://****@x.example/simple/, b@c"),
-            ("`http://t@h/` \"http://a:p/w@d@h\" http://h/x", "`http://****@h/` \"http://****@h\" http://h/x"),
+            (
+                "`http://t@h/` \"http://a:p/w@d@h\" http://h/x",
+                "`http://****@h/` \"http://****@h\" http://h/x",
+            ),
             ("no address: user@host", "no address: user@host"),
             ("('https://a:b@c','http://d:e@f')", "('https://****@c','http://****@f')"),
         ] {

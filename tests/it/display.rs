@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::help::shown_on_a_terminal;
+use super::installs::WithUv;
 use crate::harness::matrix::{Kind, prepared_command};
 use crate::harness::suite::ignore;
 use crate::harness::{Bridge, Runtime, Suite, TestEnv};
@@ -15,6 +16,7 @@ pub(crate) fn register(suite: &mut Suite) {
         "display",
         tests![
             the_picture_of_a_tool_is_seen_when_code_shows_it,
+            what_real_libraries_make_is_shown,
             a_result_has_so_many_pictures_and_names_the_others,
             forged_objects_reach_nobody,
             exec_says_how_many_pictures_there_were,
@@ -24,7 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// The blocks of a result: text as it is, pictures by their width, links by their address.
-pub(crate) fn content(bridge: &Bridge<'_>, code: &str) -> (Vec<String>, Value) {
+fn content(bridge: &Bridge<'_>, code: &str) -> (Vec<String>, Value) {
     let arguments = json!({ "name": "run_python", "arguments": { "code": code } });
     let result = bridge.ask("tools/call", arguments);
     let block = |block: &Value| match block["type"].as_str().unwrap() {
@@ -139,4 +141,35 @@ fn exec_shows_pictures_in_a_terminal_that_can(env: &TestEnv) {
         let shown = shown_on_a_terminal(env, command.command());
         assert!(shown.starts_with(start) && shown.ends_with("b\n"), "{term}: {shown}");
     }
+}
+
+/// Shows what matplotlib, seaborn, pandas, polars, plotly and Pillow make.
+pub(crate) fn libraries_are_shown(bridge: &Bridge<'_>) {
+    let run = |code: &str| content(bridge, code).0;
+    assert_eq!(run(python!("display", "first_figure")), ["before", "<image/png 640>", "after"]);
+    assert_eq!(run(python!("display", "open_figure")), ["<image/png 640>"], "it was changed");
+    assert_eq!(run(python!("display", "saved_figure")), ["Success (no output)"]);
+    assert_eq!(run(python!("display", "unchanged_figure")), ["nothing new"]);
+    let (shown, result) = content(bridge, python!("display", "each_library"));
+    let pictures: Vec<&String> = shown.iter().filter(|block| block.starts_with('<')).collect();
+    assert_eq!(pictures, ["<image/png 640>", "<image/png 7>"], "{shown:?}");
+    let displays = result["structuredContent"]["displays"].as_array().unwrap();
+    let first = displays.iter().map(|display| display["mimeTypes"][0].as_str().unwrap());
+    let [html, png] = ["text/html", "image/png"];
+    assert_eq!(first.collect::<Vec<_>>(), [html, html, html, png, html, png], "{shown:?}");
+    let whole = &displays[0]["mimeTypes"];
+    assert_eq!(*whole, json!([html, "text/csv"]));
+    assert!(shown[0].starts_with("   x  y\n0  1  3\n1  2  4\n"), "{shown:?}");
+}
+
+fn what_real_libraries_make_is_shown(env: &TestEnv) {
+    let packages = "matplotlib,pandas,polars,seaborn,plotly,pillow,jinja2,altair";
+    let bridge = env.bridge().online().var("MCP_BRIDGE_WITH", packages).var("MCP_BRIDGE_MEMORY", "1g");
+    let bridge = bridge.var("MCP_BRIDGE_TIMEOUT", "110").start();
+    libraries_are_shown(&bridge);
+    let (shown, result) = content(&bridge, python!("display", "altair"));
+    let types = result["structuredContent"]["displays"][0]["mimeTypes"].to_string();
+    assert!(types.contains("application/vnd.vegalite"), "{result}");
+    assert_eq!(shown.len(), 2, "text, and a link to the rest: {shown:?}");
+    bridge.close();
 }

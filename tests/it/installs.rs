@@ -51,7 +51,7 @@ fn path_with_uv() -> OsString {
     std::env::join_paths(folders).unwrap()
 }
 
-trait WithUv {
+pub(crate) trait WithUv {
     /// With uv, and the way to the index.
     fn online(self) -> Self;
     /// With uv, and wheels of the test alone.

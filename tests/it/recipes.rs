@@ -10,12 +10,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::display::content;
 use crate::harness::env::base;
 use crate::harness::process::{Output, Prepared, collect, command_line, processes};
 use crate::harness::registry::store_of;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
-use crate::{python, server_access, tests};
+use crate::{display, python, server_access, tests};
 
 /// An image of the recipe `data`, built before: it takes longer than a test may.
 const DATA: &str = "CODEBRIDGE_TEST_DATA";
@@ -161,21 +160,7 @@ fn the_data_image_shows_plots_and_tables(env: &TestEnv) {
     let bridge = env.bridge().var("XDG_DATA_HOME", store_of(env)).var("MCP_BRIDGE_TIMEOUT", "110");
     let bridge = bridge.var("MCP_BRIDGE_MEMORY", "1g");
     let bridge = bridge.var("MCP_BRIDGE_IMAGE", format!("oci-archive:{}", archive.display())).start();
-    let run = |code: &str| content(&bridge, code).0;
-    assert_eq!(run(python!("display", "first_figure")), ["before", "<image/png 640>", "after"]);
-    assert_eq!(run(python!("display", "open_figure")), ["<image/png 640>"], "it was changed");
-    assert_eq!(run(python!("display", "saved_figure")), ["Success (no output)"]);
-    assert_eq!(run(python!("display", "unchanged_figure")), ["nothing new"]);
-    let (shown, result) = content(&bridge, python!("display", "each_library"));
-    let pictures: Vec<&String> = shown.iter().filter(|block| block.starts_with('<')).collect();
-    assert_eq!(pictures, ["<image/png 640>", "<image/png 7>"], "{shown:?}");
-    let displays = result["structuredContent"]["displays"].as_array().unwrap();
-    let first = displays.iter().map(|display| display["mimeTypes"][0].as_str().unwrap());
-    let [html, png] = ["text/html", "image/png"];
-    assert_eq!(first.collect::<Vec<_>>(), [html, html, html, png, html, png], "{shown:?}");
-    let whole = &displays[0]["mimeTypes"];
-    assert_eq!(*whole, json!([html, "text/csv"]));
-    assert!(shown[0].starts_with("   x  y\n0  1  3\n1  2  4\n"), "{shown:?}");
+    display::libraries_are_shown(&bridge);
     bridge.close();
 }
 

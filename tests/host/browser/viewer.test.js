@@ -117,6 +117,16 @@ test("displayed HTML runs nothing and reaches no address", async () => {
   assert.deepEqual(requests, ["/last"]);
 });
 
+test("what only a script can draw is shown as text", async () => {
+  const shown = await show(`display({"application/vnd.vegalite.v6+json": {"mark": "bar"}, "text/html": "<script></script>"}, raw=True)
+display({"text/html": "<div></div><script></script>"}, raw=True)`);
+  await shown.nth(1).waitFor();
+  assert.deepEqual(await shown.allTextContents(), [
+    '{\n  "mark": "bar"\n}',
+    "This HTML shows nothing without scripts, which do not run here.",
+  ]);
+});
+
 test("a picture in SVG runs no script", async () => {
   const shown = await show(`${NAMES}SVG("<svg xmlns='http://www.w3.org/2000/svg' width='5' height='5'><script>fetch('${address}/svg')</script></svg>")`);
   await shown.first().evaluate((image) => image.decode());

@@ -66,3 +66,8 @@ sns.lineplot(df, x="x", y="y")
 plt.show()
 px.line(df, x="x", y="y").show()
 Pillow.new("RGB", (7, 7))
+
+# %% altair
+import altair as alt
+
+alt.Chart(df).mark_point().encode(x="x", y="y")
