@@ -22,7 +22,7 @@ LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
 # A request for a part of a file.
 LARGEST_PATH = 8 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK}
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK, b"K": LARGEST_PATH}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S", b"Z"), LARGEST_FRAME)
 FROM_HOST[b"G"] = LARGEST_PATH
 ANSWER, BYTES = b"AU"
@@ -219,6 +219,10 @@ class Supervisor:
             self.begun = True
             if self.interrupt_wanted:
                 self.interrupt()
+            return
+        elif kind == b"K":
+            # A copy that the user asked for is no work of the code.
+            self.file_part().expect(raw[HEADER:])
             return
         elif kind == b"D":
             self.expect_run(kind, number)
