@@ -171,12 +171,13 @@ class Supervisor:
             budget -= size
 
     def widen(self):
-        """Lets large frames fit into the pipe to the host. This only makes it faster."""
+        """Lets large frames fit into the pipes from and to the host. This only makes it faster."""
         self.is_wide = True
         try:
             import fcntl
 
-            fcntl.fcntl(self.host_out, F_SETPIPE_SZ, PIPE_CAPACITY)
+            for pipe in self.host_out, self.host_in:
+                fcntl.fcntl(pipe, F_SETPIPE_SZ, PIPE_CAPACITY)
         except (ImportError, OSError):
             pass
 
@@ -277,6 +278,8 @@ class Supervisor:
                 self.passing = HEADER + int.from_bytes(buffer[5:HEADER], "big")
                 if self.passing > HEADER + LARGEST_ANSWER:
                     raise ValueError("an answer of %d bytes" % (self.passing - HEADER))
+                if self.passing > CHUNK and not self.is_wide:
+                    self.widen()
             size = min(self.passing, len(buffer))
             self.to_child += buffer[:size]
             del buffer[:size]
