@@ -140,7 +140,8 @@ fn open(path: &Path, name: &str) -> Result<FileIn, CodeError> {
     }
     let file = File::open(path).map_err(failed)?;
     let is_executable = metadata.mode() & 0o111 != 0;
-    Ok(FileIn { name: name.to_owned(), file, bytes: metadata.len(), is_executable })
+    let modified = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
+    Ok(FileIn { name: name.to_owned(), file, bytes: metadata.len(), is_executable, modified })
 }
 
 #[cfg(test)]

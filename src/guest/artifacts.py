@@ -9,6 +9,8 @@ CHUNK = 256 * 1024
 # After so many bytes the host is asked whether it still takes them.
 CHECK = 16 << 20
 PIECE = 1 << 20
+# Parts that are asked for before they are needed.
+AHEAD = 2
 F_SETPIPE_SZ = 1031
 
 runtime = guest.runtime
@@ -238,21 +240,49 @@ def load(name, path=None, version=None):
 
 def pieces(name, version):
     """Yields the content of an artifact, all of it from the same version."""
-    start = 0
     widen(guest.channel.down)
     if len(guest.channel.chunk) < CHUNK:
         guest.channel.chunk = memoryview(bytearray(CHUNK))
-    while True:
-        wanted = {"name": name, "version": version, "start": start, "length": PIECE}
-        answer = runtime._ask("artifact_read", wanted, parse)
-        # Its version and its size, then the bytes.
-        head, data = answer
-        version = head["version"]
-        if len(data):
+    wanted = {"name": name, "version": version, "start": 0, "length": PIECE}
+    # Its version and its size, then the bytes.
+    head, data = runtime._ask("artifact_read", wanted, parse)
+    wanted["version"], start = head["version"], len(data)
+    # While a part is used, the host sends the next ones.
+    parts = [Part(wanted, start + PIECE * n) for n in range(AHEAD) if start + PIECE * n < head["bytes"]]
+    try:
+        yield data
+        while parts:
+            _, data = parts[0].take()
+            del parts[0]
+            following = start + PIECE * (len(parts) + 1)
+            start += PIECE
+            if following < head["bytes"]:
+                parts.append(Part(wanted, following))
+            if not len(data):
+                return
             yield data
-            start += len(data)
-        if start >= head["bytes"] or not len(data):
-            return
+    finally:
+        for part in parts:
+            part.forget()
+
+
+class Part:
+    """A part of an artifact that the host was asked for."""
+
+    def __init__(self, wanted, start):
+        self.questions = guest.part("questions")
+        with guest.interrupts:
+            self.waiter = self.questions.Waiter()
+            self.number = self.questions.put(self.questions.encode("artifact_read", {**wanted, "start": start}), self.waiter)
+
+    def take(self):
+        with guest.interrupts:
+            self.questions.wait(self.waiter)
+        return runtime._answered(lambda: self.questions.decode(self.waiter.answer, parse))
+
+    def forget(self):
+        with guest.interrupts:
+            self.questions.forget(self.number)
 
 
 def parse(payload):

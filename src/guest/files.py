@@ -22,7 +22,8 @@ known, looked_at, was_cut = {}, 0, False
 
 
 def changed():
-    """Returns the files that were made or changed since the last call: `SIZE PATH` and a NUL each."""
+    """Returns the files that were made or changed since the last call: `SIZE PATH` and a NUL each; `-` in place of the size
+    of those that are gone."""
     global known, looked_at, was_cut
     before, began = looked_at, time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
     seen, found, length = {}, [], 0
@@ -31,7 +32,7 @@ def changed():
         if path is None:
             is_cut = True
             break
-        mark = status.st_ctime_ns, status.st_size, status.st_ino
+        mark = mark_of(status)
         seen[path] = mark
         if known.get(path) == mark or (was_cut and path not in known and status.st_ctime_ns <= before):
             continue
@@ -41,11 +42,31 @@ def changed():
             is_cut = True
             break
         found.append(line)
+    for path in () if is_cut else known.keys() - seen.keys():
+        line = b"- %s\0" % path
+        length += len(line)
+        if length > LONGEST_LIST:
+            break
+        found.append(line)
     known, looked_at, was_cut = seen, began, is_cut
     if is_cut:
         # An entry without a path: there is more.
         found.append(b"0 \0")
     return b"".join(found)
+
+
+def mark_of(status):
+    return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def expect(entry):
+    """Takes a file that the host put there as known: `MARK PATH`."""
+    *mark, path = entry.split(b" ", 4)
+    try:
+        known[path] = tuple(map(int, mark))
+    except ValueError:
+        # It was forged.
+        pass
 
 
 def tree():

@@ -358,11 +358,15 @@ def _found(answer):
 
 
 def _ask(method, params, *how):
-    questions = _guest.part("questions")
+    return _answered(lambda: _guest.part("questions").ask(method, params, *how))
+
+
+def _answered(work):
+    refused = _guest.part("questions").Refused
     try:
-        return questions.ask(method, params, *how)
-    except (questions.Refused, ValueError, TypeError) as error:
-        raise _error_of(error, questions.Refused) from None
+        return work()
+    except (refused, ValueError, TypeError) as error:
+        raise _error_of(error, refused) from None
 
 
 async def _ask_async(method, params, parse=None, default=None):

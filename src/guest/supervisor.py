@@ -22,7 +22,7 @@ LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
 # A request for a part of a file.
 LARGEST_PATH = 8 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK}
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK, b"K": LARGEST_PATH}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S", b"Z"), LARGEST_FRAME)
 FROM_HOST[b"G"] = LARGEST_PATH
 ANSWER, BYTES = b"AU"
@@ -171,12 +171,13 @@ class Supervisor:
             budget -= size
 
     def widen(self):
-        """Lets large frames fit into the pipe to the host. This only makes it faster."""
+        """Lets large frames fit into the pipes from and to the host. This only makes it faster."""
         self.is_wide = True
         try:
             import fcntl
 
-            fcntl.fcntl(self.host_out, F_SETPIPE_SZ, PIPE_CAPACITY)
+            for pipe in self.host_out, self.host_in:
+                fcntl.fcntl(pipe, F_SETPIPE_SZ, PIPE_CAPACITY)
         except (ImportError, OSError):
             pass
 
@@ -219,6 +220,10 @@ class Supervisor:
             self.begun = True
             if self.interrupt_wanted:
                 self.interrupt()
+            return
+        elif kind == b"K":
+            # A copy that the user asked for is no work of the code.
+            self.file_part().expect(raw[HEADER:])
             return
         elif kind == b"D":
             self.expect_run(kind, number)
@@ -273,6 +278,8 @@ class Supervisor:
                 self.passing = HEADER + int.from_bytes(buffer[5:HEADER], "big")
                 if self.passing > HEADER + LARGEST_ANSWER:
                     raise ValueError("an answer of %d bytes" % (self.passing - HEADER))
+                if self.passing > CHUNK and not self.is_wide:
+                    self.widen()
             size = min(self.passing, len(buffer))
             self.to_child += buffer[:size]
             del buffer[:size]

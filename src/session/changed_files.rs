@@ -40,13 +40,20 @@ pub struct ChangedFiles {
     pub files: Vec<ChangedFile>,
     /// Whether there may be more: the folder has too many files to look at all of them.
     pub is_cut: bool,
+    /// Paths of files that were there and are gone.
+    pub gone: Vec<Vec<u8>>,
 }
 
 impl ChangedFiles {
-    /// Reads the list of a frame: `SIZE PATH` and a NUL each. What is not as it should be is left out.
+    /// Reads the list of a frame: `SIZE PATH` and a NUL each, `-` in place of the size of a file that is gone. What is not
+    /// as it should be is left out.
     pub(super) fn parse(list: &[u8]) -> Self {
         let mut changed = Self::default();
         for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+            if let Some(path) = entry.strip_prefix(b"- ") {
+                changed.gone.push(path.to_vec());
+                continue;
+            }
             let mut halves = entry.splitn(2, |byte| *byte == b' ');
             let bytes = halves.next().and_then(|size| str::from_utf8(size).ok()?.parse().ok());
             let (Some(bytes), Some(path)) = (bytes, halves.next()) else { continue };
@@ -107,12 +114,13 @@ mod tests {
 
     #[test]
     fn a_list_of_files_is_read_as_far_as_it_is_sound() {
-        let list = b"3 a.csv\x004 sub/b c.png\x000 \x001 ../x\x001 /etc/passwd\x001 a//b\x00x y\x001\x00-1 z\x002 \xff\n\x00";
+        let list = b"3 a.csv\x004 sub/b c.png\x000 \x001 ../x\x001 /etc/passwd\x001 a//b\x00x y\x001\x00- o ld\x00-1 z\x002 \xff\n\x00";
         let changed = ChangedFiles::parse(list).in_session("ma/in");
         let paths: Vec<_> = changed.files.iter().map(|file| (file.shown_path(), file.bytes)).collect();
         let expected = [("a.csv", 3), ("sub/b c.png", 4), ("\u{fffd}\u{fffd}", 2)];
         assert_eq!(paths, expected.map(|(path, bytes)| (path.to_owned(), bytes)));
         assert!(changed.is_cut);
+        assert_eq!(changed.gone, [b"o ld"]);
         let uris: Vec<_> = changed.files.iter().map(|file| file.uri.as_deref().unwrap()).collect();
         assert_eq!(
             uris,

@@ -105,7 +105,9 @@ impl Files {
     /// Remembers what a run changed.
     pub(super) fn add(&self, changed: &ChangedFiles) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.retain(|old| !changed.files.iter().any(|new| new.path == old.path));
+        listed.retain(|old| {
+            !changed.files.iter().any(|new| new.path == old.path) && !changed.gone.contains(&old.path)
+        });
         listed.extend(changed.files.iter().take(MOST_LISTED).cloned());
         let surplus = listed.len().saturating_sub(MOST_LISTED);
         listed.drain(..surplus);

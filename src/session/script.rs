@@ -47,6 +47,8 @@ pub struct FileIn {
     pub file: File,
     pub bytes: u64,
     pub is_executable: bool,
+    /// When it was last changed, in nanoseconds.
+    pub modified: i64,
 }
 
 impl Debug for Script {
@@ -77,9 +79,9 @@ impl Script {
         if self.file.is_none() && self.files.is_empty() && self.argv.len() == 1 {
             return self.input.is_some().then(Vec::new);
         }
-        let files = self.files.iter().map(
-            |file| json!({ "name": file.name, "bytes": file.bytes, "is_executable": file.is_executable }),
-        );
+        let files = self.files.iter().map(|FileIn { name, bytes, is_executable, modified, .. }| {
+            json!({ "name": name, "bytes": bytes, "is_executable": is_executable, "modified": modified })
+        });
         let description = json!({
             "argv": self.argv,
             "file": self.file.as_deref().map(Path::to_string_lossy),
@@ -257,6 +259,7 @@ mod tests {
             file: File::open(&path).unwrap(),
             bytes: LONGEST_PIECE as u64 + 3,
             is_executable: false,
+            modified: 0,
         };
         let script = Script { files: vec![file], ..Script::default() };
         assert_eq!(script.piece(0, 0).unwrap().len(), 1 + LONGEST_PIECE as usize);

@@ -158,11 +158,10 @@ impl Transfers {
         let file = self.artifacts.open(&artifact).map_err(refused)?;
         let left = artifact.bytes.saturating_sub(part.start);
         let length = part.length.min(left).min(LONGEST_PART);
-        let mut answer =
-            json!({ "version": artifact.version, "bytes": artifact.bytes }).to_string().into_bytes();
-        answer.push(b'\n');
-        let start = answer.len();
-        answer.resize(start + usize::try_from(length).unwrap_or(0), 0);
+        let head = json!({ "version": artifact.version, "bytes": artifact.bytes }).to_string() + "\n";
+        let start = head.len();
+        let mut answer = vec![0; start + usize::try_from(length).unwrap_or(0)];
+        answer[..start].copy_from_slice(head.as_bytes());
         file.read_exact_at(&mut answer[start..], part.start).map_err(|error| {
             QuestionError::plain(format!("the artifact cannot be read: {}", error.kind()))
         })?;

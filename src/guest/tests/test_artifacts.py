@@ -103,6 +103,8 @@ class Artifacts(unittest.TestCase):
         self.assertEqual(self.guest.run(code).out, "2560000 %s bytes\n" % hashlib.md5(content).hexdigest())
         versions = [params["version"] for _, method, params in self.guest.questions if method == "artifact_read"]
         self.assertEqual(versions, [None, 3, 3])
+        code = "from itertools import islice\nparts = runtime._guest.part('artifacts').pieces('n', None)\nlen(next(parts)), parts.close()"
+        self.assertEqual(self.guest.run(code).out, "(1048576, None)\n")
         code = (
             "import os, tempfile\npath = tempfile.mkdtemp() + '/x'\n"
             "print(runtime.load_artifact('n', path) == path, os.path.getsize(path), os.listdir(os.path.dirname(path)))"

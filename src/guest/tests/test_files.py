@@ -23,7 +23,8 @@ class Files(unittest.TestCase):
         result = self.guest.run(code)
         self.assertIsNone(result.error or None)
         entries = [entry.partition(b" ") for entry in result.files.split(b"\0") if entry]
-        return {os.fsdecode(path): int(size) for size, _, path in entries}
+        self.gone = {os.fsdecode(path) for size, _, path in entries if size == b"-"}
+        return {os.fsdecode(path): int(size) for size, _, path in entries if size != b"-"}
 
     def read(self, path, start=0, length=1 << 20):
         return self.guest.read_file(path, start, length)
@@ -33,6 +34,7 @@ class Files(unittest.TestCase):
         self.assertEqual(self.run_code("1"), {})
         self.assertEqual(self.run_code("os.makedirs('s/t'); open('s/t/b c', 'w').write('x'); open('a', 'a').write('d')"), {"a": 4, "s/t/b c": 1})
         self.assertEqual(self.run_code("os.rename('a', 'z'); os.unlink('s/t/b c')"), {"z": 4})
+        self.assertEqual(self.gone, {"a", "s/t/b c"})
         self.assertEqual(self.run_code("open('z', 'r+').write('D')"), {"z": 4})
 
     def test_hidden_files_links_and_pipes_are_not_named(self):

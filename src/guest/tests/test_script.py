@@ -69,22 +69,26 @@ class Scripts(unittest.TestCase):
             before = os.getcwd()
             os.chdir(folder)
             try:
-                guest = Guest()
+                guest = Guest("workspace=%s" % folder)
             finally:
                 os.chdir(before)
             with guest:
                 content = os.urandom(300000)
                 guest.answers["file_in"] = lambda params: content[params["offset"] :][:100000]
-                files = [dict(name="a b", bytes=len(content), is_executable=True), dict(name="big", bytes=1 << 60, is_executable=False)]
+                files = [dict(name="a b", bytes=len(content), is_executable=True, modified=10**18), dict(name="big", bytes=1 << 60, is_executable=False, modified=0)]
                 started(guest, files=files[:1])
                 self.assertEqual(guest.run("import os\nlen(open('a b', 'rb').read()), os.access('a b', os.X_OK)").out, "(300000, True)\n")
+                self.assertEqual(guest.run("open('new', 'w').close(); os.stat('a b').st_mtime").files, b"0 new\0")
+                # As large as before, and at once.
+                started(guest, files=[dict(files[0], name="changed")])
+                self.assertEqual(guest.run("_ = open('changed', 'r+b').write(b'x')").files, b"300000 changed\0")
                 with open(os.path.join(folder, "a b"), "rb") as file:
                     self.assertEqual(file.read(), content)
                 started(guest, files=files[1:])
                 result = guest.run("print('not run')")
                 self.assertEqual((result.status, result.out), ("error", ""))
                 self.assertIn("could not copy big into /workspace: it has 1152921504606846976 bytes", result.error)
-                started(guest, files=[dict(name="short", bytes=400000, is_executable=False)])
+                started(guest, files=[dict(name="short", bytes=400000, is_executable=False, modified=0)])
                 self.assertIn("it changed meanwhile", guest.run("1").error)
                 self.assertFalse(os.path.exists(os.path.join(folder, "short")))
                 self.assertEqual(guest.run("print('alive')").out, "alive\n")
