@@ -1,5 +1,6 @@
 //! Whether folders may be shared with code: they exist, and hold no secrets that are known by their place.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -102,13 +103,26 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<Secret> {
         }
     };
     add("the root folder", "/".into(), false);
-    if let Some(home) = &surroundings.home {
+    // The variable may name another folder than the one in which the user's programs left their logins.
+    let own = fs::read_to_string("/etc/passwd").ok().and_then(|text| parse_home(&text, own_uid()));
+    for home in surroundings.home.iter().chain(&own) {
         add("the home folder", home.clone(), false);
         SECRETS.iter().for_each(|name| add("credentials", home.join(name), true));
     }
     add("the state folder of codebridge", settings.state_dir.value.clone(), true);
     user_files(&surroundings).into_iter().for_each(|path| add("a configuration of MCP servers", path, true));
     secrets
+}
+
+fn own_uid() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// Returns the home folder of a user in `/etc/passwd`: `root:x:0:0:root:/root:/bin/bash`.
+fn parse_home(text: &str, uid: u32) -> Option<PathBuf> {
+    let mut users = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let user = users.find(|fields| fields.get(2).is_some_and(|field| field.parse() == Ok(uid)))?;
+    user.get(5).map(PathBuf::from).filter(|home| home.is_absolute())
 }
 
 fn find(folder: &Path, secrets: &[Secret]) -> Option<Found> {
@@ -148,6 +162,21 @@ mod tests {
         let mut settings = Settings::resolve(&RawSettings::from_environment(&environment).unwrap()).unwrap();
         check(&mut settings, &environment, "exec").map_err(|error| error.to_string())?;
         Ok(settings.share[0].path.clone())
+    }
+
+    #[test]
+    fn the_home_folder_of_the_user_is_not_shared_whatever_the_variable_says() {
+        let text =
+            "root:x:0:0:root:/root:/bin/sh\nbroken\nme:x:1000:1000::/home/me:/bin/sh\nno:x:7:7::none:\n";
+        assert_eq!(parse_home(text, 1000), Some("/home/me".into()));
+        assert_eq!((parse_home(text, 7), parse_home(text, 1)), (None, None));
+        let Ok(text) = fs::read_to_string("/etc/passwd") else { return };
+        let Some(own) = parse_home(&text, own_uid()).filter(|home| home.is_dir()) else { return };
+        let base = tempfile::tempdir().unwrap();
+        for home in ["", &base.path().display().to_string()] {
+            let error = check_in(base.path(), own.to_str().unwrap(), &[("HOME", home)]).unwrap_err();
+            assert!(error.contains("contains the home folder"), "{error}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl AnyDriver {
     }
 
     /// Returns how a sandbox of this user gets shares.
-    pub(crate) fn share_mechanism(&self, user: User) -> ShareMechanism {
+    pub fn share_mechanism(&self, user: User) -> ShareMechanism {
         match self {
             Self::Engine(driver) => driver.share_mechanism(user),
             Self::Oci(driver) => driver.share_mechanism(user),

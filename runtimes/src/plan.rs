@@ -226,6 +226,12 @@ pub enum ShareMechanism {
     Volume,
 }
 
+impl ShareMechanism {
+    pub fn is_copy(self) -> bool {
+        matches!(self, Self::Copy | Self::Volume)
+    }
+}
+
 /// How a driver gives a sandbox its shares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Supply {
@@ -247,13 +253,18 @@ impl Supply {
 
     /// Returns the mounts of every folder that a sandbox sees, and the folders that have to be prepared.
     pub(crate) fn plan(self, spec: &SandboxSpec, instance: &Instance) -> (Vec<Bind>, Vec<Supplied>) {
-        let reader = match self {
-            Self::Mounted => return (folder_binds(spec.host_folders()), Vec::new()),
-            Self::Mapped(User { uid, gid }) => Some((uid, gid)),
-            Self::Copied => None,
+        let (mounted, prepared): (&[HostFolder], &[HostFolder]) = match self {
+            Self::Mounted => (&spec.shares, &[]),
+            Self::Mapped(_) | Self::Copied => (&[], &spec.shares),
         };
-        let (mut binds, mut supplied) = (folder_binds(&spec.folders), Vec::new());
-        for (number, share) in spec.shares.iter().enumerate() {
+        let reader = match self {
+            Self::Mapped(User { uid, gid }) => Some((uid, gid)),
+            Self::Mounted | Self::Copied => None,
+        };
+        let prepared = prepared.iter().map(|share| (share, reader));
+        let prepared = prepared.chain(spec.copied_shares.iter().map(|share| (share, None)));
+        let (mut binds, mut supplied) = (folder_binds(spec.folders.iter().chain(mounted)), Vec::new());
+        for (number, (share, reader)) in prepared.enumerate() {
             let place = instance.bundle(&spec.name).join("shares").join(number.to_string());
             binds.push(place_bind(share, place.clone(), instance.path().to_path_buf()));
             supplied.push(Supplied { source: share.source.clone(), place, reader });

@@ -205,6 +205,8 @@ pub struct SandboxSpec {
     /// More of them, in which it reads what the folder's owner can read. It has no sockets with names, by which it could talk to
     /// programs of that owner.
     pub shares: Vec<HostFolder>,
+    /// Those of which it gets a copy, also where they can be mounted.
+    pub copied_shares: Vec<HostFolder>,
     pub user: User,
     pub limits: Limits,
     pub owner: Owner,
@@ -239,12 +241,13 @@ impl SandboxSpec {
 
     /// Returns what it can do with Unix sockets.
     pub(crate) fn unix_sockets(&self) -> UnixSockets {
-        if self.shares.is_empty() { UnixSockets::Any } else { UnixSockets::Pairs }
+        let has_shares = !self.shares.is_empty() || !self.copied_shares.is_empty();
+        if has_shares { UnixSockets::Pairs } else { UnixSockets::Any }
     }
 
     /// Returns every folder of this machine that it sees.
     pub(crate) fn host_folders(&self) -> impl Iterator<Item = &HostFolder> {
-        self.folders.iter().chain(&self.shares)
+        self.folders.iter().chain(&self.shares).chain(&self.copied_shares)
     }
 
     /// Checks everything that would otherwise fail with an unclear message of some runtime.

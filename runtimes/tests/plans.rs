@@ -46,6 +46,7 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         tmpfs: vec![Tmpfs { target: "/workspace".into(), size: 128 << 20 }],
         folders: vec![HostFolder { source: base.path().join("a:b,c"), target: "/packages".into() }],
         shares: Vec::new(),
+        copied_shares: Vec::new(),
         user: User { uid: 65534, gid: 65534 },
         limits: Limits { memory: 512 << 20, pids: 128, cpus, descriptors: 64 },
         owner: owner(),

@@ -118,6 +118,8 @@ pub struct Run {
     /// Milliseconds of the code alone.
     pub code_milliseconds: u128,
     pub error: Option<String>,
+    /// What a first call is told, such as why a shared folder is copied.
+    pub notices: Vec<String>,
 }
 
 impl Diagnosis {
@@ -243,6 +245,7 @@ async fn run(sessions: &Sessions, settings: &Settings) -> Run {
         milliseconds: began.elapsed().as_millis(),
         code_milliseconds: outcome.elapsed.as_millis(),
         error: outcome.error,
+        notices: outcome.notices,
     }
 }
 

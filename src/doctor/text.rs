@@ -83,7 +83,7 @@ impl Diagnosis {
             }
             None => line(text, "picked", "none: no code can run here"),
         }
-        if let Some(Run { ok, milliseconds, code_milliseconds, error }) = &self.run {
+        if let Some(Run { ok, milliseconds, code_milliseconds, error, notices }) = &self.run {
             let result = match (ok, error) {
                 (true, _) => {
                     format!("42 after {milliseconds} ms, of which the code took {code_milliseconds} ms")
@@ -91,6 +91,7 @@ impl Diagnosis {
                 (false, error) => shortened(error.as_deref().unwrap_or("it did not print 42")),
             };
             line(text, "run", format!("print(6*7) in a new session: {result}"));
+            notices.iter().for_each(|notice| line(text, "note", shortened(notice)));
         }
         let verdict = match self.status {
             Readiness::Ready => "ready",
@@ -126,10 +127,10 @@ fn shortened(words: &str) -> String {
 fn share_words(mechanism: ShareMechanism) -> &'static str {
     match mechanism {
         ShareMechanism::SameUser => {
-            "mounted read-only; code runs under your user id, and reads what you can read"
+            "mounted read-only; code runs under your user id, and reads what you can read; copied if there are named pipes"
         }
         ShareMechanism::MappedIds => {
-            "mounted read-only; code reads what the folder's owner can read; copied where the file system cannot map ids"
+            "mounted read-only; code reads what the folder's owner can read; copied if there are named pipes, or the file system cannot map ids"
         }
         ShareMechanism::Copy => "copied when a session starts, up to 64 MiB",
         ShareMechanism::Volume => "copied to the engine when a session starts, up to 64 MiB",

@@ -122,6 +122,14 @@ def prefer_fork(context):
     context._default_context._default_context = context._concrete_contexts["fork"]
 
 
+def use_reachable_sockets(connection):
+    """Lets managers use TCP where Unix sockets with names are refused: in sandboxes with shared folders."""
+    try:
+        connection.socket.socket(connection.socket.AF_UNIX).close()
+    except PermissionError:
+        connection.default_family = "AF_INET"
+
+
 def let_cells_get_the_loop(events):
     """Has asyncio.get_event_loop() return the loop of the session in cells that do not run in it."""
     import _thread
@@ -167,6 +175,7 @@ ADJUSTMENTS = {
     "inspect": let_inspect_find_classes,
     "warnings": notice_unawaited,
     "multiprocessing.context": prefer_fork,
+    "multiprocessing.connection": use_reachable_sockets,
     "asyncio.events": let_cells_get_the_loop,
     "threading": show_thread_failures,
     "matplotlib.backends.backend_agg": lambda module: guest.part("display").adjust_agg(module),

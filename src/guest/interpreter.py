@@ -18,7 +18,7 @@ WANTS_LOOP = {"create_task", "ensure_future", "get_running_loop", "gather"}
 HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
 # imports.py says what happens to these modules when user code imports them.
 WATCHED_IMPORTS = {
-    "linecache", "inspect", "warnings", "multiprocessing.context",
+    "linecache", "inspect", "warnings", "multiprocessing.context", "multiprocessing.connection",
     "matplotlib", "matplotlib.backends.backend_agg", "IPython.core.display_functions",
     "plotly.basedatatypes", "asyncio.events",
 }

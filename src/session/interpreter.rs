@@ -1,10 +1,14 @@
 //! One live interpreter: its sandbox, the frames to and from it, and one run at a time.
 
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::{End, LaunchError, NothingWorks, Refusal, RuntimeId, Sandbox, StateError};
+use codebridge_runtimes::{
+    ArchiveError, End, LaunchError, LeftOut, NothingWorks, Oddities, Refusal, RuntimeId, Sandbox, StateError,
+    SupplyError,
+};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -48,6 +52,11 @@ pub(super) enum StartError {
     /// Another runtime may not refuse.
     #[error("{0}")]
     Refused(Refusal),
+    /// A share that has to be copied cannot be.
+    #[error(
+        "{error}\nhint: it is copied because of its named pipes ({pipes}): remove them, or share a folder without them"
+    )]
+    Pipes { error: LaunchError, pipes: LeftOut },
     #[error("{runtime} did not start a sandbox: {refusal}\nhint: {}", refusal.hint(runtime.kind))]
     LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
     #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
@@ -66,6 +75,21 @@ impl From<LaunchError> for StartError {
 }
 
 impl StartError {
+    /// Returns the error of a launch, where `found` is in the shares.
+    pub(super) fn with_pipes(error: LaunchError, found: &[(PathBuf, Oddities)]) -> Self {
+        let LaunchError::Supply(SupplyError::Archive(
+            ArchiveError::TooLarge { path, .. } | ArchiveError::TooMany { path },
+        )) = &error
+        else {
+            return error.into();
+        };
+        let share = found.iter().find(|(share, odd)| share == path && !odd.pipes.is_empty());
+        match share.map(|(_, odd)| odd.pipes.clone()) {
+            Some(pipes) => Self::Pipes { error, pipes },
+            None => error.into(),
+        }
+    }
+
     pub(super) fn failure(&self) -> Failure {
         match self {
             Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,

@@ -1,7 +1,7 @@
 //! Starts interpreters: the state folder, the choice of a runtime, the sandbox.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use codebridge_images::ImageResolver;
 use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe, ProbeReport,
-    RuntimeId, RuntimeKind, Sandbox, StateDir, StateError, look_at, random_hex, reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, HostFolder, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe,
+    ProbeReport, RuntimeId, RuntimeKind, Sandbox, SandboxSpec, StateDir, StateError, look_at, random_hex,
+    reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -39,8 +39,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long the end of the bridge waits for a sweep. The sweep may be on an engine that hangs, and the next bridge sweeps
 /// again.
 const SWEEP_LIMIT: Duration = Duration::from_secs(1);
-/// How many files and folders of a share are looked at before its first session, which takes some milliseconds.
-const MOST_LOOKED_AT: usize = 10_000;
+/// How many files and folders of all shares are looked at before a session, which takes 50 to 100 ms.
+const MOST_LOOKED_AT: usize = 20_000;
 /// How long a start takes before its progress is reported.
 const SLOW_START: Duration = Duration::from_millis(500);
 
@@ -66,8 +66,8 @@ pub struct Launcher {
     reaper: Reaper,
     /// Whether the notices were given to a call.
     has_noticed: AtomicBool,
-    /// Whether the shares were looked at.
-    has_looked_at_shares: AtomicBool,
+    /// What calls were told of the shares.
+    told_of_shares: Mutex<HashSet<String>>,
     /// The engines whose leftovers of dead bridges were removed.
     swept_engines: Mutex<HashSet<RuntimeId>>,
     sweeps: TaskTracker,
@@ -91,7 +91,7 @@ impl Launcher {
             instance: OnceCell::new(),
             reaper,
             has_noticed: AtomicBool::new(false),
-            has_looked_at_shares: AtomicBool::new(false),
+            told_of_shares: Mutex::default(),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
@@ -220,10 +220,11 @@ impl Launcher {
         let remote = choice.runtime.remote;
         let image = choice.asked.clone();
         let packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance, remote);
+        let found = copy_pipes(&driver, &mut spec).await;
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
-        let looking = self.look_at_shares();
-        let sandbox = Sandbox::launch(&driver, plan, instance).await?;
-        let unread = self.unread_shares(&sandbox, looking).await;
+        let launched = Sandbox::launch(&driver, plan, instance).await;
+        let sandbox = launched.map_err(|error| StartError::with_pipes(error, &found))?;
+        let shares = self.notices_of_shares(&sandbox, &found);
         let blob = guest::blob(&guest::Start {
             limits: sandbox.own_limits(),
             wants_compiled: self.bytecode.keeps(),
@@ -231,7 +232,7 @@ impl Launcher {
             installs: !self.packages.with().is_empty(),
         });
         let saved = answerer.tools().load();
-        let notices = saved.notices().chain(unread).collect();
+        let notices = saved.notices().chain(shares).collect();
         let startup = Startup {
             guest: blob,
             saved_tools: saved.tools,
@@ -269,35 +270,27 @@ impl Launcher {
         Err(error)
     }
 
-    /// Looks, once, for files in shares that code cannot read.
-    fn look_at_shares(&self) -> Option<JoinHandle<Vec<(PathBuf, Oddities)>>> {
-        let shares: Vec<_> = self.template.shares.iter().map(|share| share.source.clone()).collect();
-        let is_first = !shares.is_empty() && !self.has_looked_at_shares.swap(true, Ordering::Relaxed);
-        let look = |path: PathBuf| Some((path.clone(), look_at(&path, MOST_LOOKED_AT).ok()?));
-        is_first.then(|| tokio::task::spawn_blocking(move || shares.into_iter().filter_map(look).collect()))
-    }
-
-    /// Returns the notices about what code cannot read in shares.
-    async fn unread_shares(
-        &self,
-        sandbox: &Sandbox,
-        looking: Option<JoinHandle<Vec<(PathBuf, Oddities)>>>,
-    ) -> Vec<String> {
-        let Some(looking) = looking else { return Vec::new() };
-        let found = looking.await.unwrap_or_default();
-        // A copy has no pipes, and knows what it lacks.
+    /// Returns what calls were not told yet about files that code cannot read in shares, and about copies.
+    fn notices_of_shares(&self, sandbox: &Sandbox, found: &[(PathBuf, Oddities)]) -> Vec<String> {
+        let name = |path: &Path| visible_line(&path.to_string_lossy());
+        let is_copied = |path: &Path| sandbox.copied().iter().any(|(copy, _)| copy == path);
+        let copies = found.iter().filter(|(path, _)| is_copied(path)).map(|(path, odd)| {
+            let why = match odd.pipes.is_empty() {
+                false => "it has named pipes, which a read-only mount cannot protect",
+                true => "it cannot be mounted with another owner, by its file system or kernel",
+            };
+            format!("the shared folder '{}' is copied, because {why}", name(path))
+        });
+        // A copy knows what it lacks.
         let copied = sandbox.copied();
-        let live = found.iter().filter(|(path, _)| copied.iter().all(|(copy, _)| copy != path));
-        let cannot = |(path, unread)| ("cannot read in", path, unread);
-        let unread = live.clone().map(|(path, odd)| (path, &odd.unread));
-        let unread = unread.chain(copied.iter().map(|(path, unread)| (path, unread))).map(cannot);
-        let pipes = live.map(|(path, odd)| ("can write to the named pipes of", path, &odd.pipes));
-        let said = unread.chain(pipes).filter(|(_, _, names)| !names.is_empty());
-        said.map(|(can, path, names)| {
-            let folder = visible_line(&path.to_string_lossy());
-            format!("code {can} the shared folder '{folder}': {names}")
-        })
-        .collect()
+        let live = found.iter().filter(|(path, _)| !is_copied(path));
+        let live = live.map(|(path, odd)| (path, &odd.unread));
+        let unread = live.chain(copied.iter().map(|(path, unread)| (path, unread)));
+        let unread = unread
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(path, names)| format!("code cannot read in the shared folder '{}': {names}", name(path)));
+        let mut told = self.told_of_shares.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.chain(unread).filter(|notice| told.insert(notice.clone())).collect()
     }
 
     /// Returns what the first result says once.
@@ -374,6 +367,23 @@ impl Launcher {
             tracing::error!(%error, "a sandbox was left behind");
         }
     }
+}
+
+/// Looks at the shares that a sandbox would see as mounts, and has those with named pipes copied: a pipe can be written to on a
+/// read-only mount too. Returns what was found.
+async fn copy_pipes(driver: &AnyDriver, spec: &mut SandboxSpec) -> Vec<(PathBuf, Oddities)> {
+    let shares: Vec<_> = spec.shares.iter().map(|share| share.source.clone()).collect();
+    if shares.is_empty() || driver.share_mechanism(spec.user).is_copy() {
+        return Vec::new();
+    }
+    let most = MOST_LOOKED_AT / shares.len();
+    let look = move |path: PathBuf| Some((path.clone(), look_at(&path, most).ok()?));
+    let looking = tokio::task::spawn_blocking(move || shares.into_iter().filter_map(look).collect());
+    let found: Vec<_> = looking.await.unwrap_or_default();
+    let has_pipes =
+        |share: &HostFolder| found.iter().any(|(path, odd)| *path == share.source && !odd.pipes.is_empty());
+    (spec.copied_shares, spec.shares) = std::mem::take(&mut spec.shares).into_iter().partition(has_pipes);
+    found
 }
 
 /// Returns what the bridge may do with podman machines.

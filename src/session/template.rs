@@ -54,6 +54,7 @@ impl Template {
             tmpfs: folders.map(|(target, size)| Tmpfs { target: target.into(), size }).to_vec(),
             folders: Vec::new(),
             shares: self.shares.clone(),
+            copied_shares: Vec::new(),
             user: self.user,
             limits: self.limits,
             owner: instance.owner().clone(),

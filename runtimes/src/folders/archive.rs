@@ -120,10 +120,12 @@ pub fn look_at(folder: &Path, most: usize) -> io::Result<Oddities> {
             if !matches!(kind, FileType::RegularFile | FileType::Directory) {
                 continue;
             }
-            // Another file system is not mounted.
-            if !may_read((owner.st_uid, owner.st_gid), &stat) || stat.st_dev != owner.st_dev {
+            // Another file system is not mounted where ids are mapped, and is elsewhere.
+            let readable = may_read((owner.st_uid, owner.st_gid), &stat);
+            if !readable || stat.st_dev != owner.st_dev {
                 all.unread.add(&path);
-            } else if kind == FileType::Directory && path.components().count() < DEEPEST {
+            }
+            if readable && kind == FileType::Directory && path.components().count() < DEEPEST {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 open.extend(openat(&folder, name, flags, Mode::empty()).ok().map(|open| (open, path)));
             }

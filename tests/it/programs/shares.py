@@ -63,7 +63,7 @@ attempt("set-user-id", privileged)
 
 # %% ends
 # What is no file, and what another owner keeps.
-for name in "device", "pipe", "socket", "kept":
+for name in "device", "socket", "kept":
     try:
         os.close(os.open(PLACE + name, os.O_RDONLY | os.O_NONBLOCK))
         print("%s: open" % name)
@@ -73,3 +73,30 @@ attempt("stream", lambda: connect(socket.SOCK_STREAM))
 attempt("datagram", lambda: connect(socket.SOCK_DGRAM))
 attempt("pair of datagrams", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b"x", PLACE + "socket"))
 attempt("pair", lambda: [end.close() for end in socket.socketpair()] and "open")
+
+# %% pipe
+# A share with a pipe that a program of the host reads; then what takes processes, where Unix sockets have no names.
+import errno
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+
+
+def attempt(name, action):
+    try:
+        said = action()
+    except OSError as error:
+        said = errno.errorcode.get(error.errno, error.errno)
+    print("%s: %s" % (name, said))
+
+
+def write(path):
+    return os.write(os.open(path, os.O_WRONLY | os.O_NONBLOCK), b"x")
+
+
+attempt("file", lambda: open("/shared/work/file").read())
+attempt("write to the pipe", lambda: write("/shared/work/pipe"))
+attempt("open it", lambda: os.open("/shared/work/pipe", os.O_RDWR | os.O_NONBLOCK))
+attempt("new", lambda: os.mkfifo("/shared/work/new"))
+with ProcessPoolExecutor(1) as pool, multiprocessing.Manager() as manager:
+    print("manager:", {1: pool.submit(manager.dict({1: 2}).get, 1).result()})
