@@ -46,6 +46,7 @@ impl Bare {
                 .to_vec(),
             folders: Vec::new(),
             shares: Vec::new(),
+            copied_shares: Vec::new(),
             user: User { uid: 65534, gid: 65534 },
             limits: Limits { memory: 512 << 20, pids: 128, cpus: None, descriptors: 1024 },
             owner: self.instance.owner().clone(),

@@ -56,7 +56,7 @@ pub(super) enum StartError {
     #[error(
         "{error}\nhint: it is copied because of its named pipes ({pipes}): remove them, or share a folder without them"
     )]
-    Pipes { error: LaunchError, pipes: LeftOut },
+    Pipes { error: Box<LaunchError>, pipes: LeftOut },
     #[error("{runtime} did not start a sandbox: {refusal}\nhint: {}", refusal.hint(runtime.kind))]
     LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
     #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
@@ -85,7 +85,7 @@ impl StartError {
         };
         let share = found.iter().find(|(share, odd)| share == path && !odd.pipes.is_empty());
         match share.map(|(_, odd)| odd.pipes.clone()) {
-            Some(pipes) => Self::Pipes { error, pipes },
+            Some(pipes) => Self::Pipes { error: Box::new(error), pipes },
             None => error.into(),
         }
     }
