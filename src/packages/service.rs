@@ -287,9 +287,7 @@ impl PackageService {
                         InstallError::Conflict(_)
                         | InstallError::NoWheel { .. }
                         | InstallError::NoneFound { .. },
-                    )
-                        if with_image.len() > constraints.len() =>
-                    {
+                    ) if with_image.len() > constraints.len() => {
                         installer.resolve(&wanted(&constraints), staging.path()).await
                     }
                     first => first,

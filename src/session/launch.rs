@@ -217,12 +217,12 @@ impl Launcher {
             progress.report("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
-        let remote = choice.runtime.remote;
         let image = choice.asked.clone();
-        let packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance, remote);
+        let mut packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance);
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
         let looking = self.look_at_shares();
         let sandbox = Sandbox::launch(&driver, plan, instance).await?;
+        packages.launched(sandbox.copies());
         let unread = self.unread_shares(&sandbox, looking).await;
         let blob = guest::blob(&guest::Start {
             limits: sandbox.own_limits(),
