@@ -167,7 +167,7 @@ def pip_install(words):
     if not quiet:
         print("Installed %s" % ", ".join(added) if added else "Already installed: %s" % ", ".join(wanted))
         for program, module in programs(added):
-            print("Instead of %s: python -m %s" % (program, module))
+            print("Instead of %s: %s -m %s" % (program, os.path.basename(sys.executable), module))
 
 
 def programs(added):

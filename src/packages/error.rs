@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use codebridge_runtimes::SupplyError;
 use codebridge_runtimes::exec::{ExecError, printable};
 
 use crate::requirements::RequirementError;
@@ -82,6 +83,12 @@ pub enum InstallError {
     Entry(String),
     #[error("the packages have {size} MiB, more than the {most} MiB that are allowed at once")]
     TooLarge { size: u64, most: u64 },
+    #[error(
+        "the packages have {size} MiB, more than the {most} MiB that are copied to an engine on another machine\nhint: the operator builds an image with them: codebridge image build --with NAME,…"
+    )]
+    TooLargeToCopy { size: u64, most: u64 },
+    #[error("the packages could not be copied to the engine of the sandbox")]
+    Copy(#[source] SupplyError),
     #[error("the disk of the host is full")]
     DiskFull,
     #[error("the package store of the host cannot be used: failed to {what} it")]
@@ -106,6 +113,7 @@ impl InstallError {
     pub fn for_operator(&self) -> String {
         match self {
             Self::Io { path, source, .. } => format!("{self}: {}: {source}", path.display()),
+            Self::Copy(error) => without_credentials(&format!("{self}: {error}")),
             Self::Named { setting, error } => format!("{setting}: {}", error.for_operator()),
             _ => without_credentials(&self.to_string()),
         }

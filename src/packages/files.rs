@@ -99,6 +99,25 @@ pub(super) fn make_folder(path: &Path) -> Result<(), InstallError> {
     .map_err(InstallError::io("make", path))
 }
 
+/// Returns whether nothing can be executed from the file system of a folder. A sandbox sees it with the same flags.
+pub(super) fn is_noexec(folder: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    let found = rustix::fs::statvfs(folder)
+        .is_ok_and(|stat| stat.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC));
+    // Engines there are in a machine, which gets copies.
+    #[cfg(not(target_os = "linux"))]
+    let found = folder.as_os_str().is_empty();
+    found
+}
+
+/// Returns whether a tree has modules that are not Python.
+pub(super) fn has_native(root: &Path) -> bool {
+    fs::read_dir(root).into_iter().flatten().flatten().any(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => has_native(&entry.path()),
+        _ => entry.path().extension().is_some_and(|extension| extension == "so"),
+    })
+}
+
 pub(super) fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -127,6 +146,15 @@ mod tests {
         assert_eq!(seal(&root).unwrap(), Size { bytes: 5, files: 1 });
         assert_eq!(fs::metadata(root.join("a/b.py")).unwrap().mode() & 0o777, 0o644);
         assert!(!root.join("bin").exists());
+    }
+
+    #[test]
+    fn native_modules_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder.path().join("a/b.py"), "");
+        assert!(!has_native(folder.path()));
+        write(&folder.path().join("a/c/d.cpython-314-x86_64-linux-gnu.so"), "");
+        assert!(has_native(folder.path()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use codebridge_runtimes::exec::{self, CommandLine, Finished};
 
 use super::error::without_credentials;
-use super::pins::Pin;
+use super::pins::{Pin, versions_text};
 use super::wanted::Resolve;
 use super::{ImagePython, InstallError, pip, uv};
 use crate::settings::Environment;
@@ -116,10 +116,13 @@ impl Installer {
         offline: bool,
     ) -> Result<(), InstallError> {
         let list = folder.join("requirements.txt");
-        std::fs::write(&list, super::requirements_text(pins)).map_err(InstallError::io("write", &list))?;
+        // pip names no hashes for what is in a folder (PIP_FIND_LINKS), and wants all or none. A lock file has all.
+        let has_hashes = matches!(self.tool, Tool::Uv(_)) || pins.iter().all(|pin| !pin.hashes.is_empty());
+        let text = if has_hashes { super::requirements_text(pins) } else { versions_text(pins) };
+        std::fs::write(&list, text).map_err(InstallError::io("write", &list))?;
         let command = match &self.tool {
             Tool::Uv(program) => uv::download(program, python, offline),
-            Tool::Pip(program) => pip::download(program, python),
+            Tool::Pip(program) => pip::download(program, python, has_hashes),
         };
         let done = self.run(command, folder).await?;
         match (&self.tool, done.status.success()) {

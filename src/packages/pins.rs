@@ -56,6 +56,11 @@ fn parse_line(line: &str) -> Option<Pin> {
     (is_name && !name.is_empty()).then(|| Pin { name, version: version.to_string(), hashes })
 }
 
+/// Returns lines of a requirements file without hashes.
+pub(super) fn versions_text(pins: &[Pin]) -> String {
+    pins.iter().map(|pin| format!("{}=={}\n", pin.name, pin.version)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,8 +21,9 @@ pub(super) fn resolve(python: &Path, wanted: &Resolve) -> CommandLine {
 }
 
 /// Returns the command that unpacks the pins of `requirements.txt` into `files`.
-pub(super) fn download(python: &Path, image: &ImagePython) -> CommandLine {
-    let command = for_image(python, image).args(["--no-deps", "--require-hashes", "--no-compile"]);
+pub(super) fn download(python: &Path, image: &ImagePython, has_hashes: bool) -> CommandLine {
+    let command = for_image(python, image).args(["--no-deps", "--no-compile"]);
+    let command = command.args(has_hashes.then_some("--require-hashes"));
     // pip would compare a wheel with its own Python instead of the one of the image.
     let command = command.args(["--no-warn-script-location", "--ignore-requires-python"]);
     command.args(["--target", "files", "--requirement", "requirements.txt"])

@@ -30,6 +30,8 @@ const COMPILED: &str = "packages";
 /// The file in the folder of a session that is locked while the session lives.
 pub(super) const LOCK: &str = "lock";
 const DESCRIPTION: &str = "set.json";
+const NOEXEC: &str = "native modules of these packages cannot be loaded: $XDG_CACHE_HOME/codebridge (~/.cache/codebridge) of the \
+                      host is on a file system that is mounted noexec; hint: the operator sets XDG_CACHE_HOME to another folder";
 /// Its time of change is that of the last use.
 const USED: &str = "used";
 
@@ -223,6 +225,11 @@ impl PackageSet {
     /// Returns the folder of the packages as they were unpacked.
     pub fn files(&self) -> PathBuf {
         self.folder.join("files")
+    }
+
+    /// Returns what does not work because the file system of the store allows no programs. The session's own folder is beside it.
+    pub fn warning(&self) -> Option<&'static str> {
+        (files::is_noexec(&self.folder) && files::has_native(&self.files())).then_some(NOEXEC)
     }
 
     /// Returns the folder of the packages with modules compiled for an image, if there is one.

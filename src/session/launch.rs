@@ -217,13 +217,13 @@ impl Launcher {
             progress.report("compiling the standard library of the image, once".into());
             library::compile(compiling, &driver, &spec, instance, cancel).await;
         }
-        let remote = choice.runtime.remote;
         let image = choice.asked.clone();
-        let packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance, remote);
+        let mut packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance);
         let found = copy_pipes(&driver, &mut spec).await;
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
         let launched = Sandbox::launch(&driver, plan, instance).await;
         let sandbox = launched.map_err(|error| StartError::with_pipes(error, &found))?;
+        packages.launched(sandbox.copies());
         let shares = self.notices_of_shares(&sandbox, &found);
         let blob = guest::blob(&guest::Start {
             limits: sandbox.own_limits(),

@@ -19,13 +19,18 @@ use crate::packages::PackageSet;
 const LIMIT: Duration = Duration::from_secs(180);
 const TARGET: &str = "/packages";
 
-/// Compiles as far as possible.
+/// Bytes that are copied to an engine elsewhere.
+const MOST_COPIED: u64 = 1 << 30;
+
+/// Compiles as far as possible. On an engine elsewhere, the sandbox gets the files once it runs: a copy of that size is not made
+/// for its start.
 pub(super) async fn compile(
     set: &PackageSet,
     image: &str,
     driver: &Arc<AnyDriver>,
     spec: &SandboxSpec,
     instance: &Arc<Instance>,
+    is_elsewhere: bool,
     cancel: &CancellationToken,
 ) {
     let began = Instant::now();
@@ -33,7 +38,9 @@ pub(super) async fn compile(
     spec.name = instance.next_name();
     spec.argv = guest::library_argv();
     spec.argv.push(TARGET.into());
-    spec.folders = vec![HostFolder { source: set.files(), target: TARGET.into() }];
+    let empty = is_elsewhere.then(tempfile::tempdir).transpose().ok().flatten();
+    let source = empty.as_ref().map_or_else(|| set.files(), |folder| folder.path().to_path_buf());
+    spec.folders = vec![HostFolder { source, target: TARGET.into() }];
     spec.shares.clear();
     let launched = match driver.plan(&spec, instance) {
         Ok(plan) => Sandbox::launch(driver, plan, instance).await,
@@ -65,6 +72,10 @@ async fn add(
     let (Some(mut stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
         return Err("the sandbox has no pipes".into());
     };
+    if let Some(copies) = sandbox.copies() {
+        let added = copies.add(TARGET, set.files(), MOST_COPIED).await;
+        let _ = added.map_err(|error| error.to_string())?;
+    }
     let limits = guest::library_limits(sandbox.own_limits());
     stdin.write_all(limits.as_bytes()).await.map_err(|error| error.to_string())?;
     drop(stdin);

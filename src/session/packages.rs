@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use codebridge_runtimes::{AnyDriver, HostFolder, Instance, SandboxSpec};
+use codebridge_runtimes::{AnyDriver, Copies, HostFolder, Instance, SandboxSpec};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,9 @@ const TARGET: &str = "/packages";
 /// Packages of the image that are looked at, and the length of their names and versions.
 const MOST_PRESENT: usize = 2000;
 const LONGEST_PRESENT: usize = 128;
+/// Bytes of a set, and of it with its compiled modules, that are copied to an engine elsewhere: this process holds them meanwhile.
+const MOST_COPIED: u64 = 512 << 20;
+const MOST_COPIED_COMPILED: u64 = 1 << 30;
 
 /// The packages of a session. Without a folder, nothing can be added to it.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ struct Place {
     driver: Arc<AnyDriver>,
     spec: SandboxSpec,
     instance: Arc<Instance>,
+    /// The copy of the folder that a sandbox elsewhere has.
+    copies: Option<Copies>,
 }
 
 impl SessionPackages {
@@ -52,12 +57,10 @@ impl SessionPackages {
         driver: &Arc<AnyDriver>,
         spec: &mut SandboxSpec,
         instance: &Arc<Instance>,
-        is_elsewhere: bool,
     ) -> Self {
-        let place = match (service.is_used(), is_elsewhere) {
-            (false, _) => Err("no packages are allowed".into()),
-            (true, true) => Err("its engine is on another machine".into()),
-            (true, false) => service.open_session().map_err(|error| {
+        let place = match service.is_used() {
+            false => Err("no packages are allowed".into()),
+            true => service.open_session().map_err(|error| {
                 tracing::warn!(error = error.for_operator(), "sessions cannot have packages");
                 error.to_string()
             }),
@@ -65,12 +68,20 @@ impl SessionPackages {
         let place = place.map(|folder| {
             let bare = spec.clone();
             spec.folders.push(HostFolder { source: folder.path(), target: TARGET.into() });
-            Place { folder, driver: Arc::clone(driver), spec: bare, instance: Arc::clone(instance) }
+            let (driver, instance) = (Arc::clone(driver), Arc::clone(instance));
+            Place { folder, driver, spec: bare, instance, copies: None }
         });
         let service = Arc::clone(service);
         // Code in the sandbox does not learn paths of the host.
         let image = if image.contains(":/") { "the image".to_owned() } else { image };
         Self { service, image, place, python: OnceLock::new(), turn: Mutex::default() }
+    }
+
+    /// Learns what copies the sandbox has, when it is on an engine elsewhere.
+    pub(super) fn launched(&mut self, copies: Option<Copies>) {
+        if let Ok(place) = &mut self.place {
+            place.copies = copies;
+        }
     }
 
     /// Returns the answer to a missing module: a hint, or nothing for what cannot be a package.
@@ -142,8 +153,11 @@ impl SessionPackages {
         };
         let Some(plan) = self.service.plan(request)? else { return Ok((Vec::new(), Vec::new())) };
         let place = self.place.as_ref().map_err(|why| InstallError::Unavailable(why.clone()))?;
-        let Installed { set, notices } = self.service.provide(&plan, report).await?;
+        let Installed { set, mut notices } = self.service.provide(&plan, report).await?;
         let Some(set) = set else { return Ok((Vec::new(), notices)) };
+        if place.copies.is_none() {
+            notices.extend(set.warning().map(str::to_owned));
+        }
         place.add(&set, &python, report, cancel).await?;
         Ok((set.description.packages, notices))
     }
@@ -176,15 +190,26 @@ impl Place {
         report: &(impl Fn(String) + Send + Sync),
         cancel: &CancellationToken,
     ) -> Result<(), InstallError> {
+        if self.copies.is_some() && set.description.bytes > MOST_COPIED {
+            return Err(InstallError::TooLargeToCopy {
+                size: set.description.bytes >> 20,
+                most: MOST_COPIED >> 20,
+            });
+        }
         let image = format!("{} {}", self.spec.root, python.full_version());
         if set.compiled_for(&image).is_none() {
             report(format!("compiling {} packages for this image, once", set.description.packages.len()));
-            let Self { driver, spec, instance, .. } = self;
-            package_bytecode::compile(set, &image, driver, spec, instance, cancel).await;
+            let Self { driver, spec, instance, copies, .. } = self;
+            let is_elsewhere = copies.is_some();
+            package_bytecode::compile(set, &image, driver, spec, instance, is_elsewhere, cancel).await;
         }
         let files = set.compiled_for(&image).unwrap_or_else(|| set.files());
         let megabytes = set.description.bytes.div_ceil(1 << 20);
         report(format!("installing {} packages, {megabytes} MiB", set.description.packages.len()));
+        if let Some(copies) = &self.copies {
+            let _ =
+                copies.add(TARGET, files.clone(), MOST_COPIED_COMPILED).await.map_err(InstallError::Copy)?;
+        }
         // In this task: it takes some milliseconds, and must not be left half done when the caller goes away.
         tokio::task::block_in_place(|| self.folder.add(set, &files))
     }

@@ -3,13 +3,19 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::matrix::PATH;
+use crate::harness::engines::{DockerDaemon, PodmanService, bridge_on, need};
+use crate::harness::matrix::{PATH, prepared_command, which};
+use crate::harness::process::Running;
 use crate::harness::{BridgeBuilder, Kind, Runtime, Suite, TestEnv, suite};
 use crate::{python, tests};
+
+const PASSWORD: &str = "correct-horse-battery";
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime("installs", tests![packages_can_be_imported_at_once_and_cannot_be_changed]);
@@ -24,17 +30,30 @@ pub(crate) fn register(suite: &mut Suite) {
             packages_of_the_operator_are_there_without_a_network,
             bridges_that_want_the_same_packages_download_them_once,
             commands_list_and_remove_packages,
+            without_uv_pip_installs_the_same_wheels,
+            the_password_of_an_index_stays_with_the_installer,
+            processes_that_code_starts_have_the_packages,
         ],
+    );
+    suite.once(
+        "installs",
+        tests![packages_are_copied_to_a_podman_elsewhere, packages_are_copied_to_a_docker_elsewhere],
     );
 }
 
 /// The folder of uv, which was prepared.
 fn uv() -> PathBuf {
-    let tools = std::env::var_os("CODEBRIDGE_TEST_CACHE").map(|cache| Path::new(&cache).join("tools/uv/bin"));
-    match tools.filter(|folder| folder.join("uv").is_file()) {
-        Some(folder) => folder,
-        None => suite::ignore("uv is not prepared"),
-    }
+    let Some(cache) = std::env::var_os("CODEBRIDGE_TEST_CACHE") else { suite::ignore("uv is not prepared") };
+    let folder = Path::new(&cache).join("tools/uv/bin");
+    assert!(folder.join("uv").is_file(), "uv is not prepared: run tests/host/prepare");
+    folder
+}
+
+/// A search path without uv, whose Python has pip.
+fn path_with_pip() -> OsString {
+    let Some(python) = prepared_command("CLIENT_PYTHON") else { suite::ignore("no pip was prepared") };
+    let folders = [Path::new(&python[0]).parent().unwrap().to_owned()];
+    std::env::join_paths(folders.into_iter().chain(std::env::split_paths(PATH))).unwrap()
 }
 
 /// What the installer of this machine needs to reach the index.
@@ -44,6 +63,17 @@ fn network() -> impl Iterator<Item = (String, OsString)> {
         "UV_INDEX_URL",
     ];
     names.into_iter().filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
+}
+
+/// An index with the wheels of the test that wants a password.
+fn private_index(env: &TestEnv, wheels: &Path) -> (Running, String) {
+    let mut index = env.command(which("python3").unwrap());
+    index.argv.extend(["-c".into(), include_str!("programs/index.py").into(), wheels.into()]);
+    index.env.insert("SECRET".into(), PASSWORD.into());
+    let mut index = index.spawn(env.guard(), Stdio::null(), Stdio::piped(), Stdio::inherit());
+    let mut port = String::new();
+    BufReader::new(index.child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    (index, port.trim().to_owned())
 }
 
 fn path_with_uv() -> OsString {
@@ -255,4 +285,92 @@ fn commands_list_and_remove_packages(env: &TestEnv) {
     assert!(run(&["packages", "rm", "nothing"]).stderr.contains("no set of packages is or has 'nothing'"));
     assert!(run(&["packages", "rm", "plain"]).ok().starts_with("removed 2, "));
     assert_eq!(run(&["packages", "prune", "--all"]).ok(), "nothing to remove\n");
+}
+
+fn without_uv_pip_installs_the_same_wheels(env: &TestEnv) {
+    let bridge = env.bridge().with_wheels(&wheels(env)).var("PATH", path_with_pip());
+    let bridge = bridge.var("PIP_FIND_LINKS", env.folder("wheels")).var("PIP_NO_INDEX", "1");
+    let bridge = bridge.var("MCP_BRIDGE_PACKAGES", "allow").start();
+    let code = "print(runtime.install('plain<2', 'shadow')); import plain; plain.value";
+    assert_eq!(bridge.run(code).ok(), "['plain 1.0', 'shadow 1.0']\n1");
+    let unknown = bridge.run("runtime.install('nowhere')").expect("error");
+    assert!(unknown.error().contains("nowhere is not in the index, or has no wheel for Python"), "{unknown}");
+    let newer = bridge.run_in("new", "runtime.install('plain>=3')").expect("error");
+    assert!(newer.error().contains("there is no plain>=3"), "{newer}");
+    // pip makes a file of the link.
+    let linked = bridge.run("runtime.install('links'); import os; os.path.islink('/packages/links-link')");
+    assert_eq!(linked.ok(), "False");
+    assert_eq!(bridge.run("plain.value").ok(), "1");
+    let log = bridge.log();
+    assert!(log.contains("-m pip install") && !log.contains("uv pip"), "{log}");
+    bridge.close();
+}
+
+fn the_password_of_an_index_stays_with_the_installer(env: &TestEnv) {
+    let wheels = wheels(env);
+    let (_index, port) = private_index(env, &wheels);
+    for (path, variable, wheel) in [
+        (path_with_uv(), "UV_INDEX_URL", "plain"),
+        (path_with_pip(), "PIP_INDEX_URL", "shadow"),
+        (path_with_pip(), "PIP_EXTRA_INDEX_URL", "plain<2"),
+    ] {
+        let address = |password| format!("http://somebody:{password}@127.0.0.1:{port}/simple");
+        let start = |password| {
+            let bridge = env.bridge().var("PATH", &path).var("MCP_BRIDGE_LOG_LEVEL", "trace");
+            let bridge = bridge.var("MCP_BRIDGE_PACKAGES", "allow").var(variable, address(password));
+            let bridge = if variable == "PIP_EXTRA_INDEX_URL" {
+                bridge.var("PIP_INDEX_URL", format!("http://127.0.0.1:{port}/open"))
+            } else {
+                bridge
+            };
+            bridge.start()
+        };
+        let bridge = start(PASSWORD);
+        let installed = bridge.run(&format!("runtime.install('{wheel}')")).ok();
+        assert!(installed.ends_with(".0']"), "{variable}: {installed}");
+        let failed = bridge.run("runtime.install('nowhere')").expect("error");
+        assert!(!failed.error().contains(PASSWORD), "{failed}");
+        assert_eq!(bridge.run(python!("installs", "secrets")).ok(), "[]", "{variable}");
+        let log = bridge.log();
+        assert!(!log.contains(PASSWORD) && log.contains("the installer failed"), "{variable}: {log}");
+        bridge.close();
+        let bridge = start("wrong-hunter3");
+        let failed = bridge.run("runtime.install('climbs')").expect("error");
+        let log = bridge.log();
+        assert!(!log.contains("hunter3") && !failed.error().contains("hunter3"), "{variable}: {log}");
+        bridge.close();
+    }
+    assert!(!wheels.join("seen").exists(), "the arguments of a process had it");
+}
+
+fn processes_that_code_starts_have_the_packages(env: &TestEnv) {
+    let bridge = env.bridge().with_wheels(&wheels(env)).var("MCP_BRIDGE_PACKAGES", "allow").start();
+    assert_eq!(bridge.run(python!("installs", "children")).ok(), "None\n2 2\n2");
+    bridge.close();
+}
+
+fn packages_are_copied_to_a_podman_elsewhere(env: &TestEnv) {
+    need(Kind::Podman);
+    let service = PodmanService::start(env, "one");
+    copied(env, &service.target());
+    assert_eq!(service.run(&["volume", "ls", "--quiet"]).ok(), "");
+}
+
+fn packages_are_copied_to_a_docker_elsewhere(env: &TestEnv) {
+    need(Kind::Docker);
+    let daemon = DockerDaemon::start(env, "far");
+    copied(env, &daemon.target());
+}
+
+/// Installs packages on an engine that gets copies of folders.
+fn copied(env: &TestEnv, target: &str) {
+    let wheels = wheels(env);
+    let start = || bridge_on(env, target).with_wheels(&wheels).var("MCP_BRIDGE_WITH", "shadow");
+    let bridge = start().var("MCP_BRIDGE_PACKAGES", "allow").start();
+    assert_eq!(bridge.run("import shadow; shadow.value").ok(), "'installed'");
+    let code =
+        "runtime.install('plain'); import plain, os; print(plain.value, os.path.exists(plain.__cached__))";
+    assert_eq!(bridge.run(code).ok(), "2 True");
+    let _ = bridge.run("open('/packages/x', 'w')").expect("error").because("Read-only file system");
+    bridge.close();
 }

@@ -20,6 +20,9 @@ use super::driver::EngineDriver;
 /// A copy goes over the network.
 const COPY_TIME: Duration = Duration::from_secs(120);
 
+/// Bytes of an archive that has no entries: its end.
+const EMPTY_ARCHIVE: usize = 1024;
+
 /// Returns the label that names a volume's sandbox.
 fn label(name: &SandboxName) -> String {
     format!("{}={name}", messages::SANDBOX_LABEL)
@@ -42,7 +45,10 @@ impl EngineDriver {
             let read = tokio::task::spawn_blocking(move || archive(&source, COPY_LIMIT));
             let read = read.await.map_err(|failed| SupplyError::failed(&volume.folder.source, failed));
             let archive = read??;
-            self.copy_into(volume, name, owner, archive.bytes, &CancellationToken::new()).await?;
+            // podman refuses an archive without entries.
+            if archive.bytes.len() > EMPTY_ARCHIVE {
+                self.copy_into(volume, name, owner, archive.bytes, &CancellationToken::new()).await?;
+            }
             made.push((volume.folder.source.clone(), archive.left_out));
         }
         Ok(made)

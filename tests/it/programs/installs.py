@@ -63,3 +63,24 @@ print(json.__file__.startswith("/packages"), importlib.import_module("csv").__fi
 print(os.path.exists("/workspace/pth-ran"), os.path.exists("/workspace/sitecustomize-ran"), runtime.install.__module__)
 import runtime as other
 print(other.value, callable(runtime.install))
+
+# %% children
+import os, subprocess, sys
+print(os.environ.get("PYTHONPATH"))
+runtime.install("plain")
+program = "import plain; print(plain.value)"
+with open("x.py", "w") as file:
+    file.write(program)
+runs = [subprocess.run([sys.executable] + words, capture_output=True, text=True) for words in (["-c", program], ["x.py"])]
+print(*[run.stdout.strip() or run.stderr for run in runs])
+!{sys.executable} -c "import plain; print(plain.value)"
+
+# %% secrets
+import os
+found = [name for name, value in os.environ.items() if "correct-horse" in value]
+for folder, _, names in os.walk("/packages"):
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as file:
+            if b"correct-horse" in file.read() or b"127.0.0.1" in open(file.name, "rb").read():
+                found.append(name)
+print(found)
