@@ -14,7 +14,7 @@ PLAIN = "time", "timeit", "pip"
 
 def names(escape):
     kind = "line_" if escape == "%" else "cell_"
-    found = [name[len(kind) :] for name in globals() if name.startswith(kind)]
+    found = [name[len(kind) :] for name in globals() if name.startswith(kind) and name != "cell_magic"]
     return sorted(found + list(ALIASES if kind == "line_" else SCRIPTS) + (["time", "capture"] if kind == "cell_" else []))
 
 

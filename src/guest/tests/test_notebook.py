@@ -119,6 +119,9 @@ class Magics(CellTest):
         self.assertRegex(result.error, r"^SyntaxError: unknown magic %tiem: did you mean %time\? there are %autoreload .*%who")
         self.assertIn("line 2", result.traceback)
         self.assertIn("unknown magic %bash: did you mean %%bash?", self.fails("%bash ls").error)
+        self.assertIn("unknown magic %bsh: did you mean %%bash?", self.fails("%bsh ls").error)
+        self.assertRegex(self.fails("%nothing").error, r"there are %autoreload .* %%bash")
+        self.assertIn("unknown magic %%magic:", self.fails("%%magic x").error)
         self.assertIn("there are %%HTML %%bash", self.fails("%%nothing\n1").error)
 
     def test_python_that_is_wrong_stays_wrong(self):
