@@ -230,7 +230,10 @@ def line_cd(line):
     if folder == "-":
         folder = guest.part("shell").state.__dict__.get("before") or before
     os.chdir(os.path.expanduser(folder or "~"))
-    guest.part("shell").state.before = before
+    state = guest.part("shell").state
+    state.before = before
+    # Shells follow, also when Python was there already.
+    state.python = None
     print(os.getcwd())
 
 

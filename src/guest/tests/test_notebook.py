@@ -40,6 +40,8 @@ class Shells(CellTest):
             self.assertEqual(self.ok("!pwd; echo \"$KEPT\"; echo [$local_only]; unset GONE").out, folder + "\na\nb\n[]\n")
             self.assertEqual(self.ok("%%sh\npwd\necho [$GONE]").out, folder + "\n[]\n")
             self.assertEqual(self.ok("os.getcwd() == start, 'KEPT' in os.environ").out, "(True, False)\n")
+            printed, shell = self.ok("!cd /usr\n%cd .\n!pwd").out.split()
+            self.assertEqual(printed, shell)
             self.assertEqual(self.ok("%cd /\n!pwd\nos.environ['KEPT'] = 'new'\n!echo $KEPT").out, "/\n/\nnew\n")
             self.ok("os.chdir(start)")
 
