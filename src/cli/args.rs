@@ -333,7 +333,7 @@ pub struct ExecArgs {
     #[arg(short = 'c', long = "code", value_name = "CODE", allow_hyphen_values = true)]
     pub code: Option<String>,
     /// A file with Python code and its arguments, all that follows; `-` = standard input [default: standard input]
-    #[arg(value_name = "FILE [ARGUMENT]", trailing_var_arg = true)]
+    #[arg(value_names = ["FILE", "ARGUMENT"], num_args = 1.., trailing_var_arg = true)]
     pub words: Vec<OsString>,
     /// Copy a file into /workspace before the code runs; can be repeated
     #[arg(long = "in", value_name = "FILE[:NAME]")]

@@ -59,7 +59,12 @@ impl Folder {
     /// Makes the folder if it is not there.
     pub(super) fn create(path: &Path, force: bool) -> Result<Self, WriteError> {
         let failed = |source| WriteError::Io { path: path.to_owned(), source };
-        fs::create_dir_all(path).map_err(failed)?;
+        match fs::create_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(failed(io::Error::from(io::ErrorKind::NotADirectory)));
+            }
+            made => made.map_err(failed)?,
+        }
         // The user may have named a link; what is in it may not be one.
         let root = open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         Ok(Self { path: path.to_owned(), force, root: root.map_err(|error| failed(error.into()))? })
@@ -184,6 +189,8 @@ mod tests {
         std::os::unix::fs::symlink(&other, out.join("link")).unwrap();
         std::os::unix::fs::symlink(other.join("file"), out.join("file")).unwrap();
         fs::write(out.join("mine"), "old").unwrap();
+        let refusal = Folder::create(&out.join("mine"), true).unwrap_err().to_string();
+        assert!(refusal.ends_with("mine': not a directory"), "{refusal}");
         let careful = Folder::create(&out, false).unwrap();
         assert!(matches!(put(&careful, b"mine", "new"), Err(WriteError::Exists(_))));
         assert!(matches!(put(&careful, b"file", "new"), Err(WriteError::Exists(_))));

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_command_without_a_topic_shows_its_flags() {
-        assert!(page_of("exec").unwrap().contains("Usage: codebridge exec [OPTIONS] [FILE [ARGUMENT]]..."));
+        assert!(page_of("exec").unwrap().contains("Usage: codebridge exec [OPTIONS] [FILE] [ARGUMENT]..."));
         assert!(page_of("run").unwrap().contains("Usage: codebridge serve"));
         assert!(page_of("image pull").unwrap().contains("--plain-http"));
     }

@@ -127,12 +127,27 @@ def writer_of(source, name):
         given = getattr(source, "name", None)
         usual = os.path.basename(given) if isinstance(given, str) else None
         return lambda upload: copy(source, upload, close=False), usual
-    if hasattr(kind, "__next__") or (hasattr(kind, "__iter__") and not isinstance(source, (dict, list, tuple, set))):
+    if isinstance(source, (dict, list, tuple)):
+        text = json_of(source)
+        return lambda upload: upload.write(text), "data.json"
+    if hasattr(kind, "__next__") or (hasattr(kind, "__iter__") and not isinstance(source, (set, frozenset))):
         return lambda upload: write_all(source, upload), None
     raise TypeError(
-        "save_artifact takes a path, bytes, text, a figure, an image, a data frame, a file object or an iterator of bytes, "
-        "not %s" % kind.__name__
+        "save_artifact takes a path, bytes, text, a figure, an image, a data frame, a dict or list of JSON, a file object or "
+        "an iterator of bytes, not %s" % kind.__name__
     )
+
+
+def json_of(source):
+    import json
+
+    try:
+        return (json.dumps(source, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace")
+    except TypeError as error:
+        raise TypeError(
+            "save_artifact keeps a %s as JSON, and this one is none (%s); convert what is in it, or give bytes: "
+            "save_artifact(pickle.dumps(value), 'value.pickle')" % (type(source).__name__, error)
+        ) from None
 
 
 def is_path(source, name):

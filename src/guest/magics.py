@@ -14,7 +14,7 @@ PLAIN = "time", "timeit", "pip"
 
 def names(escape):
     kind = "line_" if escape == "%" else "cell_"
-    found = [name[len(kind) :] for name in globals() if name.startswith(kind)]
+    found = [name[len(kind) :] for name in globals() if name.startswith(kind) and name != "cell_magic"]
     return sorted(found + list(ALIASES if kind == "line_" else SCRIPTS) + (["time", "capture"] if kind == "cell_" else []))
 
 
@@ -230,7 +230,10 @@ def line_cd(line):
     if folder == "-":
         folder = guest.part("shell").state.__dict__.get("before") or before
     os.chdir(os.path.expanduser(folder or "~"))
-    guest.part("shell").state.before = before
+    state = guest.part("shell").state
+    state.before = before
+    # Shells follow, also when Python was there already.
+    state.python = None
     print(os.getcwd())
 
 

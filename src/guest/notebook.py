@@ -157,15 +157,17 @@ class Translation:
             return
         import difflib
 
-        close = difflib.get_close_matches(name, kinds, 1)
         other = "%" if escape == "%%" else "%%"
-        if close:
-            hint = "did you mean %s%s? " % (escape, close[0])
-        elif name in guest.part("magics").names(other):
-            hint = "did you mean %s%s? " % (other, name)
-        else:
-            hint = ""
-        text = "unknown magic %s%s: %sthere are %s" % (escape, name, hint, " ".join(escape + kind for kind in kinds))
+        others = guest.part("magics").names(other)
+        hint = ""
+        # The same name with the other escape first, then what is written alike.
+        for found, names in (other, others if name in others else ()), (escape, kinds), (other, others):
+            close = difflib.get_close_matches(name, names, 1)
+            if close:
+                hint = "did you mean %s%s? " % (found, close[0])
+                break
+        known = [escape + kind for kind in kinds] + ([] if hint else [other + kind for kind in others])
+        text = "unknown magic %s%s: %sthere are %s" % (escape, name, hint, " ".join(known))
         raise SyntaxError(text, (self.name, number, 1, line)) from None
 
 

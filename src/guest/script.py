@@ -94,7 +94,7 @@ def receive(index, name, bytes, is_executable, modified):
     free = space.f_bavail * space.f_frsize
     if bytes > free:
         guest.notices.append("hint: give the sandbox a larger /workspace with MCP_BRIDGE_WORKSPACE_SIZE, or share the folder with --share")
-        raise OSError("could not copy %s into /workspace: it has %d bytes, and %d are free" % (name, bytes, free))
+        raise OSError("could not copy %s into /workspace: it has %s, and %s are free" % (name, size(bytes), size(free)))
     mode = 0o755 if is_executable else 0o644
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
@@ -117,6 +117,16 @@ def receive(index, name, bytes, is_executable, modified):
         raise
     finally:
         os.close(descriptor)
+
+
+def size(count):
+    if count < 1024:
+        return "%d B" % count
+    for unit in "KiB", "MiB", "GiB":
+        count /= 1024
+        if count < 1024:
+            break
+    return "%.1f %s" % (count, unit)
 
 
 def write(descriptor, data):

@@ -63,6 +63,7 @@ impl ChangedFiles {
                 changed.files.push(ChangedFile { path: path.to_vec(), bytes, uri: None });
             }
         }
+        changed.files.sort_by(|one, other| one.path.cmp(&other.path));
         changed
     }
 

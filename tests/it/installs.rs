@@ -119,6 +119,9 @@ fn packages_can_be_imported_at_once_and_cannot_be_changed(env: &TestEnv) {
     assert_eq!(installed, expected);
     assert_eq!(bridge.run(python!("installs", "sealed")).ok(), ["True"; 6].join("\n"));
     assert_eq!(bridge.run("runtime.install('humanize')").ok(), "[]", "nothing is left to do");
+    assert_eq!(bridge.run("%pip install -q six\nimport six; print(six.__name__)").ok(), "six");
+    let listed = bridge.run("!pip list").ok();
+    assert!(["humanize ", "six "].iter().all(|name| listed.contains(name)), "{listed}");
     bridge.close();
     let sessions = env.home().join(".cache/codebridge/packages/sessions");
     assert_eq!(fs::read_dir(sessions).unwrap().count(), 0, "the folder of the session is removed");

@@ -57,8 +57,13 @@ class Artifacts(unittest.TestCase):
         self.assertEqual(self.save("runtime.save_artifact(Frame(), 'x.parquet')"), ("x.parquet", b"PAR1"))
         self.assertEqual(self.save("runtime.save_artifact(Polars())"), ("data.csv", b"a"))
 
+    def test_plain_values_are_saved_as_json(self):
+        self.assertEqual(self.save("runtime.save_artifact({'ä': [1, None]})"), ("data.json", '{\n  "ä": [\n    1,\n    null\n  ]\n}\n'.encode()))
+        self.assertEqual(self.save("runtime.save_artifact((), 'x.json')"), ("x.json", b"[]\n"))
+
     def test_what_cannot_be_saved_says_why(self):
         for code, error in (
+            ("runtime.save_artifact([{1}], 'x')", "TypeError: save_artifact keeps a list as JSON, and this one is none (Object of type set"),
             ("runtime.save_artifact('nothing.csv')", "FileNotFoundError: [Errno 2] No such file; to keep the text itself"),
             ("runtime.save_artifact('a\\nb')", "ValueError: an artifact needs a name"),
             ("runtime.save_artifact(b'x')", "ValueError: an artifact needs a name"),

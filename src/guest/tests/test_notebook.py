@@ -40,6 +40,8 @@ class Shells(CellTest):
             self.assertEqual(self.ok("!pwd; echo \"$KEPT\"; echo [$local_only]; unset GONE").out, folder + "\na\nb\n[]\n")
             self.assertEqual(self.ok("%%sh\npwd\necho [$GONE]").out, folder + "\n[]\n")
             self.assertEqual(self.ok("os.getcwd() == start, 'KEPT' in os.environ").out, "(True, False)\n")
+            printed, shell = self.ok("!cd /usr\n%cd .\n!pwd").out.split()
+            self.assertEqual(printed, shell)
             self.assertEqual(self.ok("%cd /\n!pwd\nos.environ['KEPT'] = 'new'\n!echo $KEPT").out, "/\n/\nnew\n")
             self.ok("os.chdir(start)")
 
@@ -119,6 +121,9 @@ class Magics(CellTest):
         self.assertRegex(result.error, r"^SyntaxError: unknown magic %tiem: did you mean %time\? there are %autoreload .*%who")
         self.assertIn("line 2", result.traceback)
         self.assertIn("unknown magic %bash: did you mean %%bash?", self.fails("%bash ls").error)
+        self.assertIn("unknown magic %bsh: did you mean %%bash?", self.fails("%bsh ls").error)
+        self.assertRegex(self.fails("%nothing").error, r"there are %autoreload .* %%bash")
+        self.assertIn("unknown magic %%magic:", self.fails("%%magic x").error)
         self.assertIn("there are %%HTML %%bash", self.fails("%%nothing\n1").error)
 
     def test_python_that_is_wrong_stays_wrong(self):

@@ -87,7 +87,7 @@ class Scripts(unittest.TestCase):
                 started(guest, files=files[1:])
                 result = guest.run("print('not run')")
                 self.assertEqual((result.status, result.out), ("error", ""))
-                self.assertIn("could not copy big into /workspace: it has 1152921504606846976 bytes", result.error)
+                self.assertIn("could not copy big into /workspace: it has 1073741824.0 GiB, and ", result.error)
                 started(guest, files=[dict(name="short", bytes=400000, is_executable=False, modified=0)])
                 self.assertIn("it changed meanwhile", guest.run("1").error)
                 self.assertFalse(os.path.exists(os.path.join(folder, "short")))
