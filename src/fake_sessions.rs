@@ -23,6 +23,9 @@ pub(crate) struct FakeSessions {
     pub(crate) kept: Mutex<Vec<(u32, Vec<u8>)>>,
     /// Sessions, paths and contents.
     pub(crate) files: Mutex<Vec<(String, String, Vec<u8>)>>,
+    /// Paths that are never answered for, and whether one was asked for.
+    pub(crate) silent: Mutex<Vec<String>>,
+    pub(crate) asked_silent: Notify,
     pub(crate) artifacts: OnceLock<Artifacts>,
 }
 
@@ -112,6 +115,11 @@ impl RunPython for FakeSessions {
     }
 
     async fn file(&self, session: &str, path: &[u8], start: u64) -> Result<FilePart, FileError> {
+        let is_silent = self.silent.lock().unwrap().iter().any(|silent| silent.as_bytes() == path);
+        if is_silent {
+            self.asked_silent.notify_one();
+            return std::future::pending().await;
+        }
         let files = self.files.lock().unwrap();
         let found = files.iter().find(|(known, of, _)| known == session && of.as_bytes() == path);
         let (_, _, bytes) = found.ok_or_else(|| FileError::NoSession(session.into()))?;

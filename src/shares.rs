@@ -85,6 +85,11 @@ pub fn check(settings: &mut Settings, environment: &Environment, command: &str) 
     Ok(())
 }
 
+/// Whether a folder holds secrets that are known by their place, or is one of them.
+pub fn is_secret(folder: &Path, settings: &Settings, environment: &Environment) -> bool {
+    find(folder, &secrets(settings, environment)).is_some()
+}
+
 /// A place with secrets.
 struct Secret {
     what: &'static str,
@@ -161,6 +166,7 @@ mod tests {
             given.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value.into())).collect();
         let mut settings = Settings::resolve(&RawSettings::from_environment(&environment).unwrap()).unwrap();
         check(&mut settings, &environment, "exec").map_err(|error| error.to_string())?;
+        assert_eq!(is_secret(&settings.share[0].path, &settings, &environment), settings.share_anyway.value);
         Ok(settings.share[0].path.clone())
     }
 

@@ -1,6 +1,7 @@
 //! `codebridge artifact`: the files that code has saved.
 
 use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -100,7 +101,7 @@ async fn get(
         };
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let folder = Folder::create(dir, force)?;
-        let (path, bytes) = copy_content(artifacts, &folder, artifact, &name)?;
+        let (path, bytes) = copy_content(artifacts, artifact, || folder.named_file(name.as_bytes()))?;
         say(format_args!("wrote {} ({})", path.display(), bytes_text(bytes)));
         return Ok(Exit::Success.into());
     }
@@ -139,7 +140,7 @@ fn export(
     let folder = Folder::create(dir, force)?;
     let mut exit = Exit::Success;
     for artifact in &wanted {
-        match copy_content(artifacts, &folder, artifact, artifact.name.as_ref()) {
+        match copy_content(artifacts, artifact, || folder.file(artifact.name.as_bytes())) {
             Ok((path, bytes)) => say(format_args!("wrote {} ({})", path.display(), bytes_text(bytes))),
             Err(error) => {
                 say(format_args!("error: {error}"));

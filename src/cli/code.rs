@@ -65,7 +65,7 @@ pub(super) fn read(args: &ExecArgs) -> Result<Source, CodeError> {
     // As `python -c CODE ARGUMENTS` has it.
     if let Some(code) = &args.code {
         let argv = std::iter::once("-c".into()).chain(words).collect();
-        let script = Script { argv, file: None, files, input: input() };
+        let script = Script { argv, files, input: input(), ..Script::default() };
         return Ok(Source { code: code.clone(), script });
     }
     match args.words.first().map(Path::new) {
@@ -73,14 +73,17 @@ pub(super) fn read(args: &ExecArgs) -> Result<Source, CodeError> {
             let code = std::fs::read_to_string(path);
             let code = code.map_err(|source| CodeError::File { path: path.to_owned(), source })?;
             let file = Some(path.to_owned());
-            Ok(Source { code, script: Script { argv: words, file, files, input: input() } })
+            Ok(Source {
+                code,
+                script: Script { argv: words, file, files, input: input(), ..Script::default() },
+            })
         }
         None if io::stdin().is_terminal() => Err(CodeError::None),
         _ => {
             let mut code = String::new();
             io::stdin().read_to_string(&mut code).map_err(CodeError::Input)?;
             let argv = if words.is_empty() { vec!["-".into()] } else { words };
-            Ok(Source { code, script: Script { argv, file: None, files, input: None } })
+            Ok(Source { code, script: Script { argv, files, ..Script::default() } })
         }
     }
 }

@@ -22,7 +22,8 @@ use crate::server::{Payload, render_plain};
 use crate::session::{
     Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, is_shown, remark,
 };
-use crate::settings::Settings;
+use crate::settings::{Environment, Settings};
+use crate::shares;
 use crate::workspace::Workspace;
 
 /// Pieces of output that wait for a slow terminal. When there are more, the code waits too.
@@ -41,11 +42,18 @@ pub(super) fn prepare(args: &ExecArgs, settings: &mut Settings) {
     }
 }
 
-pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCode, CommandError> {
+pub(super) async fn exec(
+    workspace: &Workspace,
+    args: ExecArgs,
+    environment: &Environment,
+) -> Result<ExitCode, CommandError> {
     if args.session.is_some() {
         return Err(CommandError::Session);
     }
-    let code::Source { code, script } = code::read(&args)?;
+    let code::Source { code, mut script } = code::read(&args)?;
+    if let Some(folder) = script.folder() {
+        script.is_narrow = shares::is_secret(&folder, &workspace.bridge.settings, environment);
+    }
     let request = RunRequest {
         code: RunRequest::without_byte_order_mark(code),
         servers: args.servers,
@@ -72,7 +80,12 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
         };
         let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
         let is_copied = match &out {
-            Some(out) => outputs::copy(&workspace.sessions, &outcome, out).await,
+            Some(out) => {
+                // The signal that stopped the run is not one to stop this.
+                let stop = if stop.is_cancelled() { CancellationToken::new() } else { stop.clone() };
+                let budget = workspace.bridge.settings.workspace_size.value;
+                outputs::copy(&workspace.sessions, &outcome, out, budget, &stop).await
+            }
             None => true,
         };
         workspace.close().await;
@@ -100,7 +113,7 @@ pub(super) async fn exec(workspace: &Workspace, args: ExecArgs) -> Result<ExitCo
     let is_unread = !was_read(written.and(result_written))?;
     Ok(match (is_unread && is_stopped && signal.is_none(), is_copied) {
         (true, _) => Exit::Unread.into(),
-        (false, false) if exit == Exit::Success.into() => Exit::Io.into(),
+        (false, false) if exit == Exit::Success.into() => signal.unwrap_or(Exit::Io).into(),
         (false, _) => exit,
     })
 }

@@ -3,13 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::random_hex;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, mkdirat, open, openat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, renameat, renameat_with, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -17,21 +18,36 @@ use rustix::io::Errno;
 const LONGEST_NAME: usize = 255;
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// The open files of this process, which is how a file without a name gets one.
+const OPEN_FILES: &str = "/proc/self/fd";
+
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error("could not write '{}': it exists", .0.display())]
     Exists(PathBuf),
+    #[error("did not write '{}': its name is one of a hidden file", .0.display())]
+    Hidden(PathBuf),
     #[error("could not write '{}': {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     /// The file is not the reason.
     #[error("could not copy '{name}' from the sandbox: {why}")]
     Source { name: String, why: String },
+    #[error(
+        "did not copy '{name}' from the sandbox: it has {bytes}, and --out copies {left} more from /workspace"
+    )]
+    TooLarge { name: String, bytes: String, left: String },
 }
 
 impl WriteError {
     pub(super) fn hint(&self) -> Option<&'static str> {
-        matches!(self, Self::Exists(_)).then_some("replace existing files with --force, or write elsewhere")
+        match self {
+            Self::Exists(_) => Some("replace existing files with --force, or write elsewhere"),
+            Self::TooLarge { .. } => Some(
+                "--out copies as many bytes as /workspace can hold; --workspace-size SIZE makes it larger",
+            ),
+            Self::Hidden(_) | Self::Io { .. } | Self::Source { .. } => None,
+        }
     }
 }
 
@@ -41,13 +57,16 @@ pub(super) struct Folder {
     path: PathBuf,
     force: bool,
     root: OwnedFd,
+    /// Whether a file may get its name when it is whole: if this process is killed before that, nothing of it is left.
+    may_be_unnamed: bool,
 }
 
-/// A file that is being written under another name. Dropped before [`NewFile::finish`], it is removed.
+/// A file that is being written without a name, or under another one. Dropped before [`NewFile::finish`], it is removed.
 #[derive(Debug)]
 pub(super) struct NewFile {
     folder: OwnedFd,
-    staging: String,
+    /// The other name, if the file has one.
+    staging: Option<String>,
     name: OsString,
     path: PathBuf,
     force: bool,
@@ -67,11 +86,23 @@ impl Folder {
         }
         // The user may have named a link; what is in it may not be one.
         let root = open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        Ok(Self { path: path.to_owned(), force, root: root.map_err(|error| failed(error.into()))? })
+        let root = root.map_err(|error| failed(error.into()))?;
+        let may_be_unnamed = Path::new(OPEN_FILES).exists();
+        Ok(Self { path: path.to_owned(), force, root, may_be_unnamed })
     }
 
-    /// Begins a file below the folder.
+    /// Begins a file below the folder, under a name from a sandbox.
     pub(super) fn file(&self, path: &[u8]) -> Result<NewFile, WriteError> {
+        let hidden = |part: &OsString| part.as_bytes().starts_with(b".") || part == "__pycache__";
+        let parts: Vec<OsString> = path.split(|byte| *byte == b'/').map(safe).collect();
+        if parts.iter().any(hidden) {
+            return Err(WriteError::Hidden(self.path.join(parts.iter().collect::<PathBuf>())));
+        }
+        self.named_file(path)
+    }
+
+    /// Begins a file below the folder, under a name that the user chose.
+    pub(super) fn named_file(&self, path: &[u8]) -> Result<NewFile, WriteError> {
         let parts: Vec<OsString> = path.split(|byte| *byte == b'/').map(safe).collect();
         let shown = parts.iter().fold(self.path.clone(), |path, part| path.join(part));
         let failed = |source: Errno| WriteError::Io { path: shown.clone(), source: source.into() };
@@ -88,9 +119,7 @@ impl Folder {
         if !self.force && statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(WriteError::Exists(shown));
         }
-        let staging = format!(".{}.part", random_hex::<8>());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&folder, &staging, flags, Mode::from(0o666)).map_err(failed)?;
+        let (file, staging) = stage(folder.as_fd(), self.may_be_unnamed).map_err(failed)?;
         let (name, path, file) = (name.clone(), shown.clone(), Some(File::from(file)));
         Ok(NewFile { folder, staging, name, path, force: self.force, file, bytes: 0 })
     }
@@ -104,13 +133,29 @@ impl NewFile {
         Ok(())
     }
 
+    fn give_name(&mut self) -> Result<(), Errno> {
+        if let (None, Some(file)) = (&self.staging, &self.file) {
+            let unnamed = format!("{OPEN_FILES}/{}", file.as_raw_fd());
+            let link = |name: &OsStr| linkat(CWD, &unnamed, &self.folder, name, AtFlags::SYMLINK_FOLLOW);
+            match link(&self.name) {
+                Err(Errno::EXIST) if self.force => {}
+                done => return done,
+            }
+            // A link replaces nothing.
+            let staging = staging_name();
+            link(staging.as_ref())?;
+            self.staging = Some(staging);
+        }
+        let Some(staging) = &self.staging else { return Ok(()) };
+        match self.force {
+            true => renameat(&self.folder, staging, &self.folder, &self.name),
+            false => rename_new(self.folder.as_fd(), staging.as_ref(), &self.name),
+        }
+    }
+
     /// Gives the file its name; returns its path.
     pub(super) fn finish(mut self) -> Result<PathBuf, WriteError> {
-        let renamed = match self.force {
-            true => renameat(&self.folder, &self.staging, &self.folder, &self.name),
-            false => rename_new(self.folder.as_fd(), self.staging.as_ref(), &self.name),
-        };
-        match renamed {
+        match self.give_name() {
             Ok(()) => {
                 self.file = None;
                 Ok(self.path.clone())
@@ -123,14 +168,33 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if self.file.take().is_some() {
-            let _ = unlinkat(&self.folder, &self.staging, AtFlags::empty());
+        if let (Some(_), Some(staging)) = (self.file.take(), &self.staging) {
+            let _ = unlinkat(&self.folder, staging, AtFlags::empty());
         }
     }
 }
 
+fn staging_name() -> String {
+    format!(".{}.part", random_hex::<8>())
+}
+
+/// Makes a file, without a name where the file system has that.
+fn stage(folder: BorrowedFd<'_>, may_be_unnamed: bool) -> Result<(OwnedFd, Option<String>), Errno> {
+    let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from(0o666));
+    if may_be_unnamed {
+        match openat(folder, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => return Ok((file, None)),
+            Err(Errno::NOTSUP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let staging = staging_name();
+    let file = openat(folder, &staging, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+    Ok((file, Some(staging)))
+}
+
 /// Renames a file, unless there is one of the new name.
-fn rename_new(folder: std::os::fd::BorrowedFd<'_>, old: &OsStr, new: &OsStr) -> Result<(), Errno> {
+fn rename_new(folder: BorrowedFd<'_>, old: &OsStr, new: &OsStr) -> Result<(), Errno> {
     match renameat_with(folder, old, folder, new, RenameFlags::NOREPLACE) {
         // The file system cannot do that; it was looked for a moment ago.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(folder, old, folder, new),
@@ -177,6 +241,47 @@ mod tests {
         }
         put(&Folder::create(&out, false).unwrap(), &[b'x'; 4000], "x").unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is beside the folder");
+    }
+
+    #[test]
+    fn hidden_files_are_not_written_unless_the_user_names_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::create(dir.path(), true).unwrap();
+        for path in [".envrc", ".git/config", "a/.git/hooks/x", "__pycache__/b.pyc", "..."] {
+            assert!(matches!(put(&folder, path.as_bytes(), "x"), Err(WriteError::Hidden(_))), "{path}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        folder.named_file(b".mine").unwrap().finish().unwrap();
+        assert!(dir.path().join(".mine").is_file());
+    }
+
+    #[test]
+    fn a_file_has_no_name_until_it_is_whole() {
+        for may_be_unnamed in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let names = || {
+                let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+                names.collect::<Vec<_>>()
+            };
+            let careful = Folder { may_be_unnamed, ..Folder::create(dir.path(), false).unwrap() };
+            let mut file = careful.file(b"x").unwrap();
+            file.write(b"half").unwrap();
+            // Without support of the file system it has a name.
+            assert_eq!(names().len(), usize::from(file.staging.is_some()));
+            assert!(may_be_unnamed || file.staging.is_some());
+            fs::write(dir.path().join("x"), "old").unwrap();
+            assert!(matches!(file.finish(), Err(WriteError::Exists(_))));
+            assert_eq!(
+                (names(), fs::read(dir.path().join("x")).unwrap()),
+                (vec!["x".into()], b"old".to_vec())
+            );
+            let forced = Folder { may_be_unnamed, ..Folder::create(dir.path(), true).unwrap() };
+            put(&forced, b"x", "new").unwrap();
+            assert_eq!(
+                (names(), fs::read(dir.path().join("x")).unwrap()),
+                (vec!["x".into()], b"new".to_vec())
+            );
+        }
     }
 
     #[test]

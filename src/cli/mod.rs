@@ -117,7 +117,7 @@ async fn dispatch(
     let open = || Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())));
     match command {
         Command::Serve => serve::serve(&open()).await,
-        Command::Exec(args) => exec::exec(&open(), args).await,
+        Command::Exec(args) => exec::exec(&open(), args, environment).await,
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
         Command::Reap(form) => sandboxes::reap(&settings, form).await,

@@ -1,18 +1,17 @@
 //! `exec --out`: copies what a run has left into a folder of the user: displayed objects, artifacts, changed files.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::exec::visible_line;
+use tokio_util::sync::CancellationToken;
 
 use super::folder::{Folder, NewFile, WriteError};
 use super::say::say;
 use crate::artifacts::{Artifact, Artifacts};
 use crate::server::{files_line, saved_line};
-use crate::session::{ChangedFile, Display, RunOutcome, RunPython, RunRequest};
+use crate::session::{ChangedFile, Display, FileError, RunOutcome, RunPython, RunRequest};
 use crate::sizes::bytes_text;
 
 /// Files that standard error names; the others are counted.
@@ -43,8 +42,15 @@ pub(super) fn session(out: Option<&Path>) -> String {
     if out.is_some() { RunRequest::DEFAULT_SESSION } else { RunRequest::THROW_AWAY }.to_owned()
 }
 
-/// Copies what the run has left, and says so on standard error. Returns whether everything was copied.
-pub(super) async fn copy(sessions: &impl RunPython, outcome: &RunOutcome, folder: &Folder) -> bool {
+/// Copies what the run has left, and says so on standard error. Returns whether everything was copied. Of `/workspace`, whose
+/// files may be sparse, it copies no more bytes than `budget`. Cancelling `stop` ends it: what was written stays.
+pub(super) async fn copy(
+    sessions: &impl RunPython,
+    outcome: &RunOutcome,
+    folder: &Folder,
+    budget: u64,
+    stop: &CancellationToken,
+) -> bool {
     let mut copied = Copied::default();
     for (index, display) in outcome.displays.iter().enumerate() {
         let result = copy_display(sessions, folder, outcome.run_id, index + 1, display);
@@ -53,14 +59,12 @@ pub(super) async fn copy(sessions: &impl RunPython, outcome: &RunOutcome, folder
     let mut artifacts = HashMap::new();
     for artifact in &outcome.artifacts {
         artifacts.insert(artifact.name.as_bytes(), artifact.bytes);
-        copied.add(Some(copy_content(sessions.artifacts(), folder, artifact, artifact.name.as_ref())));
+        let begin = || folder.file(artifact.name.as_bytes());
+        copied.add(Some(copy_content(sessions.artifacts(), artifact, begin)));
     }
-    for file in &outcome.files.files {
-        // The artifact that was made of a file is that file.
-        if artifacts.get(&*file.path) != Some(&file.bytes) {
-            copied.add(Some(copy_file(sessions, folder, file).await));
-        }
-    }
+    // The artifact that was made of a file is that file.
+    let files = outcome.files.files.iter().filter(|file| artifacts.get(&*file.path) != Some(&file.bytes));
+    copied.add_files(sessions, folder, files, budget, stop).await;
     if outcome.files.is_cut {
         copied.errors.push(WriteError::Source {
             name: "/workspace".into(),
@@ -71,6 +75,41 @@ pub(super) async fn copy(sessions: &impl RunPython, outcome: &RunOutcome, folder
 }
 
 impl Copied {
+    /// Copies files of the session. After the first that the sandbox does not answer for, it is not asked for the others.
+    async fn add_files(
+        &mut self,
+        sessions: &impl RunPython,
+        folder: &Folder,
+        files: impl Iterator<Item = &ChangedFile>,
+        mut left: u64,
+        stop: &CancellationToken,
+    ) {
+        let mut given_up: Option<String> = None;
+        for file in files {
+            if let Some(why) = &given_up {
+                self.errors.push(WriteError::Source { name: file.shown_path(), why: why.clone() });
+                continue;
+            }
+            let stopped = || Err(CopyError::GivenUp("it was stopped".into()));
+            let result = tokio::select! {
+                biased;
+                () = stop.cancelled() => stopped(),
+                result = copy_file(sessions, folder, file, left) => result,
+            };
+            match result {
+                Ok(written) => {
+                    left = left.saturating_sub(written.1);
+                    self.written.push(written);
+                }
+                Err(CopyError::Write(error)) => self.errors.push(error),
+                Err(CopyError::GivenUp(why)) => {
+                    self.errors.push(WriteError::Source { name: file.shown_path(), why: why.clone() });
+                    given_up = Some(why);
+                }
+            }
+        }
+    }
+
     fn add(&mut self, result: Option<Result<(PathBuf, u64), WriteError>>) {
         match result {
             Some(Ok(written)) => self.written.push(written),
@@ -99,6 +138,19 @@ impl Copied {
     }
 }
 
+/// Why a file of the session was not copied.
+enum CopyError {
+    Write(WriteError),
+    /// The others cannot be copied either.
+    GivenUp(String),
+}
+
+impl From<WriteError> for CopyError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
 fn finish(file: NewFile) -> Result<(PathBuf, u64), WriteError> {
     let bytes = file.bytes;
     Ok((file.finish()?, bytes))
@@ -121,16 +173,15 @@ fn copy_display(
     finish(file).map(Some)
 }
 
-/// Copies the content of an artifact under a name, a piece at a time.
+/// Copies the content of an artifact into a file, a piece at a time.
 pub(super) fn copy_content(
     artifacts: &Artifacts,
-    folder: &Folder,
     artifact: &Artifact,
-    name: &OsStr,
+    begin: impl FnOnce() -> Result<NewFile, WriteError>,
 ) -> Result<(PathBuf, u64), WriteError> {
     let failed = |why: String| WriteError::Source { name: visible_line(&artifact.name), why };
     let mut content = artifacts.open(artifact).map_err(|error| failed(error.to_string()))?;
-    let mut file = folder.file(name.as_bytes())?;
+    let mut file = begin()?;
     let mut chunk = vec![0; CHUNK];
     loop {
         match content.read(&mut chunk).map_err(|error| failed(error.to_string()))? {
@@ -145,17 +196,27 @@ async fn copy_file(
     sessions: &impl RunPython,
     folder: &Folder,
     changed: &ChangedFile,
-) -> Result<(PathBuf, u64), WriteError> {
+    left: u64,
+) -> Result<(PathBuf, u64), CopyError> {
+    if changed.bytes > left {
+        let (bytes, left) = (bytes_text(changed.bytes), bytes_text(left));
+        return Err(WriteError::TooLarge { name: changed.shown_path(), bytes, left }.into());
+    }
     let mut file = folder.file(&changed.path)?;
     loop {
         let part = sessions.file(RunRequest::DEFAULT_SESSION, &changed.path, file.bytes).await;
-        let part =
-            part.map_err(|error| WriteError::Source { name: changed.shown_path(), why: error.to_string() })?;
+        let part = part.map_err(|error| match error {
+            FileError::TimedOut | FileError::Ended | FileError::NoSession(_) => {
+                CopyError::GivenUp(error.to_string())
+            }
+            error => WriteError::Source { name: changed.shown_path(), why: error.to_string() }.into(),
+        })?;
         // A file that grows for ever is copied as far as it was reported.
-        if part.bytes.is_empty() || file.bytes >= changed.bytes {
-            return finish(file);
+        let missing = usize::try_from(changed.bytes - file.bytes).unwrap_or(usize::MAX);
+        if part.bytes.is_empty() || missing == 0 {
+            return Ok(finish(file)?);
         }
-        file.write(&part.bytes)?;
+        file.write(&part.bytes[..part.bytes.len().min(missing)])?;
     }
 }
 
@@ -194,12 +255,66 @@ mod tests {
         let mut ran = outcome(Status::Success, "");
         ran.files.files = vec![file("a/big", 700_000), file("mine", 700_000), file("gone", 1)];
         let folder = Folder::create(dir.path(), false).unwrap();
-        assert!(!copy(&sessions, &ran, &folder).await);
+        let stop = CancellationToken::new();
+        assert!(!copy(&sessions, &ran, &folder, u64::MAX, &stop).await);
         assert_eq!(fs::read(dir.path().join("a/big")).unwrap(), content);
         assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"old");
         assert!(!dir.path().join("gone").exists());
         ran.files.files.pop();
-        assert!(copy(&sessions, &ran, &Folder::create(dir.path(), true).unwrap()).await);
+        let forced = Folder::create(dir.path(), true).unwrap();
+        assert!(copy(&sessions, &ran, &forced, 1_400_000, &stop).await);
         assert_eq!(fs::read(dir.path().join("mine")).unwrap(), content);
+    }
+
+    #[tokio::test]
+    async fn a_file_above_the_budget_is_refused_before_a_byte_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let sessions = FakeSessions::default();
+        for path in ["a", "sparse", "b", "c"] {
+            sessions.files.lock().unwrap().push(("main".into(), path.into(), vec![b'x'; 600]));
+        }
+        let file = |path: &str, bytes| ChangedFile { path: path.into(), bytes, uri: None };
+        let files = [file("a", 600), file("sparse", 1 << 40), file("b", 400), file("c", 1)];
+        let mut copied = Copied::default();
+        let folder = Folder::create(dir.path(), false).unwrap();
+        copied.add_files(&sessions, &folder, files.iter(), 1000, &CancellationToken::new()).await;
+        let errors: Vec<_> = copied.errors.iter().map(ToString::to_string).collect();
+        assert!(errors[0].contains("'sparse'") && errors[0].contains("400 B more"), "{errors:?}");
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        // What grew since is copied as far as it was reported.
+        assert_eq!(fs::read(dir.path().join("b")).unwrap().len(), 400);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_copy_ends_when_it_is_stopped_or_the_sandbox_is_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |path: &str| ChangedFile { path: path.into(), bytes: 1, uri: None };
+        let files = [file("a"), file("b"), file("c")];
+        let folder = Folder::create(dir.path(), false).unwrap();
+        let sessions = FakeSessions::default();
+        sessions.files.lock().unwrap().push(("main".into(), "a".into(), b"x".to_vec()));
+        for path in ["b", "c"] {
+            sessions.silent.lock().unwrap().push(path.into());
+        }
+        // The second file hangs until the token ends it.
+        let stop = CancellationToken::new();
+        let mut copied = Copied::default();
+        let stopping = async {
+            sessions.asked_silent.notified().await;
+            stop.cancel();
+        };
+        tokio::join!(copied.add_files(&sessions, &folder, files.iter(), 9, &stop), stopping);
+        let errors: Vec<_> = copied.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 2);
+        assert!(errors.iter().all(|error| error.ends_with("it was stopped")), "{errors:?}");
+        assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"x");
+        let names = fs::read_dir(dir.path()).unwrap();
+        assert_eq!(names.count(), 1, "half a file is left");
+        // The session of the first one is gone: the second is not asked for.
+        let files = [file("gone"), file("c")];
+        let mut copied = Copied::default();
+        copied.add_files(&sessions, &folder, files.iter(), 9, &CancellationToken::new()).await;
+        assert_eq!(copied.errors.len(), 2);
     }
 }

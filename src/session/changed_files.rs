@@ -51,7 +51,9 @@ impl ChangedFiles {
         let mut changed = Self::default();
         for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
             if let Some(path) = entry.strip_prefix(b"- ") {
-                changed.gone.push(path.to_vec());
+                if !is_hidden(path) {
+                    changed.gone.push(path.to_vec());
+                }
                 continue;
             }
             let mut halves = entry.splitn(2, |byte| *byte == b' ');
@@ -59,7 +61,7 @@ impl ChangedFiles {
             let (Some(bytes), Some(path)) = (bytes, halves.next()) else { continue };
             if path.is_empty() || changed.files.len() >= MOST_FILES {
                 changed.is_cut = true;
-            } else if is_below(path) {
+            } else if is_below(path) && !is_hidden(path) {
                 changed.files.push(ChangedFile { path: path.to_vec(), bytes, uri: None });
             }
         }
@@ -78,6 +80,11 @@ impl ChangedFiles {
 pub(super) fn is_below(path: &[u8]) -> bool {
     let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
     path.len() <= LONGEST_PATH && path.split(|byte| *byte == b'/').all(is_plain)
+}
+
+/// Whether the guest never names such a file. A name of this kind may mean something where a user copies the files to.
+fn is_hidden(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|part| part.starts_with(b".") || part == b"__pycache__")
 }
 
 fn uri(session: &str, path: &[u8]) -> String {
@@ -131,6 +138,11 @@ mod tests {
                 "codebridge://sessions/ma%2Fin/files/%FF%0A",
             ]
         );
+        let hidden =
+            b"1 .envrc\x001 .git/config\x001 a/.git/hooks/x\x001 a/__pycache__/b.pyc\x00- .bashrc\x001 a.b\x00";
+        let changed = ChangedFiles::parse(hidden);
+        assert_eq!(changed.files.iter().map(ChangedFile::shown_path).collect::<Vec<_>>(), ["a.b"]);
+        assert!(changed.gone.is_empty());
         assert!(ChangedFiles::parse(&[b"1 ".to_vec(), vec![b'x'; 5000]].concat()).files.is_empty());
     }
 }

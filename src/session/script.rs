@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -33,6 +34,8 @@ pub struct Script {
     pub argv: Vec<String>,
     /// The file of the code as it was named, if it has one.
     pub file: Option<PathBuf>,
+    /// Whether only the modules directly beside the file are read, and none of the folders there.
+    pub is_narrow: bool,
     /// Files for `/workspace`.
     pub files: Vec<FileIn>,
     /// Standard input of the code. It is read when the code reads it.
@@ -53,11 +56,12 @@ pub struct FileIn {
 
 impl Debug for Script {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { argv, file, files, input } = self;
+        let Self { argv, file, is_narrow, files, input } = self;
         let has_input = input.is_some();
         f.debug_struct("Script")
             .field("argv", argv)
             .field("file", file)
+            .field("is_narrow", is_narrow)
             .field("files", files)
             .field("input", &has_input)
             .finish()
@@ -93,7 +97,7 @@ impl Script {
     }
 
     /// Returns the folder of the script, as Python finds it: links to the file are followed.
-    fn folder(&self) -> Option<PathBuf> {
+    pub fn folder(&self) -> Option<PathBuf> {
         Some(self.file.as_deref()?.canonicalize().ok()?.parent()?.to_owned())
     }
 
@@ -104,7 +108,7 @@ impl Script {
             let name = entry.file_name().into_string().ok()?;
             let module = match name.strip_suffix(".py") {
                 Some(module) => module,
-                None if entry.path().is_dir() => &name,
+                None if !self.is_narrow && entry.path().is_dir() => &name,
                 None => return None,
             };
             is_identifier(module).then(|| module.to_owned())
@@ -113,18 +117,18 @@ impl Script {
     }
 
     /// Answers a question for a module by its full name; null if there is none. Nothing but Python files below the folder of
-    /// the script is read, links out of it are not followed.
+    /// the script is read, of a narrow one only those directly in it; links out of it are not followed.
     pub(super) fn module(&self, name: &str) -> Result<Vec<u8>, QuestionError> {
         let Some(folder) = self.folder().filter(|_| name.split('.').all(is_identifier)) else {
             return ok(&None::<Module>);
         };
         let place = name.replace('.', "/");
         for (path, is_package) in [(format!("{place}/__init__.py"), true), (format!("{place}.py"), false)] {
-            if let Some(source) = read_module(&folder, &path)? {
+            if let Some(source) = read_module(&folder, &path, self.is_narrow)? {
                 return ok(&Module { path, source, is_package });
             }
         }
-        let is_folder = below(&folder, &place).is_some_and(|path| path.is_dir());
+        let is_folder = !self.is_narrow && below(&folder, &place).is_some_and(|path| path.is_dir());
         // A package without a file of its own.
         let package =
             || Module { path: format!("{place}/__init__.py"), source: String::new(), is_package: true };
@@ -175,12 +179,17 @@ fn below(folder: &Path, path: &str) -> Option<PathBuf> {
     (!is_hidden).then_some(real)
 }
 
-fn read_module(folder: &Path, path: &str) -> Result<Option<String>, QuestionError> {
-    let Some(real) = below(folder, path).filter(|real| real.extension() == Some("py".as_ref())) else {
+fn read_module(folder: &Path, path: &str, is_narrow: bool) -> Result<Option<String>, QuestionError> {
+    let is_read = |real: &PathBuf| {
+        real.extension() == Some("py".as_ref()) && (!is_narrow || real.parent() == Some(folder))
+    };
+    let Some(real) = below(folder, path).filter(is_read) else {
         return Ok(None);
     };
     let failed = |error: &dyn fmt::Display| QuestionError::plain(format!("failed to read {path}: {error}"));
-    let file = File::open(&real).map_err(|error| failed(&error))?;
+    // Opening a pipe would wait for its other end.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(open(&real, flags, Mode::empty()).map_err(|error| failed(&error))?);
     let metadata = file.metadata().map_err(|error| failed(&error))?;
     if !metadata.is_file() {
         return Ok(None);
@@ -224,6 +233,9 @@ mod tests {
         link(&folder.join("data.txt"), "text.py");
         link(&folder.join("helper.py"), "alias.py");
         link(Path::new("/dev/zero"), "endless.py");
+        // A read of it would wait for a writer.
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe.py"), Mode::from(0o600)).unwrap();
+        link(&folder.join("package/inner/part.py"), "deep.py");
         let script = Script { file: Some(folder.join("main.py")), ..Script::default() };
         assert_eq!(
             asked(&script, "helper"),
@@ -235,7 +247,7 @@ mod tests {
         assert_eq!(asked(&script, "package.inner.part")["source"], "z = 3");
         for name in [
             "", ".", "..", "../outside", "..outside", "/etc/passwd", "escaped", "unhidden", "text",
-            "endless", ".hidden.secret", "nothing", "data", "helper.x", "a\0b", "package.",
+            "endless", "pipe", ".hidden.secret", "nothing", "data", "helper.x", "a\0b", "package.",
         ] {
             assert!(asked(&script, name).is_null(), "{name}");
         }
@@ -247,6 +259,13 @@ mod tests {
             "{described}"
         );
         assert!(asked(&Script::default(), "helper").is_null());
+        assert_eq!(asked(&script, "deep")["source"], "z = 3");
+        let narrow = Script { is_narrow: true, ..script };
+        assert_eq!(asked(&narrow, "alias")["source"], "x = 1");
+        for name in ["package", "package.inner", "package.inner.part", "deep", "unhidden", "escaped"] {
+            assert!(asked(&narrow, name).is_null(), "{name}");
+        }
+        assert!(narrow.modules().contains(&"helper".into()) && !narrow.modules().contains(&"package".into()));
     }
 
     #[test]
