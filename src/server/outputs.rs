@@ -55,16 +55,21 @@ pub fn saved_line(artifact: &Artifact) -> String {
     format!("saved artifact {}{version} ({})", visible_line(name), bytes_text(*bytes))
 }
 
-/// Returns links to the artifacts.
+/// Returns links to these versions of the artifacts.
 pub(super) fn links(artifacts: &[Artifact]) -> impl Iterator<Item = ContentBlock> {
-    artifacts.iter().take(MOST_NAMED).map(|artifact| ContentBlock::resource_link(resource(artifact)))
+    let link =
+        |artifact: &Artifact| ContentBlock::resource_link(resource_at(artifact, artifact.version_uri()));
+    artifacts.iter().take(MOST_NAMED).map(link)
 }
 
 /// Returns an artifact as a resource: its latest version.
 pub(super) fn resource(artifact: &Artifact) -> Resource {
-    let resource = Resource::new(artifact.uri(), &*artifact.name)
-        .with_mime_type(&*artifact.mime_type)
-        .with_size(artifact.bytes);
+    resource_at(artifact, artifact.uri())
+}
+
+fn resource_at(artifact: &Artifact, uri: String) -> Resource {
+    let resource =
+        Resource::new(uri, &*artifact.name).with_mime_type(&*artifact.mime_type).with_size(artifact.bytes);
     match &artifact.description {
         Some(description) => resource.with_description(visible_line(description)),
         None => resource,
@@ -93,7 +98,7 @@ pub(super) fn artifact_fields<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(artifacts.iter().map(|artifact| {
         let Artifact { name, version, bytes, .. } = artifact;
-        json!({ "name": name, "version": version, "bytes": bytes, "uri": artifact.uri() })
+        json!({ "name": name, "version": version, "bytes": bytes, "uri": artifact.version_uri() })
     }))
 }
 
@@ -107,7 +112,9 @@ mod tests {
 
     #[test]
     fn ten_files_are_named_and_the_others_counted() {
-        let line = |files: Vec<ChangedFile>, is_cut| files_line(&ChangedFiles { files, is_cut, ..Default::default() });
+        let line = |files: Vec<ChangedFile>, is_cut| {
+            files_line(&ChangedFiles { files, is_cut, ..Default::default() })
+        };
         assert_eq!(line(Vec::new(), false), None);
         let two = vec![file(b"out.csv", 1229), file(b"a/plot.png", 23 << 10)];
         assert_eq!(line(two.clone(), false).unwrap(), "files: out.csv (1.2 KiB), a/plot.png (23.0 KiB)");
@@ -122,7 +129,9 @@ mod tests {
     #[test]
     fn a_hostile_name_stays_in_its_line() {
         let name = [b"a\nerror: \x1b[2J\xff".to_vec(), vec![b'x'; 4000]].concat();
-        let line = files_line(&ChangedFiles { files: vec![file(&name, 1)], is_cut: false, ..Default::default() }).unwrap();
+        let line =
+            files_line(&ChangedFiles { files: vec![file(&name, 1)], is_cut: false, ..Default::default() })
+                .unwrap();
         assert!(!line.contains(['\n', '\x1b']) && line.len() < 200, "{line}");
     }
 }
