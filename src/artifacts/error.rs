@@ -20,6 +20,10 @@ pub enum ArtifactError {
         bytes_text(*limit)
     )]
     Full { name: String, used: u64, limit: u64 },
+    #[error("{0} artifacts are being saved at the same time, and a bridge saves no more at once")]
+    Busy(usize),
+    #[error("the artifact '{name}' does not fit: there are {most} versions of artifacts")]
+    Many { name: String, most: usize },
     #[error("the description of an artifact has at most {0} bytes")]
     Description(usize),
     #[error("the artifact '{0}' has too many versions")]
@@ -36,6 +40,7 @@ impl ArtifactError {
             Self::Unknown(_) | Self::UnknownVersion { .. } => {
                 Some("`codebridge artifact ls --all` lists all versions".into())
             }
+            Self::Many { .. } => Some("remove some with `codebridge artifact rm` or `prune`".into()),
             Self::Full { .. } => Some(
                 "remove some with `codebridge artifact rm` or `prune`, or raise MCP_BRIDGE_ARTIFACTS_LIMIT"
                     .into(),

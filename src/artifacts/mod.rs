@@ -3,14 +3,16 @@
 //! ```text
 //! artifacts/<name>/<version>/content      the bytes
 //! artifacts/<name>/<version>/about.json   what is known of them
+//! artifacts/<name>/.last                  the highest number of a removed version: none is used again
 //! artifacts/.staging/<random>/            an artifact that is being saved or removed
 //! ```
-//! A version appears with one rename and never changes. Several bridges use the folder at once; a bridge that is killed
+//! Whoever adds, removes or sweeps holds the lock `.staging/lock`. A version appears with one rename and never changes. Several bridges use the folder at once; a bridge that is killed
 //! leaves at most a staging folder, which the next save of any bridge removes.
 
 mod error;
 mod mime;
 mod name;
+mod space;
 mod staged;
 mod store;
 

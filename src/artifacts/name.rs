@@ -1,5 +1,7 @@
 //! What an artifact may be called. A name is the name of a folder, so it cannot lead out of the one of all artifacts.
 
+use codebridge_runtimes::exec::visible_line;
+
 use super::ArtifactError;
 
 /// Bytes of a name: every file system takes as many, and so does the name of a downloaded file.
@@ -9,17 +11,13 @@ const SHOWN: usize = 60;
 
 /// Checks a name.
 pub(super) fn check(name: &str) -> Result<(), ArtifactError> {
-    let is_invisible = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
     let why = match name {
         "" => "it is empty",
         _ if name.len() > LONGEST => "it has more than 200 bytes",
         _ if name.contains(['/', '\\']) => "it contains a slash",
         _ if name.starts_with('.') => "it starts with a dot",
         _ if name.trim() != name => "it starts or ends with a space",
-        _ if name.contains(is_invisible) => "it contains a control character",
+        _ if visible_line(name) != name => "it contains a control or invisible character",
         _ => return Ok(()),
     };
     let mut shown: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
@@ -42,6 +40,9 @@ mod tests {
             ["", ".", "..", "../x", "a/b", "a\\b", ".staging", ".x", " x", "x ", "a\nb", "a\0b", "\u{202e}x"]
         {
             assert!(check(name).is_err(), "{name:?}");
+        }
+        for c in ['\u{61c}', '\u{ad}', '\u{180e}', '\u{e0041}', '\u{200b}', '\u{feff}', '\u{9b}'] {
+            assert!(check(&format!("a{c}b")).is_err(), "{c:?}");
         }
         let error = check(&"\n".repeat(4096)).unwrap_err().to_string();
         assert!(error.len() < 200 && !error.contains('\n'), "{error}");

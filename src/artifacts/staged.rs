@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::name::check;
+use super::space::Place;
 use super::store::{Artifact, Artifacts};
 use super::{ArtifactError, mime_of};
 
@@ -17,7 +18,7 @@ const LONGEST_DESCRIPTION: usize = 1000;
 /// Bytes after which the kernel is asked to write what it has, so that the end of a large file does not wait for all of it.
 const FLUSH: u64 = 32 << 20;
 /// Renames that another bridge won, before this one gives up.
-const TRIES: u32 = 1000;
+const TRIES: usize = 1000;
 
 /// Which code saved an artifact.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +38,7 @@ pub struct Staged {
     description: Option<String>,
     bytes: u64,
     flushed: u64,
-    /// Bytes that there was space for when it was begun, and what all others used then.
-    space: u64,
+    place: Place,
     digest: Sha256,
 }
 
@@ -49,13 +49,17 @@ impl Artifacts {
         if description.as_ref().is_some_and(|text| text.len() > LONGEST_DESCRIPTION) {
             return Err(ArtifactError::Description(LONGEST_DESCRIPTION));
         }
+        let mut place = self.space().place()?;
         let staging = self.staging()?;
+        // A sweep of another bridge sees the folder only with its lock.
+        let _lock = self.lock()?;
         self.sweep(&staging);
-        let space = self.limit().saturating_sub(self.used());
-        if space == 0 {
+        let (kept, _) = self.kept();
+        place.note(kept, self.in_staging());
+        if !place.grow(0, self.limit()) {
             return Err(self.full(name));
         }
-        Staged::new(self.clone(), &staging, name, description, space)
+        Staged::new(self.clone(), &staging, name, description, place)
     }
 }
 
@@ -65,7 +69,7 @@ impl Staged {
         staging: &Path,
         name: &str,
         description: Option<String>,
-        space: u64,
+        place: Place,
     ) -> Result<Self, ArtifactError> {
         let failed = |source| ArtifactError::Io { action: "write to", path: staging.to_owned(), source };
         let folder = tempfile::Builder::new().prefix("").tempdir_in(staging).map_err(failed)?;
@@ -74,7 +78,7 @@ impl Staged {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
         let name = name.to_owned();
         let (bytes, flushed, digest) = (0, 0, Sha256::new());
-        Ok(Self { artifacts, folder, file, name, description, bytes, flushed, space, digest })
+        Ok(Self { artifacts, folder, file, name, description, bytes, flushed, place, digest })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -86,7 +90,7 @@ impl Staged {
     /// # Errors
     /// The limit is reached, or the disk is full.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
-        if self.bytes + bytes.len() as u64 > self.space {
+        if !self.place.grow(self.bytes + bytes.len() as u64, self.artifacts.limit()) {
             return Err(self.artifacts.full(&self.name));
         }
         self.digest.update(bytes);
@@ -115,7 +119,7 @@ impl Staged {
     }
 
     /// Makes it the next version of its name, on disk before anybody sees it.
-    pub fn commit(self, origin: Origin) -> Result<Artifact, ArtifactError> {
+    pub fn commit(mut self, origin: Origin) -> Result<Artifact, ArtifactError> {
         self.file.sync_all().map_err(|source| self.failed(source))?;
         let _lock = self.artifacts.lock()?;
         // Another bridge may have saved meanwhile.
@@ -136,13 +140,14 @@ impl Staged {
         let folder = self.artifacts.folder_of(&self.name);
         let failed = |source| ArtifactError::Io { action: "write to", path: folder.clone(), source };
         fs::create_dir_all(&folder).map_err(failed)?;
-        let next = self.artifacts.versions_of(&self.name).last().map_or(1, |last| last + 1);
-        for version in next..next + TRIES {
+        let last = self.artifacts.last_version(&self.name);
+        for version in (last..u32::MAX).take(TRIES).map(|last| last + 1) {
             artifact.version = version;
             self.write_about(&artifact)?;
             match fs::rename(self.folder.path(), folder.join(version.to_string())) {
                 Ok(()) => {
                     sync_folder(&folder);
+                    self.place.keep();
                     // Nothing is left at its old place.
                     let _: PathBuf = self.folder.keep();
                     return Ok(artifact);

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -13,12 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use super::ArtifactError;
 use super::name::check;
+use super::space::{MOST_VERSIONS, Space, cost};
 
 /// Bytes of an `about.json`; none that we wrote is longer.
 const LONGEST_ABOUT: u64 = 16 << 10;
-/// The age of a staging folder without a file: until then its bridge is about to make one.
-const UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 const STAGING: &str = ".staging";
+/// The file in the folder of a name with the highest number of a removed version.
+const LAST: &str = ".last";
 /// What stands for itself in a URI.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -48,6 +48,11 @@ impl Artifact {
     pub fn uri(&self) -> String {
         format!("{}{}", Self::URIS, utf8_percent_encode(&self.name, PLAIN))
     }
+
+    /// Returns the URI of this version, whatever is saved later.
+    pub fn version_uri(&self) -> String {
+        format!("{}?version={}", self.uri(), self.version)
+    }
 }
 
 /// What is removed by [`Artifacts::prune`].
@@ -63,17 +68,22 @@ pub struct Prune {
 pub struct Artifacts {
     dir: PathBuf,
     limit: u64,
+    space: Space,
 }
 
 impl Artifacts {
     /// Returns the artifacts of a state folder, at most so many bytes of them. Nothing is made before one is saved.
     pub fn at(state_dir: &Path, limit: u64) -> Self {
-        Self { dir: state_dir.join("artifacts"), limit }
+        Self { dir: state_dir.join("artifacts"), limit, space: Space::default() }
     }
 
     /// Returns how many bytes there may be.
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    pub(super) fn space(&self) -> &Space {
+        &self.space
     }
 
     /// Returns every version of every artifact, by name and version.
@@ -120,12 +130,11 @@ impl Artifacts {
 
     /// Removes a version, or all of them; returns what was removed.
     pub fn remove(&self, name: &str, version: Option<u32>) -> Result<Vec<Artifact>, ArtifactError> {
+        self.find(name, version)?;
+        let _lock = self.lock()?;
         let found = match version {
             Some(version) => vec![self.find(name, Some(version))?],
-            None => {
-                self.find(name, None)?;
-                self.versions(name)
-            }
+            None => self.versions(name),
         };
         found.iter().try_for_each(|artifact| self.remove_version(artifact))?;
         Ok(found)
@@ -134,6 +143,10 @@ impl Artifacts {
     /// Removes old versions; returns what was removed.
     pub fn prune(&self, prune: Prune) -> Result<Vec<Artifact>, ArtifactError> {
         let mut removed = Vec::new();
+        if names_in(&self.dir).is_empty() {
+            return Ok(removed);
+        }
+        let _lock = self.lock()?;
         for name in names_in(&self.dir) {
             let versions = self.versions(&name);
             let surplus = prune.keep.map_or(0, |keep| versions.len().saturating_sub(keep));
@@ -148,17 +161,20 @@ impl Artifacts {
         Ok(removed)
     }
 
+    /// Removes a version, while the lock is held.
     fn remove_version(&self, artifact: &Artifact) -> Result<(), ArtifactError> {
         let folder = self.folder_of(&artifact.name);
         let path = folder.join(artifact.version.to_string());
         let failed = |source| ArtifactError::Io { action: "remove", path: path.clone(), source };
+        let last = self.last_version(&artifact.name).to_string();
+        // With a rename: a bridge that is killed leaves the old number or the new one.
+        let new = folder.join(format!("{LAST}.new"));
+        fs::write(&new, last).and_then(|()| fs::rename(&new, folder.join(LAST))).map_err(failed)?;
         // Moved away first: nobody sees a part of it.
         let trash = tempfile::Builder::new().prefix("").tempdir_in(self.staging()?).map_err(failed)?;
         fs::rename(&path, trash.path()).map_err(failed)?;
         // What cannot be removed now is swept later.
         drop(trash);
-        // The folder of the name, once it is empty.
-        let _ = fs::remove_dir(&folder);
         Ok(())
     }
 
@@ -175,6 +191,13 @@ impl Artifacts {
         versions
     }
 
+    /// Returns the highest number that a version of this name has or had, or 0.
+    pub(super) fn last_version(&self, name: &str) -> u32 {
+        let removed = fs::read_to_string(self.folder_of(name).join(LAST));
+        let removed = removed.ok().and_then(|number| number.parse().ok()).unwrap_or(0);
+        self.versions_of(name).last().copied().unwrap_or(0).max(removed)
+    }
+
     fn about(&self, name: &str, version: u32) -> Option<Artifact> {
         let path = self.folder_of(name).join(version.to_string()).join("about.json");
         let is_short = fs::metadata(&path).is_ok_and(|meta| meta.len() <= LONGEST_ABOUT);
@@ -189,30 +212,39 @@ impl Artifacts {
         }
     }
 
-    /// Returns the bytes of all versions, and of those that are being saved.
+    /// Returns what all versions count as, and those that are being saved.
     pub fn used(&self) -> u64 {
-        let content = |folder: &Path| fs::metadata(folder.join("content")).map_or(0, |meta| meta.len());
-        let sum = |folder: PathBuf| -> u64 {
-            names_in(&folder).iter().map(|version| content(&folder.join(version))).sum()
-        };
-        let names = names_in(&self.dir).into_iter().map(|name| sum(self.folder_of(&name)));
-        names.sum::<u64>() + sum(self.dir.join(STAGING))
+        self.kept().0 + self.in_staging()
     }
 
-    /// Checks that the versions, with these bytes, are within the limit. The bytes are in the staging folder.
+    /// Returns what all versions count as, and their number.
+    pub(super) fn kept(&self) -> (u64, usize) {
+        let names = names_in(&self.dir).into_iter();
+        names
+            .map(|name| used_in(&self.folder_of(&name)))
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    pub(super) fn in_staging(&self) -> u64 {
+        used_in(&self.dir.join(STAGING)).0
+    }
+
+    /// Checks that the versions, with one of these bytes, are within the limits.
     pub(super) fn check_space(&self, name: &str, bytes: u64) -> Result<(), ArtifactError> {
-        let kept: u64 = self.all().iter().map(|artifact| artifact.bytes).sum();
-        if kept + bytes > self.limit { Err(self.full(name)) } else { Ok(()) }
+        let (kept, versions) = self.kept();
+        if versions >= MOST_VERSIONS {
+            return Err(ArtifactError::Many { name: name.to_owned(), most: MOST_VERSIONS });
+        }
+        if kept + cost(bytes) > self.limit { Err(self.full(name)) } else { Ok(()) }
     }
 
     pub(super) fn full(&self, name: &str) -> ArtifactError {
-        let used = self.all().iter().map(|artifact| artifact.bytes).sum();
-        ArtifactError::Full { name: name.to_owned(), used, limit: self.limit }
+        ArtifactError::Full { name: name.to_owned(), used: self.kept().0, limit: self.limit }
     }
 
-    /// Waits until no other bridge is adding an artifact; the lock ends with the file.
+    /// Waits until nobody else adds or removes an artifact; the lock ends with the file.
     pub(super) fn lock(&self) -> Result<File, ArtifactError> {
-        let path = self.dir.join(STAGING).join("lock");
+        let path = self.staging()?.join("lock");
         let failed = |source| ArtifactError::Io { action: "lock", path: path.clone(), source };
         let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
@@ -228,14 +260,14 @@ impl Artifacts {
         }
     }
 
-    /// Removes what bridges that were killed left behind.
+    /// Removes what bridges that were killed left behind, while the lock is held.
     pub(super) fn sweep(&self, staging: &Path) {
         for name in names_in(staging) {
             let folder = staging.join(name);
             let is_left_over = match File::open(folder.join("content")) {
                 Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => is_old(&folder),
-                Err(_) => false,
+                // Nobody is making one: that takes the lock.
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
             };
             if is_left_over && let Err(error) = fs::remove_dir_all(&folder) {
                 tracing::debug!(path = %folder.display(), %error, "could not remove what a dead bridge left");
@@ -244,10 +276,11 @@ impl Artifacts {
     }
 }
 
-fn is_old(folder: &Path) -> bool {
-    let changed = fs::metadata(folder).and_then(|meta| meta.modified());
-    let age = changed.map(|changed| SystemTime::now().duration_since(changed).unwrap_or_default());
-    age.is_ok_and(|age| age > UNFINISHED_AGE)
+/// Returns what the contents of the folders in a folder count as, and how many there are. No file is read.
+fn used_in(folder: &Path) -> (u64, usize) {
+    let versions = names_in(folder);
+    let content = |version| fs::metadata(folder.join(version).join("content")).map_or(0, |meta| meta.len());
+    (versions.iter().map(|version| cost(content(version))).sum(), versions.len())
 }
 
 /// Returns the names of the folders in a folder, without those that begin with a dot.
@@ -284,12 +317,13 @@ mod tests {
     #[test]
     fn a_name_that_is_used_again_gets_a_new_version() {
         let dir = tempfile::tempdir().unwrap();
-        let artifacts = Artifacts::at(dir.path(), 1000);
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
         assert!(artifacts.all().is_empty() && !dir.path().join("artifacts").exists());
         let first = save(&artifacts, "report ä.csv", b"one").unwrap();
         let second = save(&artifacts, "report ä.csv", b"three").unwrap();
         assert_eq!((first.version, second.version, second.bytes), (1, 2, 5));
         assert_eq!(first.uri(), "codebridge://artifacts/report%20%C3%A4.csv");
+        assert_eq!(second.version_uri(), "codebridge://artifacts/report%20%C3%A4.csv?version=2");
         assert_eq!(first.sha256, "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed");
         assert_eq!((first.mime_type.as_str(), first.run), ("text/csv", 7));
         assert_eq!(artifacts.find("report ä.csv", None).unwrap(), second);
@@ -314,7 +348,7 @@ mod tests {
     #[test]
     fn what_is_not_complete_is_not_seen_and_not_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let artifacts = Artifacts::at(dir.path(), 1000);
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
         let mut dropped = artifacts.begin("x", None).unwrap();
         dropped.write(b"half").unwrap();
         assert!(artifacts.all().is_empty());
@@ -338,23 +372,87 @@ mod tests {
     #[test]
     fn the_limit_holds_for_all_versions_and_for_two_bridges_at_once() {
         let dir = tempfile::tempdir().unwrap();
-        let bridges = [10, 10].map(|limit| Artifacts::at(dir.path(), limit));
-        save(&bridges[0], "a", b"1234").unwrap();
-        let error = save(&bridges[0], "a", b"1234567").unwrap_err();
-        assert!(matches!(error, ArtifactError::Full { used: 4, limit: 10, .. }), "{error}");
+        let bridges = [100_000, 100_000].map(|limit| Artifacts::at(dir.path(), limit));
+        let bytes = |count: usize| vec![b'x'; count];
+        save(&bridges[0], "a", &bytes(40_000)).unwrap();
+        let error = save(&bridges[0], "a", &bytes(70_000)).unwrap_err();
+        assert!(matches!(error, ArtifactError::Full { used: 40_000, limit: 100_000, .. }), "{error}");
         assert!(staged(dir.path()).is_empty());
         let mut both = [0, 1].map(|bridge| bridges[bridge].begin("b", None).unwrap());
-        both.iter_mut().for_each(|staged| staged.write(b"12345").unwrap());
+        both.iter_mut().for_each(|staged| staged.write(&bytes(50_000)).unwrap());
         let done = both.map(|staged| staged.commit(Origin::default()).is_ok());
         assert_eq!(done, [true, false]);
-        save(&bridges[0], "c", b"1").unwrap();
-        assert!(matches!(bridges[1].begin("d", None), Err(ArtifactError::Full { .. })));
+        // Empty ones count too.
+        save(&bridges[0], "c", b"").unwrap();
+        save(&bridges[0], "c", b"").unwrap();
+        assert!(matches!(bridges[1].begin("d", None), Err(ArtifactError::Full { used: 98_192, .. })));
+    }
+
+    #[test]
+    fn what_one_bridge_is_saving_counts_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 100_000);
+        let mut staged = [(); 3].map(|()| artifacts.clone().begin("a", None).unwrap());
+        let written = staged.each_mut().map(|staged| staged.write(&[0; 45_000]).is_ok());
+        assert_eq!(written, [true, true, false]);
+        let [first, second, mut third] = staged;
+        first.commit(Origin::default()).unwrap();
+        assert!(third.write(&[0; 45_000]).is_err(), "what was committed meanwhile counts");
+        drop(second);
+        third.write(&[0; 45_000]).unwrap();
+        third.commit(Origin::default()).unwrap();
+        let many = Artifacts::at(dir.path(), 1 << 30);
+        let places: Vec<_> = (0..16).map(|_| many.begin("b", None).unwrap()).collect();
+        assert!(matches!(many.begin("b", None), Err(ArtifactError::Busy(16))));
+        drop(places);
+        many.begin("b", None).unwrap();
+    }
+
+    #[test]
+    fn the_number_of_versions_has_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1 << 40);
+        for version in 1..=MOST_VERSIONS {
+            fs::create_dir_all(dir.path().join(format!("artifacts/a/{version}"))).unwrap();
+        }
+        assert!(matches!(save(&artifacts, "b", b""), Err(ArtifactError::Many { most: MOST_VERSIONS, .. })));
+    }
+
+    #[test]
+    fn the_number_of_a_removed_version_is_not_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
+        let save = |content| save(&artifacts, "a", content).unwrap().version;
+        assert_eq!((save(b"1"), save(b"2"), save(b"3")), (1, 2, 3));
+        artifacts.remove("a", Some(3)).unwrap();
+        assert_eq!(save(b"4"), 4);
+        artifacts.remove("a", Some(1)).unwrap();
+        artifacts.remove("a", None).unwrap();
+        assert!(artifacts.latest().is_empty());
+        assert_eq!(save(b"5"), 5);
+    }
+
+    #[test]
+    fn adding_and_removing_at_once_never_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let bridges = [(); 4].map(|()| Artifacts::at(dir.path(), 1 << 20));
+        std::thread::scope(|scope| {
+            for bridge in &bridges {
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        let version = save(bridge, "a", b"x").unwrap().version;
+                        bridge.remove("a", Some(version)).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(save(&bridges[0], "a", b"x").unwrap().version, 81);
     }
 
     #[test]
     fn old_versions_are_pruned() {
         let dir = tempfile::tempdir().unwrap();
-        let artifacts = Artifacts::at(dir.path(), 1000);
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
         for name in ["a", "a", "a", "b"] {
             save(&artifacts, name, b"1").unwrap();
         }

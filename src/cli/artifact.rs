@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use codebridge_runtimes::exec::visible;
+use codebridge_runtimes::exec::{visible, visible_line};
 
 use super::artifact_args::{ArtifactCommand, PruneArgs};
 use super::errors::CommandError;
@@ -62,11 +62,11 @@ fn table(list: &[Artifact], artifacts: &Artifacts) -> String {
     }
     let row = |artifact: &Artifact| {
         vec![
-            artifact.name.clone(),
+            visible_line(&artifact.name),
             artifact.version.to_string(),
             bytes_text(artifact.bytes),
             artifact.created.to_string(),
-            artifact.description.clone().unwrap_or_default(),
+            artifact.description.as_deref().map(visible_line).unwrap_or_default(),
         ]
     };
     let head = ["NAME", "VERSION", "SIZE", "SAVED", "DESCRIPTION"];
@@ -80,7 +80,9 @@ fn table(list: &[Artifact], artifacts: &Artifacts) -> String {
 }
 
 fn removed_text(removed: &[Artifact]) -> String {
-    let line = |artifact: &Artifact| format!("removed {}, version {}\n", artifact.name, artifact.version);
+    let line = |artifact: &Artifact| {
+        format!("removed {}, version {}\n", visible_line(&artifact.name), artifact.version)
+    };
     let freed: u64 = removed.iter().map(|artifact| artifact.bytes).sum();
     let lines: String = removed.iter().map(line).collect();
     format!("{lines}freed {}\n", bytes_text(freed))
@@ -157,5 +159,21 @@ fn export(
 impl From<WriteError> for CommandError {
     fn from(error: WriteError) -> Self {
         Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_stays_in_its_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
+        let description = "why\nreport.csv  1  5 B\u{1b}[2J";
+        let staged = artifacts.begin("a", Some(description.into())).unwrap();
+        let _ = staged.commit(crate::artifacts::Origin::default()).unwrap();
+        let text = table(&artifacts.all(), &artifacts);
+        assert!(text.lines().count() == 3 && !text.contains('\u{1b}'), "{text}");
     }
 }

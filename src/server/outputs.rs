@@ -55,16 +55,21 @@ pub fn saved_line(artifact: &Artifact) -> String {
     format!("saved artifact {}{version} ({})", visible_line(name), bytes_text(*bytes))
 }
 
-/// Returns links to the artifacts.
+/// Returns links to these versions of the artifacts.
 pub(super) fn links(artifacts: &[Artifact]) -> impl Iterator<Item = ContentBlock> {
-    artifacts.iter().take(MOST_NAMED).map(|artifact| ContentBlock::resource_link(resource(artifact)))
+    let link =
+        |artifact: &Artifact| ContentBlock::resource_link(resource_at(artifact, artifact.version_uri()));
+    artifacts.iter().take(MOST_NAMED).map(link)
 }
 
 /// Returns an artifact as a resource: its latest version.
 pub(super) fn resource(artifact: &Artifact) -> Resource {
-    let resource = Resource::new(artifact.uri(), &*artifact.name)
-        .with_mime_type(&*artifact.mime_type)
-        .with_size(artifact.bytes);
+    resource_at(artifact, artifact.uri())
+}
+
+fn resource_at(artifact: &Artifact, uri: String) -> Resource {
+    let resource =
+        Resource::new(uri, &*artifact.name).with_mime_type(&*artifact.mime_type).with_size(artifact.bytes);
     match &artifact.description {
         Some(description) => resource.with_description(visible_line(description)),
         None => resource,
@@ -93,7 +98,7 @@ pub(super) fn artifact_fields<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(artifacts.iter().map(|artifact| {
         let Artifact { name, version, bytes, .. } = artifact;
-        json!({ "name": name, "version": version, "bytes": bytes, "uri": artifact.uri() })
+        json!({ "name": name, "version": version, "bytes": bytes, "uri": artifact.version_uri() })
     }))
 }
 

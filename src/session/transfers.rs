@@ -1,7 +1,7 @@
 //! Artifacts on their way out of a sandbox: their bytes come in frames, and go to the disk as they come.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -32,11 +32,14 @@ pub(super) enum Piece {
     Commit(u64, Origin, oneshot::Sender<Result<Artifact, String>>),
 }
 
+/// By the numbers of the guest: where the pieces go, once the artifact is begun.
+type UnderWay = HashMap<u32, Arc<OnceLock<mpsc::Sender<Piece>>>>;
+
 /// The artifacts that one session saves.
 #[derive(Debug)]
 pub(super) struct Transfers {
     artifacts: Artifacts,
-    under_way: Mutex<HashMap<u32, mpsc::Sender<Piece>>>,
+    under_way: Mutex<UnderWay>,
     current: Mutex<Current>,
 }
 
@@ -56,7 +59,7 @@ impl Transfers {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<u32, mpsc::Sender<Piece>>> {
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,8 +80,7 @@ impl Transfers {
 
     /// Passes on bytes of an artifact, when there is space for them. Those of none are dropped.
     pub(super) async fn push(&self, transfer: u32, bytes: Vec<u8>) {
-        let piece = self.under_way().get(&transfer).cloned();
-        if let Some(piece) = piece {
+        if let Ok(piece) = self.sender(transfer) {
             let _ = piece.send(Piece::Bytes(bytes)).await;
         }
     }
@@ -89,29 +91,40 @@ impl Transfers {
         new: NewArtifact,
         cancel: &CancellationToken,
     ) -> Result<Vec<u8>, QuestionError> {
+        let place = Arc::new(OnceLock::new());
         {
-            let under_way = self.under_way();
+            let mut under_way = self.under_way();
             if under_way.len() >= MOST || under_way.contains_key(&new.transfer) {
                 let text = format!("a session saves at most {MOST} artifacts at the same time");
                 return Err(QuestionError::plain(text));
             }
+            // Counted from now on, though it takes a moment until bytes may come.
+            under_way.insert(new.transfer, Arc::clone(&place));
         }
         let (artifacts, NewArtifact { transfer, name, description }) = (self.artifacts.clone(), new);
         let staged = spawn_blocking(move || artifacts.begin(&name, description)).await;
-        let staged = staged.map_err(|_| failed())?.map_err(refused)?;
-        let (sender, pieces) = mpsc::channel(WAITING);
-        self.under_way().insert(transfer, sender);
-        if cancel.is_cancelled() {
-            // The guest has given it up, perhaps before it was there.
-            self.under_way().remove(&transfer);
-            return Err(failed());
+        let staged = staged.map_err(|_| failed()).and_then(|staged| staged.map_err(refused));
+        let mut under_way = self.under_way();
+        // The guest may have given it up meanwhile, and begun another one under this number.
+        let is_mine = under_way.get(&transfer).is_some_and(|current| Arc::ptr_eq(current, &place));
+        match staged {
+            Ok(staged) if is_mine && !cancel.is_cancelled() => {
+                let (sender, pieces) = mpsc::channel(WAITING);
+                let _ = place.set(sender);
+                spawn_blocking(move || write(staged, pieces));
+                ok(&())
+            }
+            staged => {
+                if is_mine {
+                    under_way.remove(&transfer);
+                }
+                Err(staged.err().unwrap_or_else(failed))
+            }
         }
-        spawn_blocking(move || write(staged, pieces));
-        ok(&())
     }
 
     fn sender(&self, transfer: u32) -> Result<mpsc::Sender<Piece>, QuestionError> {
-        let sender = self.under_way().get(&transfer).cloned();
+        let sender = self.under_way().get(&transfer).and_then(|place| place.get().cloned());
         sender.ok_or_else(|| QuestionError::plain("this artifact is not being saved"))
     }
 
@@ -132,7 +145,9 @@ impl Transfers {
         let origin = self.current().origin.clone();
         let _ = pieces.send(Piece::Commit(bytes, origin, sender)).await;
         let artifact = answer.await.map_err(|_| failed())?.map_err(QuestionError::plain)?;
-        let answer = ok(&described(&artifact));
+        let mut value = described(&artifact);
+        value["uri"] = artifact.version_uri().into();
+        let answer = ok(&value);
         let mut current = self.current();
         if current.saved.len() < MOST_SAVED {
             current.saved.push(artifact);
@@ -223,5 +238,29 @@ pub(super) struct TransfersGuard(pub(super) Arc<Transfers>);
 impl Drop for TransfersGuard {
     fn drop(&mut self) {
         self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn saves_that_begin_at_once_are_within_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let transfers = Transfers::new(Artifacts::at(dir.path(), 1 << 20));
+        let cancel = CancellationToken::new();
+        let begin = |transfer| {
+            let new = NewArtifact { transfer, name: "x".into(), description: None };
+            transfers.begin(new, &cancel)
+        };
+        let begun = futures_util::future::join_all((0..20).map(begin)).await;
+        assert_eq!(begun.iter().filter(|begun| begun.is_ok()).count(), MOST);
+        // One that is given up makes space for another, and one that was refused took none.
+        transfers.abort(0).unwrap();
+        begin(30).await.unwrap();
+        transfers.end();
+        cancel.cancel();
+        assert!(begin(31).await.is_err() && transfers.under_way().is_empty());
     }
 }

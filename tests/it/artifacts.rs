@@ -57,10 +57,12 @@ fn what_is_saved_is_there_in_every_later_session(env: &TestEnv) {
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with("saved artifact t.txt, version 2 (6 B)"), "{text}");
     let link = &result["content"][1];
-    let uri = "codebridge://artifacts/p.txt";
+    let uri = "codebridge://artifacts/p.txt?version=1";
     assert_eq!((&link["type"], &link["uri"]), (&json!("resource_link"), &json!(uri)));
     assert_eq!((&link["description"], &link["size"]), (&json!("from a path"), &json!(4)));
     assert_eq!(result["structuredContent"]["artifacts"][6]["version"], 2);
+    let uri_of_second = "codebridge://artifacts/t.txt?version=2";
+    assert_eq!(result["structuredContent"]["artifacts"][6]["uri"], uri_of_second);
     assert_eq!(read(&bridge, uri)["text"], "path");
     assert_eq!(read(&bridge, "codebridge://artifacts/t.txt")["text"], "second");
     assert_eq!(read(&bridge, "codebridge://artifacts/t.txt?version=1")["text"], "text ä");
