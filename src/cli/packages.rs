@@ -14,6 +14,7 @@ use super::spinner::Spinner;
 use super::{Form, PackagesCommand};
 use crate::error::Exit;
 use crate::packages::{PackageService, Store, StoredSet, requirements_text};
+use crate::reaper::Reaper;
 use crate::requirements::Requirement;
 use crate::session::{Caller, Progress, RunPython, RunRequest, Status, cache_dir};
 use crate::settings::{Environment, Settings};
@@ -32,7 +33,8 @@ pub(super) async fn packages(
     settings: Settings,
     environment: &Environment,
 ) -> Result<ExitCode, CommandError> {
-    let service = PackageService::new(&settings, environment.clone(), cache_dir());
+    // Only its store is used here.
+    let service = PackageService::new(&settings, environment.clone(), Reaper::of(None), cache_dir());
     let store =
         service.store().map_err(|error| CommandError::Packages { why: error.to_string(), hint: None })?;
     match command {

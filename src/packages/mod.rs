@@ -4,6 +4,7 @@
 //! Nothing here runs code of a package: only wheels are used, and they are unpacked, not built. What code in a sandbox asks
 //! for is untrusted; the index and the installer are the operator's.
 
+mod disk;
 mod error;
 mod files;
 mod hints;

@@ -12,12 +12,15 @@ use super::pins::{Pin, parse_pins};
 use super::resolutions::Resolution;
 use super::wanted::Resolve;
 use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store, StoredSet};
+use crate::reaper::Reaper;
 use crate::requirements::{Permission, Requirement};
 use crate::settings::{Environment, Settings, variables};
 
 /// Requirements in one request.
 const MOST_REQUIREMENTS: usize = 100;
 const OLD_VERSIONS: &str = "the package index cannot be reached: the versions that it had earlier are used";
+/// Bytes of the sets in the store.
+const MOST_STORED: u64 = 20 << 30;
 /// Names in a message.
 const MOST_NAMED: usize = 5;
 
@@ -29,6 +32,7 @@ pub struct PackageService {
     /// What every session has.
     with: Vec<Requirement>,
     environment: Environment,
+    reaper: Reaper,
     /// How the operator sets the permission: a variable or a flag.
     setting: String,
     /// How the operator names packages of every session.
@@ -70,12 +74,18 @@ pub struct Installed {
 
 impl PackageService {
     /// Returns the service that these settings describe. Nothing is looked for before the first request.
-    pub fn new(settings: &Settings, environment: Environment, cache: Option<PathBuf>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: Environment,
+        reaper: Reaper,
+        cache: Option<PathBuf>,
+    ) -> Self {
         Self {
             store: cache.map(|cache| Store::at(cache.join("packages"))),
             permission: settings.packages.value.clone(),
             with: settings.with.value.clone(),
             environment,
+            reaper,
             setting: settings.name_of(&variables::PACKAGES),
             with_setting: settings.name_of(&variables::WITH),
             provided: Mutex::default(),
@@ -241,7 +251,7 @@ impl PackageService {
             return Ok(set);
         }
         report(format!("downloading {}", counted(&pins)));
-        let installer = Installer::find(&self.environment)?;
+        let installer = Installer::find(&self.environment, self.reaper.clone())?;
         let staging = store.staging()?;
         let downloaded = match installer.download(&pins, python, staging.path(), false).await {
             Err(InstallError::Offline) => installer.download(&pins, python, staging.path(), true).await,
@@ -251,7 +261,9 @@ impl PackageService {
         let (store, id, python) = (store.clone(), id.to_owned(), python.clone());
         let adding = tokio::task::spawn_blocking(move || {
             let _lock = lock;
-            store.add(&id, &pins, &python, staging)
+            let added = store.add(&id, &pins, &python, staging)?;
+            store.shrink(MOST_STORED);
+            Ok(added)
         });
         adding.await.map_err(|error| InstallError::Failed(error.to_string()))?
     }
@@ -278,7 +290,7 @@ impl PackageService {
             known => {
                 let names: Vec<_> = requirements.iter().map(Requirement::name).take(MOST_NAMED).collect();
                 report(format!("resolving {}", names.join(", ")));
-                let installer = Installer::find(&self.environment)?;
+                let installer = Installer::find(&self.environment, self.reaper.clone())?;
                 let staging = store.staging()?;
                 let first = installer.resolve(&wanted(&with_image), staging.path()).await;
                 let resolved = match first {

@@ -107,7 +107,9 @@ mod tests {
 
     #[test]
     fn ten_files_are_named_and_the_others_counted() {
-        let line = |files: Vec<ChangedFile>, is_cut| files_line(&ChangedFiles { files, is_cut, ..Default::default() });
+        let line = |files: Vec<ChangedFile>, is_cut| {
+            files_line(&ChangedFiles { files, is_cut, ..Default::default() })
+        };
         assert_eq!(line(Vec::new(), false), None);
         let two = vec![file(b"out.csv", 1229), file(b"a/plot.png", 23 << 10)];
         assert_eq!(line(two.clone(), false).unwrap(), "files: out.csv (1.2 KiB), a/plot.png (23.0 KiB)");
@@ -122,7 +124,9 @@ mod tests {
     #[test]
     fn a_hostile_name_stays_in_its_line() {
         let name = [b"a\nerror: \x1b[2J\xff".to_vec(), vec![b'x'; 4000]].concat();
-        let line = files_line(&ChangedFiles { files: vec![file(&name, 1)], is_cut: false, ..Default::default() }).unwrap();
+        let line =
+            files_line(&ChangedFiles { files: vec![file(&name, 1)], is_cut: false, ..Default::default() })
+                .unwrap();
         assert!(!line.contains(['\n', '\x1b']) && line.len() < 200, "{line}");
     }
 }
