@@ -191,12 +191,13 @@ mod tests {
 
     use super::*;
 
-    fn script(path: &Path, text: &str) {
+    async fn script(path: &Path, text: &str) {
         let draft = path.with_extension("draft");
         fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
         // What is open for writing here, children that other tests start now have too, and nobody could run it.
-        assert!(std::process::Command::new("/bin/cp").arg(&draft).arg(path).status().unwrap().success());
+        let copy = CommandLine::new("/bin/cp").arg(&draft).arg(path);
+        let _ = exec::run(copy, LIMIT).await.and_then(Finished::success).unwrap();
     }
 
     #[tokio::test]
@@ -205,8 +206,8 @@ mod tests {
         let [uv, reaper, heard] = ["uv", "reaper", "heard"].map(|name| folder.path().join(name));
         let staging = folder.path().join("staging");
         fs::create_dir(&staging).unwrap();
-        script(&uv, "truncate -s 5G zeros; exec sleep 1000");
-        script(&reaper, &format!("exec cat > {}", heard.display()));
+        script(&uv, "truncate -s 5G zeros; exec sleep 1000").await;
+        script(&reaper, &format!("exec cat > {}", heard.display())).await;
         let reaper = Reaper::of(Some(reaper));
         let path = ("PATH".into(), std::env::var_os("PATH").unwrap());
         let installer =

@@ -25,6 +25,6 @@ pub use hints::{distribution_of, recipe_with};
 pub use image_python::{ImagePython, RawPython};
 pub use pins::{Pin, requirements_text};
 pub use script::Script;
-pub use service::{InstallPlan, InstallRequest, Installed, PackageService};
+pub use service::{InstallPlan, InstallRequest, Installed, PackageService, count_of};
 pub use session_folder::SessionFolder;
 pub use store::{PackageSet, Store, StoredSet};

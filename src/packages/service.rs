@@ -125,20 +125,36 @@ impl PackageService {
 
     /// Returns how code gets a package that is missing.
     pub fn hint(&self, package: &str) -> String {
-        match (&self.permission, self.permission.versions_of(package)) {
-            (_, Some(_)) => format!("install it with runtime.install(\"{package}\")"),
-            (Permission::Off, None) => {
-                let (all, one) = (self.set_to("allow"), self.set_to(package));
-                format!("the operator can allow to install it: {all} or {one}")
-            }
-            _ => format!("the operator can allow to install it: add {package} to {}", self.setting),
+        match self.permission.versions_of(package) {
+            Some(_) => format!("install it with runtime.install(\"{package}\")"),
+            None => self.how_to_allow(&[package.to_owned()]),
         }
     }
 
-    /// Returns what the operator types to allow these packages.
-    fn set_to(&self, value: &str) -> String {
-        let between = if self.setting.starts_with('-') { ' ' } else { '=' };
-        format!("{}{between}{value}", self.setting)
+    /// Returns what the operator types, so that these packages can be used.
+    fn how_to_allow(&self, names: &[String]) -> String {
+        let list = names.join(",");
+        if self.with_setting.starts_with('-') {
+            let flag = &self.with_setting;
+            return format!("run it again with {flag} {list} (flags of codebridge stand before the script)");
+        }
+        match &self.permission {
+            Permission::Off => format!(
+                "the operator can allow it with {}={list}, or give it to every session with {}={list}",
+                self.setting, self.with_setting
+            ),
+            Permission::Locked(path) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let locked = read_lock_file(path).unwrap_or_default().into_iter().map(|pin| pin.name);
+                let mut all: Vec<String> = locked.chain(names.iter().cloned()).collect();
+                all.dedup();
+                format!(
+                    "the operator can renew the file: codebridge packages lock {} -o {name}",
+                    all.join(" ")
+                )
+            }
+            _ => format!("the operator can allow it: add {list} to {}", self.setting),
+        }
     }
 
     /// Decides on a request; None if the session has everything.
@@ -183,26 +199,17 @@ impl PackageService {
     }
 
     fn refusal(&self, names: Vec<String>) -> InstallError {
-        let value = names.join(",");
         let more = names.len().saturating_sub(MOST_NAMED);
         let mut shown = names[..names.len() - more].join(", ");
         if more > 0 {
             shown += &format!(" and {more} more");
         }
-        let (why, hint) = match &self.permission {
-            Permission::Off => (
-                format!("{} is off", self.setting),
-                format!("the operator can set {}, or {}", self.set_to("allow"), self.set_to(&value)),
-            ),
-            Permission::Locked(_) => (
-                format!("it is not in the lock file of {}", self.setting),
-                format!("the operator renews the file: codebridge packages lock {}", names.join(" ")),
-            ),
-            _ => (
-                format!("{} allows other packages", self.setting),
-                format!("the operator can add it to {}", self.setting),
-            ),
+        let why = match &self.permission {
+            Permission::Off => format!("{} is off", self.setting),
+            Permission::Locked(_) => format!("it is not in the lock file of {}", self.setting),
+            _ => format!("{} allows other packages", self.setting),
         };
+        let hint = self.how_to_allow(&names);
         InstallError::Refused { names: shown, why, hint }
     }
 
@@ -340,8 +347,13 @@ fn is_same(a: &str, b: &str) -> bool {
 fn counted(pins: &[Pin]) -> String {
     let names: Vec<_> = pins.iter().map(|pin| pin.name.as_str()).take(MOST_NAMED).collect();
     let more = if pins.len() > MOST_NAMED { ", …" } else { "" };
+    format!("{}: {}{more}", count_of(pins), names.join(", "))
+}
+
+/// Returns `1 package` or `3 packages`.
+pub fn count_of(pins: &[Pin]) -> String {
     let noun = if pins.len() == 1 { "package" } else { "packages" };
-    format!("{} {noun}: {}{more}", pins.len(), names.join(", "))
+    format!("{} {noun}", pins.len())
 }
 
 fn read_lock_file(path: &Path) -> Result<Vec<Pin>, InstallError> {
