@@ -196,6 +196,9 @@ pub enum PackagesCommand {
         /// The file to write [default: standard output]
         #[arg(short = 'o', long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Replace a file that is no lock file
+        #[arg(long, requires = "output")]
+        force: bool,
     },
 }
 

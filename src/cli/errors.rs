@@ -75,6 +75,8 @@ pub(super) enum CommandError {
     Requirement(#[from] RequirementError),
     #[error("{why}")]
     Packages { why: String, hint: Option<String> },
+    #[error("'{}' exists, and is not a lock file", .0.display())]
+    NoLockFile(PathBuf),
     #[error("no set of packages is or has '{0}'")]
     UnknownSet(String),
     #[error("standard input or output failed: {0}")]
@@ -147,6 +149,10 @@ impl CommandError {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
             Self::Packages { hint, .. } => hint.clone(),
+            Self::NoLockFile(_) => Some("replace it with --force, or write elsewhere".into()),
+            Self::Requirement(RequirementError::File(_)) => {
+                Some("name the packages, such as pandas httpx".into())
+            }
             Self::UnknownSet(_) => Some("list them with `codebridge packages ls`".into()),
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
@@ -184,6 +190,7 @@ impl CommandError {
             | Self::HelpTopic { .. }
             | Self::Requirement(_)
             | Self::UnknownSet(_)
+            | Self::NoLockFile(_)
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Terminal(_)

@@ -1,5 +1,7 @@
 //! `codebridge packages`: the sets of Python packages of the store.
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -14,6 +16,7 @@ use super::spinner::Spinner;
 use super::{Form, PackagesCommand};
 use crate::error::Exit;
 use crate::packages::{PackageService, Store, StoredSet, requirements_text};
+use crate::reaper::Reaper;
 use crate::requirements::Requirement;
 use crate::session::{Caller, Progress, RunPython, RunRequest, Status, cache_dir};
 use crate::settings::{Environment, Settings};
@@ -22,6 +25,8 @@ use crate::workspace::{Bridge, Workspace};
 
 /// A set that was not used for so many seconds is pruned.
 const UNUSED: u64 = 30 * 24 * 3600;
+/// How a lock file begins.
+const HEAD: &str = "# Written by `codebridge packages lock";
 /// Packages of a set in a table.
 const MOST_NAMED: usize = 4;
 /// Progress that waits for a slow terminal.
@@ -32,7 +37,8 @@ pub(super) async fn packages(
     settings: Settings,
     environment: &Environment,
 ) -> Result<ExitCode, CommandError> {
-    let service = PackageService::new(&settings, environment.clone(), cache_dir());
+    // Only its store is used here.
+    let service = PackageService::new(&settings, environment.clone(), Reaper::of(None), cache_dir());
     let store =
         service.store().map_err(|error| CommandError::Packages { why: error.to_string(), hint: None })?;
     match command {
@@ -53,7 +59,10 @@ pub(super) async fn packages(
             store.clean()?;
             remove(store, chosen, &form).await
         }
-        PackagesCommand::Lock { packages, output } => {
+        PackagesCommand::Lock { packages, output, force } => {
+            if let Some(file) = output.as_ref().filter(|file| !force && !may_replace(file)) {
+                return Err(CommandError::NoLockFile(file.clone()));
+            }
             let text = lock_text(&packages, &provide(&packages, settings, environment).await?);
             match output {
                 Some(file) => {
@@ -102,8 +111,16 @@ fn added(sets: &[StoredSet]) -> String {
     }
 }
 
+/// Returns whether there is no such file, or one that this command wrote.
+fn may_replace(file: &Path) -> bool {
+    match std::fs::read(file) {
+        Ok(bytes) => bytes.starts_with(HEAD.as_bytes()),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 fn lock_text(packages: &[String], sets: &[StoredSet]) -> String {
-    let head = format!("# Written by `codebridge packages lock {}`", packages.join(" "));
+    let head = format!("{HEAD} {}`", packages.join(" "));
     let place = sets.iter().map(|set| format!("# for Python {} on {}\n", set.python, set.platform)).next();
     let pins: String = sets.iter().map(|set| requirements_text(&set.packages)).collect();
     format!("{head}\n{}{pins}", place.unwrap_or_default())
@@ -199,5 +216,21 @@ fn reason(stderr: &str, error: Option<String>) -> String {
         // This command has no flag for them.
         Some((_, message)) => message.strip_prefix("--with: ").unwrap_or(message).trim_end().to_owned(),
         None => error.unwrap_or_else(|| stderr.trim_end().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lock_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("six.lock");
+        assert!(may_replace(&file));
+        std::fs::write(&file, lock_text(&["six".into()], &[])).unwrap();
+        assert!(may_replace(&file));
+        std::fs::write(&file, "import six\n").unwrap();
+        assert!(!may_replace(&file) && !may_replace(folder.path()));
     }
 }

@@ -49,7 +49,7 @@ def ask(**wanted):
         name, version = package["name"], package["version"]
         if present.get(name, version) != version and name.replace("-", "_") in sys.modules:
             guest.notices.append(
-                "%s %s is imported already: %s is used in a new session that installs it before the import"
+                "%s %s is already imported; to use %s, install it in a new session before the import"
                 % (name, present[name], version)
             )
     return ["%s %s" % (package["name"], package["version"]) for package in packages]
@@ -138,7 +138,9 @@ def pip(words):
         return pip_install(rest)
     if command in ("list", "freeze"):
         form = "%s==%s" if command == "freeze" else "%-30s %s"
-        print("\n".join(form % item for item in sorted(versions().items())))
+        lines = [form % item for item in sorted(versions().items())]
+        if lines or command == "list":
+            print("\n".join(lines) or "no packages are installed")
     elif command == "show" and rest:
         return show(rest)
     elif command in ("--version", "-V"):

@@ -63,7 +63,7 @@ pub enum InstallError {
     Certificate,
     #[error("the installer failed: {0}")]
     Failed(String),
-    #[error("a downloaded file is not the one that the hashes are of")]
+    #[error("a downloaded file does not match its hash")]
     Digest,
     #[error("the download took longer than {0} s")]
     TimedOut(u64),
@@ -89,6 +89,8 @@ pub enum InstallError {
     TooLargeToCopy { size: u64, most: u64 },
     #[error("the packages could not be copied to the engine of the sandbox")]
     Copy(#[source] SupplyError),
+    #[error("the disk of the host has less than {least} MiB left: the installation was stopped")]
+    LittleSpace { least: u64 },
     #[error("the disk of the host is full")]
     DiskFull,
     #[error("the package store of the host cannot be used: failed to {what} it")]

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::InstallError;
 
 /// Bytes of one set of packages.
-const MOST_BYTES: u64 = 4 << 30;
+pub(super) const MOST_BYTES: u64 = 4 << 30;
 
 /// How much there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

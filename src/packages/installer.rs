@@ -1,16 +1,20 @@
 //! The program of the host that resolves and downloads: uv, else pip. It runs in a folder of its own, so that no project's
-//! configuration is read, with the user's own configuration of the index.
+//! configuration is read, with the user's own configuration of the index. It ends with the bridge, and when it writes too much.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use codebridge_runtimes::exec::{self, CommandLine, Finished};
+use rustix::process::Pid;
+use tokio::sync::oneshot;
 
+use super::disk::Disk;
 use super::error::without_credentials;
 use super::pins::{Pin, versions_text};
 use super::wanted::Resolve;
 use super::{ImagePython, InstallError, pip, uv};
+use crate::reaper::Reaper;
 use crate::settings::Environment;
 
 /// The limit of one run of the installer.
@@ -48,11 +52,12 @@ pub(super) enum Tool {
 pub(super) struct Installer {
     tool: Tool,
     environment: Vec<(String, OsString)>,
+    reaper: Reaper,
 }
 
 impl Installer {
     /// Finds uv, also where its own installer puts it, else a Python for pip.
-    pub(super) fn find(environment: &Environment) -> Result<Self, InstallError> {
+    pub(super) fn find(environment: &Environment, reaper: Reaper) -> Result<Self, InstallError> {
         let home = environment.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let usual =
             [".local/bin/uv", ".cargo/bin/uv"].into_iter().filter_map(|path| Some(home.as_ref()?.join(path)));
@@ -73,7 +78,7 @@ impl Installer {
             ("NO_COLOR".into(), "1".into()),
             ("UV_PYTHON_DOWNLOADS".into(), "never".into()),
         ]);
-        Ok(Self { tool, environment })
+        Ok(Self { tool, environment, reaper })
     }
 
     /// Returns the packages that meet the requirements, in this folder.
@@ -133,12 +138,84 @@ impl Installer {
     }
 
     async fn run(&self, command: CommandLine, folder: &Path) -> Result<Finished, InstallError> {
-        let done = exec::run_in(command, self.environment.clone(), folder, LIMIT).await?;
+        let mut environment = self.environment.clone();
+        if matches!(self.tool, Tool::Pip(_)) {
+            // Where it unpacks before it moves: what is there counts.
+            environment.retain(|(name, _)| name != "TMPDIR");
+            environment.push(("TMPDIR".into(), folder.into()));
+        }
+        // A bridge that is killed cannot end it itself.
+        self.reaper.start().await;
+        let (send, started) = oneshot::channel();
+        let running = exec::run_in(command, environment, folder, LIMIT, |group| {
+            let _ = send.send(group);
+        });
+        let watching = async {
+            let Ok(group) = started.await else { return std::future::pending().await };
+            self.reaper.watch_group(group).await;
+            let _watched = Watched { reaper: self.reaper.clone(), group };
+            Disk::of(folder, &self.environment).watch().await
+        };
+        let done = tokio::select! {
+            done = running => done?,
+            error = watching => return Err(error),
+        };
         if !done.status.success() {
             // For the operator: what the sandbox gets is shorter.
             let stderr = without_credentials(&done.stderr_text());
             tracing::info!(command = %done.command, stderr, "the installer failed");
         }
         Ok(done)
+    }
+}
+
+/// A process group that the reaper knows, until this is dropped. It has ended then.
+struct Watched {
+    reaper: Reaper,
+    group: Pid,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let (reaper, group) = (self.reaper.clone(), self.group);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { reaper.forget_group(group).await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    async fn script(path: &Path, text: &str) {
+        let draft = path.with_extension("draft");
+        fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
+        // What is open for writing here, children that other tests start now have too, and nobody could run it.
+        let copy = CommandLine::new("/bin/cp").arg(&draft).arg(path);
+        let _ = exec::run(copy, LIMIT).await.and_then(Finished::success).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_unpacks_too_much_is_ended_and_the_reaper_knows_it_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let [uv, reaper, heard] = ["uv", "reaper", "heard"].map(|name| folder.path().join(name));
+        let staging = folder.path().join("staging");
+        fs::create_dir(&staging).unwrap();
+        script(&uv, "truncate -s 5G zeros; exec sleep 1000").await;
+        script(&reaper, &format!("exec cat > {}", heard.display())).await;
+        let reaper = Reaper::of(Some(reaper));
+        let path = ("PATH".into(), std::env::var_os("PATH").unwrap());
+        let installer =
+            Installer { tool: Tool::Uv(uv.clone()), environment: vec![path], reaper: reaper.clone() };
+        let error = installer.run(CommandLine::new(&uv), &staging).await.unwrap_err();
+        assert!(matches!(error, InstallError::TooLarge { size: 5120, .. }), "{error}");
+        reaper.dismiss().await;
+        let heard = fs::read_to_string(heard).unwrap();
+        assert!(heard.starts_with("started "), "{heard}");
     }
 }

@@ -4,6 +4,7 @@
 //! Nothing here runs code of a package: only wheels are used, and they are unpacked, not built. What code in a sandbox asks
 //! for is untrusted; the index and the installer are the operator's.
 
+mod disk;
 mod error;
 mod files;
 mod hints;
@@ -24,6 +25,6 @@ pub use hints::{distribution_of, recipe_with};
 pub use image_python::{ImagePython, RawPython};
 pub use pins::{Pin, requirements_text};
 pub use script::Script;
-pub use service::{InstallPlan, InstallRequest, Installed, PackageService};
+pub use service::{InstallPlan, InstallRequest, Installed, PackageService, count_of};
 pub use session_folder::SessionFolder;
 pub use store::{PackageSet, Store, StoredSet};

@@ -126,6 +126,14 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR: ")).collect();
     match stderr.contains("ResolutionImpossible") {
         true => InstallError::Conflict(without_addresses(&errors.join(" "))),
+        // A failure of pip itself: the last line of its traceback says which.
+        false if errors.iter().all(|line| line.starts_with("ERROR: Exception:")) => {
+            let last = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+            InstallError::Failed(format!(
+                "pip stopped with {}",
+                without_addresses(last.unwrap_or("no words"))
+            ))
+        }
         false => InstallError::Failed(without_addresses(&errors.join("\n"))),
     }
 }
@@ -157,5 +165,9 @@ mod tests {
         assert!(matches!(parse("/usr/bin/python3: No module named pip"), InstallError::NoInstaller));
         let down = "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(x)'";
         assert!(matches!(parse(down), InstallError::Offline));
+        let crash = "ERROR: Exception:\nTraceback (most recent call last):\n  File \"x\"\nValueError: bad\n";
+        assert!(
+            matches!(parse(crash), InstallError::Failed(why) if why == "pip stopped with ValueError: bad")
+        );
     }
 }

@@ -12,12 +12,15 @@ use super::pins::{Pin, parse_pins};
 use super::resolutions::Resolution;
 use super::wanted::Resolve;
 use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store, StoredSet};
+use crate::reaper::Reaper;
 use crate::requirements::{Permission, Requirement};
 use crate::settings::{Environment, Settings, variables};
 
 /// Requirements in one request.
 const MOST_REQUIREMENTS: usize = 100;
 const OLD_VERSIONS: &str = "the package index cannot be reached: the versions that it had earlier are used";
+/// Bytes of the sets in the store.
+const MOST_STORED: u64 = 20 << 30;
 /// Names in a message.
 const MOST_NAMED: usize = 5;
 
@@ -29,6 +32,7 @@ pub struct PackageService {
     /// What every session has.
     with: Vec<Requirement>,
     environment: Environment,
+    reaper: Reaper,
     /// How the operator sets the permission: a variable or a flag.
     setting: String,
     /// How the operator names packages of every session.
@@ -70,12 +74,18 @@ pub struct Installed {
 
 impl PackageService {
     /// Returns the service that these settings describe. Nothing is looked for before the first request.
-    pub fn new(settings: &Settings, environment: Environment, cache: Option<PathBuf>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: Environment,
+        reaper: Reaper,
+        cache: Option<PathBuf>,
+    ) -> Self {
         Self {
             store: cache.map(|cache| Store::at(cache.join("packages"))),
             permission: settings.packages.value.clone(),
             with: settings.with.value.clone(),
             environment,
+            reaper,
             setting: settings.name_of(&variables::PACKAGES),
             with_setting: settings.name_of(&variables::WITH),
             provided: Mutex::default(),
@@ -115,20 +125,36 @@ impl PackageService {
 
     /// Returns how code gets a package that is missing.
     pub fn hint(&self, package: &str) -> String {
-        match (&self.permission, self.permission.versions_of(package)) {
-            (_, Some(_)) => format!("install it with runtime.install(\"{package}\")"),
-            (Permission::Off, None) => {
-                let (all, one) = (self.set_to("allow"), self.set_to(package));
-                format!("the operator can allow to install it: {all} or {one}")
-            }
-            _ => format!("the operator can allow to install it: add {package} to {}", self.setting),
+        match self.permission.versions_of(package) {
+            Some(_) => format!("install it with runtime.install(\"{package}\")"),
+            None => self.how_to_allow(&[package.to_owned()]),
         }
     }
 
-    /// Returns what the operator types to allow these packages.
-    fn set_to(&self, value: &str) -> String {
-        let between = if self.setting.starts_with('-') { ' ' } else { '=' };
-        format!("{}{between}{value}", self.setting)
+    /// Returns what the operator types, so that these packages can be used.
+    fn how_to_allow(&self, names: &[String]) -> String {
+        let list = names.join(",");
+        if self.with_setting.starts_with('-') {
+            let flag = &self.with_setting;
+            return format!("run it again with {flag} {list} (flags of codebridge stand before the script)");
+        }
+        match &self.permission {
+            Permission::Off => format!(
+                "the operator can allow it with {}={list}, or give it to every session with {}={list}",
+                self.setting, self.with_setting
+            ),
+            Permission::Locked(path) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let locked = read_lock_file(path).unwrap_or_default().into_iter().map(|pin| pin.name);
+                let mut all: Vec<String> = locked.chain(names.iter().cloned()).collect();
+                all.dedup();
+                format!(
+                    "the operator can renew the file: codebridge packages lock {} -o {name}",
+                    all.join(" ")
+                )
+            }
+            _ => format!("the operator can allow it: add {list} to {}", self.setting),
+        }
     }
 
     /// Decides on a request; None if the session has everything.
@@ -173,26 +199,17 @@ impl PackageService {
     }
 
     fn refusal(&self, names: Vec<String>) -> InstallError {
-        let value = names.join(",");
         let more = names.len().saturating_sub(MOST_NAMED);
         let mut shown = names[..names.len() - more].join(", ");
         if more > 0 {
             shown += &format!(" and {more} more");
         }
-        let (why, hint) = match &self.permission {
-            Permission::Off => (
-                format!("{} is off", self.setting),
-                format!("the operator can set {}, or {}", self.set_to("allow"), self.set_to(&value)),
-            ),
-            Permission::Locked(_) => (
-                format!("it is not in the lock file of {}", self.setting),
-                format!("the operator renews the file: codebridge packages lock {}", names.join(" ")),
-            ),
-            _ => (
-                format!("{} allows other packages", self.setting),
-                format!("the operator can add it to {}", self.setting),
-            ),
+        let why = match &self.permission {
+            Permission::Off => format!("{} is off", self.setting),
+            Permission::Locked(_) => format!("it is not in the lock file of {}", self.setting),
+            _ => format!("{} allows other packages", self.setting),
         };
+        let hint = self.how_to_allow(&names);
         InstallError::Refused { names: shown, why, hint }
     }
 
@@ -241,7 +258,7 @@ impl PackageService {
             return Ok(set);
         }
         report(format!("downloading {}", counted(&pins)));
-        let installer = Installer::find(&self.environment)?;
+        let installer = Installer::find(&self.environment, self.reaper.clone())?;
         let staging = store.staging()?;
         let downloaded = match installer.download(&pins, python, staging.path(), false).await {
             Err(InstallError::Offline) => installer.download(&pins, python, staging.path(), true).await,
@@ -251,7 +268,9 @@ impl PackageService {
         let (store, id, python) = (store.clone(), id.to_owned(), python.clone());
         let adding = tokio::task::spawn_blocking(move || {
             let _lock = lock;
-            store.add(&id, &pins, &python, staging)
+            let added = store.add(&id, &pins, &python, staging)?;
+            store.shrink(MOST_STORED);
+            Ok(added)
         });
         adding.await.map_err(|error| InstallError::Failed(error.to_string()))?
     }
@@ -278,7 +297,7 @@ impl PackageService {
             known => {
                 let names: Vec<_> = requirements.iter().map(Requirement::name).take(MOST_NAMED).collect();
                 report(format!("resolving {}", names.join(", ")));
-                let installer = Installer::find(&self.environment)?;
+                let installer = Installer::find(&self.environment, self.reaper.clone())?;
                 let staging = store.staging()?;
                 let first = installer.resolve(&wanted(&with_image), staging.path()).await;
                 let resolved = match first {
@@ -328,8 +347,13 @@ fn is_same(a: &str, b: &str) -> bool {
 fn counted(pins: &[Pin]) -> String {
     let names: Vec<_> = pins.iter().map(|pin| pin.name.as_str()).take(MOST_NAMED).collect();
     let more = if pins.len() > MOST_NAMED { ", …" } else { "" };
+    format!("{}: {}{more}", count_of(pins), names.join(", "))
+}
+
+/// Returns `1 package` or `3 packages`.
+pub fn count_of(pins: &[Pin]) -> String {
     let noun = if pins.len() == 1 { "package" } else { "packages" };
-    format!("{} {noun}: {}{more}", pins.len(), names.join(", "))
+    format!("{} {noun}", pins.len())
 }
 
 fn read_lock_file(path: &Path) -> Result<Vec<Pin>, InstallError> {

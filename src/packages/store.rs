@@ -25,6 +25,8 @@ const LAYOUT: &str = "1";
 const PACE: Duration = Duration::from_millis(20);
 /// Staging folders of this age belong to nobody: an installation takes less.
 const STALE: Duration = Duration::from_secs(2 * 3600);
+/// Seconds in which a set that was found is linked by a session: the longest time of an installation.
+const RECENT: u64 = 15 * 60;
 /// The name of the folder in archives of compiled modules: that of the mount.
 const COMPILED: &str = "packages";
 /// The file in the folder of a session that is locked while the session lives.
@@ -174,6 +176,22 @@ impl Store {
         hidden.close()
     }
 
+    /// Removes the sets that were unused for longest until the others have at most so many bytes. What was used a moment ago stays:
+    /// a session may be about to link it.
+    pub(super) fn shrink(&self, most: u64) {
+        let sets = self.list().unwrap_or_default();
+        let mut total: u64 = sets.iter().map(|set| set.bytes).sum();
+        for set in sets.iter().rev().filter(|set| set.unused >= RECENT) {
+            if total <= most {
+                break;
+            }
+            match self.remove(&set.id) {
+                Ok(()) => total = total.saturating_sub(set.bytes),
+                Err(error) => tracing::debug!(%error, "could not remove a set of packages"),
+            }
+        }
+    }
+
     /// Removes what is neither a set nor in use: resolutions, folders of sessions that have ended, locks.
     pub fn clean(&self) -> io::Result<()> {
         ignore_missing(fs::remove_dir_all(self.root.join("resolutions")))?;
@@ -262,5 +280,32 @@ impl PackageSet {
             Err(error) => return Err(InstallError::io("write", target)(error)),
         }
         Ok(added)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_too_large_loses_what_was_unused_for_longest() {
+        let cache = tempfile::tempdir().unwrap();
+        let store = Store::at(cache.path().into());
+        for (id, minutes) in [("new", 1), ("old", 60), ("older", 600)] {
+            let folder = store.folder("sets").unwrap().join(id);
+            fs::create_dir(&folder).unwrap();
+            let json =
+                serde_json::json!({ "id": id, "python": "", "platform": "", "bytes": 10, "packages": [] });
+            fs::write(folder.join(DESCRIPTION), json.to_string()).unwrap();
+            let used = File::create(folder.join(USED)).unwrap();
+            used.set_modified(SystemTime::now() - Duration::from_secs(minutes * 60)).unwrap();
+        }
+        let left = || store.list().unwrap().into_iter().map(|set| set.id).collect::<Vec<_>>();
+        store.shrink(30);
+        assert_eq!(left(), ["new", "old", "older"]);
+        store.shrink(20);
+        assert_eq!(left(), ["new", "old"]);
+        store.shrink(0);
+        assert_eq!(left(), ["new"]);
     }
 }

@@ -1,5 +1,6 @@
 //! What people and code write about Python packages: requirements, and which of them are allowed. Nothing here acts.
 
+mod marker;
 mod permission;
 mod requirement;
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use pep440_rs::VersionSpecifiers;
 
 use super::requirement::split_list;
+use crate::nearest::nearest;
 
 /// What code may install.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +34,16 @@ pub struct Pattern {
 pub struct PermissionError;
 
 impl Permission {
+    /// Returns the word that a text probably means: it is a package name only by mistake. A package with such a name can still be
+    /// allowed in a list: `alow,`.
+    pub fn word_meant_by(text: &str) -> Option<&'static str> {
+        let text = text.trim().to_ascii_lowercase();
+        let is_bare = text.bytes().all(|b| b.is_ascii_alphabetic());
+        let word = nearest(&text, ["allow", "off", "locked"])
+            .filter(|word| is_bare && *word != text || text == "locked")?;
+        Some(if word == "locked" { "locked:FILE" } else { word })
+    }
+
     /// Returns the versions of a package that are allowed, all of which hold; None if it is not allowed at all.
     pub fn versions_of(&self, name: &str) -> Option<VersionSpecifiers> {
         match self {
@@ -104,6 +115,24 @@ mod tests {
         assert_eq!("locked:/a b.txt".parse(), Ok(Permission::Locked("/a b.txt".into())));
         for bad in ["", "locked:", "a b", "https://x", "a=1", "-r x", "a[b]"] {
             assert!(bad.parse::<Permission>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_word_is_not_a_package() {
+        for (text, word) in [
+            ("alow", Some("allow")),
+            ("alllow", Some("allow")),
+            ("offf", Some("off")),
+            ("locked", Some("locked:FILE")),
+            ("allow", None),
+            ("off", None),
+            ("on", None),
+            ("pandas", None),
+            ("alow,", None),
+            ("polars", None),
+        ] {
+            assert_eq!(Permission::word_meant_by(text), word, "{text}");
         }
     }
 

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use codebridge_images::package_name;
 use pep440_rs::{Version, VersionSpecifiers};
 
+use super::marker::is_condition;
+
 /// Bytes of a requirement. No real one is longer.
 const LONGEST: usize = 512;
 /// Bytes of a requirement that a message quotes.
@@ -34,6 +36,8 @@ pub enum RequirementError {
     Option(String),
     #[error("'{0}' is an address or a path: only packages of the index can be installed")]
     Address(String),
+    #[error("'{0}' is the name of a file: only package names with versions are accepted")]
+    File(String),
     #[error("'{text}' has no valid version: {why}")]
     Versions { text: String, why: String },
     #[error("'{0}' has a condition that is not understood")]
@@ -79,6 +83,9 @@ impl FromStr for Requirement {
         let (name, rest) = package.split_at(end);
         if !is_name(name) {
             return Err(malformed());
+        }
+        if [".txt", ".toml", ".whl"].iter().any(|end| name.to_ascii_lowercase().ends_with(end)) {
+            return Err(RequirementError::File(quoted(text)));
         }
         let rest = rest.trim_start();
         let (extras, rest) = match rest.strip_prefix('[') {
@@ -158,7 +165,7 @@ fn is_name(text: &str) -> bool {
 fn parse_marker(marker: &str, text: &str) -> Result<String, RequirementError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._<>=!~'\"(), -".contains(c);
     let marker = marker.trim();
-    match !marker.is_empty() && marker.chars().all(is_plain) && !marker.contains("--") {
+    match is_condition(marker) && marker.chars().all(is_plain) && !marker.contains("--") {
         true => Ok(marker.to_owned()),
         false => Err(RequirementError::Marker(quoted(text))),
     }
@@ -193,13 +200,22 @@ mod tests {
         for bad in [
             "", "--index-url=http://x", "-r /etc/passwd", "x @ file:///etc/passwd", "./here", "/etc/passwd",
             "git+https://x/y", "a\n--index-url=http://x", "a\r-e .", "a --hash=sha256:00", "a[--x]", "a[b",
-            "a b", "a=1", "a>=x", "a ; x --hash=1", "a ; os_name == 'x'\n-e .", "a # b", "-a", "a-", "é",
-            "a\0", "${HOME}",
+            "a b", "a=1", "a>=x", "a ; x --hash=1", "a ; os_name == 'x'\n-e .", "a # b", "six; import os",
+            "-a", "a-", "é", "a\0", "${HOME}",
         ] {
             assert!(bad.parse::<Requirement>().is_err(), "{bad:?}");
         }
         let error = "x".repeat(100_000).parse::<Requirement>().unwrap_err().to_string();
         assert!(error.len() < 200, "{error}");
+    }
+
+    #[test]
+    fn a_file_is_told_from_a_package() {
+        for file in ["requirements.txt", "pyproject.toml", "six-1.0-py3-none-any.WHL"] {
+            let error = file.parse::<Requirement>().unwrap_err();
+            assert_eq!(error, RequirementError::File(file.into()));
+        }
+        assert!("ruamel.yaml".parse::<Requirement>().is_ok());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::guest_questions::{Answer, InstallQuestion, MissingModule, QuestionErr
 use super::{Progress, package_bytecode};
 use crate::packages::{
     ImagePython, InstallError, InstallRequest, Installed, PackageService, PackageSet, Pin, Script,
-    SessionFolder, distribution_of, recipe_with,
+    SessionFolder, count_of, distribution_of, recipe_with,
 };
 use crate::requirements::{Requirement, RequirementError};
 
@@ -198,14 +198,14 @@ impl Place {
         }
         let image = format!("{} {}", self.spec.root, python.full_version());
         if set.compiled_for(&image).is_none() {
-            report(format!("compiling {} packages for this image, once", set.description.packages.len()));
+            report(format!("compiling {} for this image, once", count_of(&set.description.packages)));
             let Self { driver, spec, instance, copies, .. } = self;
             let is_elsewhere = copies.is_some();
             package_bytecode::compile(set, &image, driver, spec, instance, is_elsewhere, cancel).await;
         }
         let files = set.compiled_for(&image).unwrap_or_else(|| set.files());
         let megabytes = set.description.bytes.div_ceil(1 << 20);
-        report(format!("installing {} packages, {megabytes} MiB", set.description.packages.len()));
+        report(format!("installing {}, {megabytes} MiB", count_of(&set.description.packages)));
         if let Some(copies) = &self.copies {
             let _ =
                 copies.add(TARGET, files.clone(), MOST_COPIED_COMPILED).await.map_err(InstallError::Copy)?;

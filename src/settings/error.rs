@@ -8,7 +8,7 @@ use codebridge_runtimes::RuntimeKind;
 
 use super::{Origin, ShareProblem, Variable};
 use crate::nearest::nearest;
-use crate::requirements::RequirementError;
+use crate::requirements::{Permission, RequirementError};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
@@ -37,11 +37,17 @@ impl SettingError {
             Self::Invalid { value, expected, .. } => (value, expected),
             Self::Image { source, .. } => return Some(source.hint()),
             Self::Share { problem, .. } => return problem.hint(),
+            Self::Requirement { source: RequirementError::File(_), .. } => {
+                return Some("name the packages: --with pandas,httpx".into());
+            }
             _ => return None,
         };
         let names = match expected {
             Expected::OneOf(names) => *names,
             Expected::Runtime => &RuntimeKind::NAMES,
+            Expected::Packages => {
+                return Permission::word_meant_by(value).map(|word| format!("did you mean {word}?"));
+            }
             _ => return None,
         };
         let name = nearest(value, names.iter().copied())?;

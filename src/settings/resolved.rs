@@ -124,7 +124,8 @@ impl Settings {
                 .value(&var::MAX_IMAGES, Expected::WholeNumber, |text| text.trim().parse().ok())?,
             packages: raw.packages()?,
             with: raw.optional(&var::WITH, |text, origin| {
-                parse_list(text).map_err(|source| SettingError::Requirement { origin, source })
+                let list = text.replace(RawSettings::SEPARATOR, ",");
+                parse_list(&list).map_err(|source| SettingError::Requirement { origin, source })
             })?,
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
@@ -280,8 +281,8 @@ impl RawSettings {
                 let file = self.path(&file.to_string_lossy(), origin)?;
                 Ok(Permission::Locked(file))
             }
-            Ok(permission) => Ok(permission),
-            Err(PermissionError) => Err(invalid(text, origin, Expected::Packages)),
+            Ok(permission) if Permission::word_meant_by(text).is_none() => Ok(permission),
+            Ok(_) | Err(PermissionError) => Err(invalid(text, origin, Expected::Packages)),
         })
     }
 

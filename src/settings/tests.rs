@@ -365,3 +365,16 @@ fn the_flag_of_shares_is_repeated_and_may_have_commas() {
     let settings = Settings::resolve(&raw).unwrap();
     assert_eq!(shares(&settings), [("/srv/a,b", "one"), ("/srv/two", "two")]);
 }
+
+#[test]
+fn packages_can_be_named_by_several_flags_and_mistakes_are_told() {
+    let mut raw = RawSettings::default();
+    raw.set_flag(&variables::WITH, "httpx[http2,cli]");
+    raw.set_flag(&variables::WITH, "six");
+    let settings = Settings::resolve(&raw).unwrap();
+    let names: Vec<_> = settings.with.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["httpx[http2,cli]", "six"]);
+    let hint = |pair| resolve(&[pair]).unwrap_err().hint().unwrap();
+    assert_eq!(hint(("MCP_BRIDGE_PACKAGES", "alow")), "did you mean allow?");
+    assert_eq!(hint(("MCP_BRIDGE_WITH", "reqs.txt")), "name the packages: --with pandas,httpx");
+}

@@ -29,7 +29,7 @@ impl Variable {
 
     /// Returns whether its flag may be given several times; its variable separates values by commas.
     pub fn may_be_repeated(&self) -> bool {
-        self.name == SHARE.name
+        [SHARE.name, WITH.name].contains(&self.name)
     }
 
     /// Returns whether its flag needs no value.
@@ -139,7 +139,7 @@ variables! {
     PACKAGES = ["MCP_BRIDGE_PACKAGES"] "packages" "PACKAGES" "off" RUNNING
         "Python packages that code can install: `off`, `allow` for all, a list such as `numpy,pandas>=2,scikit-*`, or `locked:FILE` for those of a lock file";
     WITH = ["MCP_BRIDGE_WITH"] "with" "PACKAGES" NO_DEFAULT RUNNING
-        "Python packages that every session has from its start, separated by commas: `pandas,httpx>=0.27`";
+        "Python packages that every session has from its start, separated by commas: `pandas,httpx>=0.27`. The flag can be repeated";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING

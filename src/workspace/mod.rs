@@ -38,7 +38,8 @@ pub struct Workspace {
 impl Bridge {
     pub fn new(settings: Settings, environment: Environment) -> Self {
         let reaper = Reaper::of_this_program();
-        let packages = Arc::new(PackageService::new(&settings, environment.clone(), cache_dir()));
+        let packages = PackageService::new(&settings, environment.clone(), reaper.clone(), cache_dir());
+        let packages = Arc::new(packages);
         let launcher = Arc::new(Launcher::new(&settings, reaper.clone(), Arc::clone(&packages)));
         Self { settings, launcher, packages, environment, reaper }
     }

@@ -124,20 +124,21 @@ pub async fn run_with_input(
     limit: Duration,
 ) -> Result<Finished, ExecError> {
     let prepared = command.command();
-    run_prepared(command, prepared, input, limit).await
+    run_prepared(command, prepared, input, limit, |_| {}).await
 }
 
 /// Runs a helper command as [`run`] does, in exactly this environment and in this folder. The environment may contain
-/// credentials, so it is not logged.
+/// credentials, so it is not logged. `started` gets its process group.
 pub async fn run_in<K: AsRef<OsStr>, V: AsRef<OsStr>>(
     command: CommandLine,
     environment: impl IntoIterator<Item = (K, V)>,
     folder: &Path,
     limit: Duration,
+    started: impl FnOnce(Pid),
 ) -> Result<Finished, ExecError> {
     let mut prepared = command.command();
     prepared.env_clear().envs(environment).current_dir(folder);
-    run_prepared(command, prepared, Vec::new(), limit).await
+    run_prepared(command, prepared, Vec::new(), limit, started).await
 }
 
 async fn run_prepared(
@@ -145,6 +146,7 @@ async fn run_prepared(
     mut prepared: Command,
     input: Vec<u8>,
     limit: Duration,
+    watch: impl FnOnce(Pid),
 ) -> Result<Finished, ExecError> {
     let started = Instant::now();
     prepared.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -155,6 +157,9 @@ async fn run_prepared(
     let mut child = start(prepared, &command)?;
     let group = group_of(&child);
     let mut abandoned = KillWhenDropped(group);
+    if let Some(group) = group {
+        watch(group);
+    }
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let streams = async {
