@@ -38,12 +38,19 @@ pub(super) async fn artifact(
         }
         ArtifactCommand::Rm { names, version, form } => {
             let mut removed = Vec::new();
-            let all = names.iter().try_for_each(|name| {
-                removed.extend(artifacts.remove(name, version)?);
-                Ok(())
-            });
-            write(&form, &removed, removed_text(&removed), Exit::Success).await?;
-            all.map(|()| Exit::Success.into())
+            let mut errors = Vec::new();
+            for name in &names {
+                match artifacts.remove(name, version) {
+                    Ok(versions) => removed.extend(versions),
+                    Err(error) => errors.push(CommandError::from(error)),
+                }
+            }
+            let text = if removed.is_empty() { String::new() } else { removed_text(&removed) };
+            write(&form, &removed, text, Exit::Success).await?;
+            // The last one is reported where all errors are, with its hint.
+            let last = errors.pop();
+            errors.iter().for_each(|error| say(format_args!("error: {error}")));
+            last.map_or_else(|| Ok(Exit::Success.into()), Err)
         }
         ArtifactCommand::Prune(PruneArgs { older_than, keep, form }) => {
             let before = older_than.map(|age| jiff::Timestamp::now().checked_sub(age));

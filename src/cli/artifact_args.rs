@@ -73,11 +73,20 @@ pub struct PruneArgs {
     pub form: Form,
 }
 
-/// Parses a time, also in days.
+/// Parses a time with a unit, also in days and weeks. A bare number would be seconds where days are meant.
 fn age(text: &str) -> Result<Duration, String> {
-    let days = text.trim().strip_suffix(['d', 'D']).and_then(|days| days.parse::<u32>().ok());
-    let time = days.map(|days| Duration::from_secs(u64::from(days) * 24 * 3600));
-    time.or_else(|| parse_time(text)).ok_or_else(|| "expected a time such as 30d or 12h".into())
+    let text = text.trim();
+    let long = |unit: [char; 2], days: u64| {
+        let number = text.strip_suffix(unit)?.parse::<u32>().ok()?;
+        Some(Duration::from_secs(u64::from(number) * days * 24 * 3600))
+    };
+    let time = match text.chars().last() {
+        Some('w' | 'W') => long(['w', 'W'], 7),
+        Some('d' | 'D') => long(['d', 'D'], 1),
+        Some(unit) if unit.is_ascii_alphabetic() => parse_time(text),
+        _ => None,
+    };
+    time.ok_or_else(|| "expected a time such as 30d or 12h".into())
 }
 
 #[cfg(test)]
@@ -85,10 +94,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_also_in_days() {
+    fn ages_have_a_unit_and_are_also_in_days_and_weeks() {
         assert_eq!(age("2d"), Ok(Duration::from_secs(48 * 3600)));
         assert_eq!(age("12h"), Ok(Duration::from_secs(12 * 3600)));
-        for wrong in ["", "d", "-1d", "soon"] {
+        assert_eq!(age("2w"), Ok(Duration::from_secs(14 * 24 * 3600)));
+        assert_eq!(age("30s"), Ok(Duration::from_secs(30)));
+        for wrong in ["", "d", "-1d", "soon", "30", "w"] {
             assert!(age(wrong).is_err(), "{wrong}");
         }
     }

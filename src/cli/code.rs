@@ -11,16 +11,23 @@ use tokio::sync::Mutex;
 
 use super::ExecArgs;
 use crate::mcp::stdio;
+use crate::nearest::nearest;
 use crate::session::{FileIn, Input, Script};
 
 /// Bytes of a name in `/workspace`.
 const LONGEST_NAME: usize = 255;
+/// Files that are looked at for one with a similar name.
+const MOST_NEIGHBOURS: usize = 4_000;
 
 /// Why there is no code to run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CodeError {
     #[error("no code: expected FILE, -c CODE, or code on standard input")]
     None,
+    #[error("{} is a notebook", .0.display())]
+    Notebook(PathBuf),
+    #[error("{} is a folder", .0.display())]
+    CodeFolder(PathBuf),
     #[error("failed to read {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("failed to read code from standard input: {0}")]
@@ -39,16 +46,43 @@ pub(super) enum CodeError {
 
 impl CodeError {
     /// Returns what to do about it.
-    pub(super) fn hint(&self) -> Option<&'static str> {
-        match self {
+    pub(super) fn hint(&self) -> Option<String> {
+        let fixed = match self {
+            Self::Notebook(path) => {
+                return Some(format!("jupyter nbconvert --to script {}", path.display()));
+            }
+            Self::CodeFolder(path) => {
+                return Some(format!("name a file in it: {}", path.join("main.py").display()));
+            }
+            Self::File { path, source } | Self::FileIn { path, source } if is_missing(source) => {
+                return near(path).map(|near| format!("did you mean {}?", near.display()));
+            }
             Self::None => Some("`codebridge exec --help` shows the forms of the command"),
             Self::Folder(_) => Some("share the folder with --share DIR"),
             Self::NoFile(path) if path == Path::new("-") => Some("standard input is sys.stdin of the code"),
             Self::Name(_) => Some("name it with --in FILE:NAME; NAME has no '/' and no control characters"),
             Self::Twice(_) => Some("give one of them another name with --in FILE:NAME"),
             _ => None,
-        }
+        };
+        fixed.map(str::to_owned)
     }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// Returns the file with the most similar name in the folder of a file that does not exist.
+fn near(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?;
+    let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = place.read_dir().ok()?.take(MOST_NEIGHBOURS).flatten();
+    let names: Vec<String> = entries
+        .filter(|entry| entry.path().is_file())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let name = nearest(path.file_name()?.to_str()?, names.iter().map(String::as_str))?;
+    Some(folder.join(name))
 }
 
 /// Code, and what it is started with.
@@ -70,6 +104,12 @@ pub(super) fn read(args: &ExecArgs) -> Result<Source, CodeError> {
     }
     match args.words.first().map(Path::new) {
         Some(path) if path != Path::new("-") => {
+            if path.is_dir() {
+                return Err(CodeError::CodeFolder(path.to_owned()));
+            }
+            if path.extension().is_some_and(|extension| extension == "ipynb") && path.exists() {
+                return Err(CodeError::Notebook(path.to_owned()));
+            }
             let code = std::fs::read_to_string(path);
             let code = code.map_err(|source| CodeError::File { path: path.to_owned(), source })?;
             let file = Some(path.to_owned());
@@ -150,6 +190,18 @@ fn open(path: &Path, name: &str) -> Result<FileIn, CodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_file_has_a_neighbour() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("report.py"), "").unwrap();
+        let hint = |name: &str| {
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            CodeError::File { path: folder.path().join(name), source }.hint()
+        };
+        assert!(hint("reprot.py").is_some_and(|hint| hint.ends_with("report.py?")));
+        assert_eq!(hint("wombat"), None);
+    }
 
     #[test]
     fn files_have_their_own_name_or_the_given_one() {

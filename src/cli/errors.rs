@@ -125,7 +125,7 @@ impl CommandError {
             Self::Setting(error) => error.hint(),
             Self::Share(error) => error.hint(),
             Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
-            Self::Code(error) => error.hint().map(Into::into),
+            Self::Code(error) => error.hint(),
             Self::Session => Some(
                 "give exec all of the code at once; only clients of `codebridge serve` have sessions".into(),
             ),

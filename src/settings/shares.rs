@@ -28,6 +28,10 @@ impl Share {
         absolute: impl FnOnce(&str) -> Result<PathBuf, E>,
     ) -> Result<Result<Self, ShareProblem>, E> {
         let (path, name) = match text.rsplit_once(':') {
+            // `DIR:/PLACE` is a habit from containers. A folder whose name has such a colon is that folder.
+            Some((_, name)) if name.starts_with('/') && !Path::new(text).exists() => {
+                return Ok(Err(ShareProblem::Place(name.to_owned())));
+            }
             Some((path, name)) if !name.contains('/') => (path, Some(name)),
             _ => (text, None),
         };
@@ -45,6 +49,9 @@ impl Share {
         let plain = !matches!(name.as_str(), "" | "." | "..")
             && name.len() <= Self::LONGEST_NAME
             && !name.contains(|c: char| matches!(c, '/' | ',' | ':') || c.is_control());
+        if matches!(name.as_str(), "ro" | "rw") {
+            return Ok(Err(ShareProblem::Mode(name)));
+        }
         Ok(if plain { Ok(Self { path, name }) } else { Err(ShareProblem::Name(name)) })
     }
 }
@@ -67,6 +74,10 @@ pub enum ShareProblem {
     NoName(PathBuf),
     #[error("'{0}' cannot be the name of a share")]
     Name(String),
+    #[error("'{0}' cannot be the name of a share: shares are always read-only")]
+    Mode(String),
+    #[error("'{0}' cannot be the name of a share: it has a slash")]
+    Place(String),
     #[error("two shares have the name '{0}'")]
     Twice(String),
 }
@@ -79,7 +90,31 @@ impl ShareProblem {
             Self::Name(_) => {
                 Some("add a name without slashes, commas, colons and control characters: DIR:NAME".into())
             }
+            Self::Mode(_) => Some("leave it out: --share DIR".into()),
+            Self::Place(_) => Some("NAME has no slash: --share DIR:data is read at /shared/data".into()),
             Self::Twice(_) => Some("give one of them another name: DIR:NAME".into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> ShareProblem {
+        Share::parse(text, |path| Ok::<_, ()>(PathBuf::from(path))).unwrap().unwrap_err()
+    }
+
+    #[test]
+    fn forms_of_containers_are_refused() {
+        for mode in ["ro", "rw"] {
+            for text in [format!("/abs/data:{mode}"), format!("/abs/data:/data:{mode}")] {
+                let found = problem(&text);
+                assert_eq!(found, ShareProblem::Mode(mode.into()), "{text}");
+                assert!(found.to_string().contains("always read-only"), "{found}");
+            }
+        }
+        let found = problem("/abs/data:/data");
+        assert!(found.hint().is_some_and(|hint| hint.contains("NAME has no slash")), "{found}");
     }
 }
