@@ -192,9 +192,9 @@ fn a_sandbox_that_dies_in_a_run_is_replaced(env: &TestEnv) {
     let _ = outcome.because("ended with status 1").because("the host was rebooted").noting("has ended");
     fake.now(&json!({}));
     let _ = bridge.run("1").expect("success").noting("is new");
-    // Frames about a run that is not there, and an end that nobody asked for.
+    // Frames about a run that is not there, and one of a type that does not exist.
     let forged = format!("4400000063{:08x}{}", 5, hex("ok 0\n"));
-    for bytes in [forged, format!("46{}", "00".repeat(8))] {
+    for bytes in [forged, format!("6a{}", "00".repeat(8))] {
         fake.now(&launch(&[
             json!({ "guest": "hello" }),
             json!({ "guest": "wait" }),
