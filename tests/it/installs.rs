@@ -132,11 +132,13 @@ fn without_permission_the_refusal_names_the_setting(env: &TestEnv) {
     let refused = bridge.run("runtime.install('humanize', 'six')").because("humanize, six is not allowed");
     assert!(refused.error().contains("MCP_BRIDGE_PACKAGES is off"), "{refused}");
     assert!(
-        refused.error().contains("MCP_BRIDGE_PACKAGES=allow, or MCP_BRIDGE_PACKAGES=humanize,six"),
+        refused.error().contains(
+            "allow it with MCP_BRIDGE_PACKAGES=humanize,six, or give it to every session with MCP_BRIDGE_WITH=humanize,six"
+        ),
         "{refused}"
     );
     let missing = bridge.run("import cv2").noting("does not have the package opencv-python-headless");
-    assert!(missing.notices().contains("MCP_BRIDGE_PACKAGES=allow"), "{missing}");
+    assert!(missing.notices().contains("MCP_BRIDGE_PACKAGES=opencv-python-headless"), "{missing}");
     let in_image = bridge.run("import pandas");
     assert!(in_image.notices().contains("the image `data`"), "{in_image}");
     let _ = bridge.run("import os; assert not os.path.exists('/packages')").expect("success");
