@@ -1,7 +1,7 @@
 //! Folders of this machine in a sandbox that reads what their owner can read.
 //!
 //! A plain read-only mount is enough where the sandbox's user is the owner. Elsewhere the folder is mounted with its owner's id
-//! mapped to that of the sandbox's user ([`idmap`]), or copied ([`archive`]).
+//! mapped to that of the sandbox's user (`idmap`), or copied (`archive`).
 
 mod archive;
 mod idmap;
