@@ -70,21 +70,10 @@ _MOST_PACKAGES = 12
 
 
 def _about_python():
-    """Returns the version of Python and the main packages, from the names of their folders: metadata takes long to parse."""
-    import os
+    """Returns the version of Python and the main packages."""
     import sys
 
-    found = {}
-    for folder in sys.path:
-        try:
-            entries = os.listdir(folder or ".")
-        except OSError:
-            continue
-        for entry in entries:
-            stem, _, kind = entry.rpartition(".")
-            if kind in ("dist-info", "egg-info"):
-                name, version = (stem.split("-") + [""])[:2]
-                found.setdefault(name.lower().replace("_", "-"), version)
+    found = _guest.part("packages").versions()
     for name in "pip", "setuptools", "wheel":
         found.pop(name, None)
     names = [name for name in _MAIN_PACKAGES if name in found] + sorted(found.keys() - set(_MAIN_PACKAGES))

@@ -71,14 +71,11 @@ pub(super) fn meant_by(name: &str) -> Option<String> {
     nearest(name, known).filter(|nearest| *nearest != name).map(str::to_owned)
 }
 
-/// Returns the name of a built-in image that has a package.
+/// Returns the name of the built-in image for data analysis if it has a package.
 pub fn recipe_with(package: &str) -> Option<&'static str> {
-    let has = |name: &&str| {
-        let recipe = Recipe::find(name).ok();
-        let text = recipe.and_then(|recipe| recipe.requirements).unwrap_or_default();
-        parse_requirements(&text).iter().any(|one| package_name(&one.name) == package)
-    };
-    ["data"].into_iter().find(has)
+    const DATA: &str = "data";
+    let text = Recipe::find(DATA).ok()?.requirements?;
+    parse_requirements(&text).iter().any(|one| package_name(&one.name) == package).then_some(DATA)
 }
 
 #[cfg(test)]

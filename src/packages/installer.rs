@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::disk::Disk;
 use super::error::without_credentials;
 use super::pins::{Pin, versions_text};
-use super::wanted::Resolve;
+use super::resolve::Resolve;
 use super::{ImagePython, InstallError, pip, uv};
 use crate::reaper::Reaper;
 use crate::settings::Environment;

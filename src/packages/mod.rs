@@ -13,12 +13,12 @@ mod installer;
 mod pins;
 mod pip;
 mod resolutions;
+mod resolve;
 mod script;
 mod service;
 mod session_folder;
 mod store;
 mod uv;
-mod wanted;
 
 pub use error::InstallError;
 pub use hints::{distribution_of, recipe_with};

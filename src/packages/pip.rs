@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::error::without_addresses;
 use super::hints::meant_by;
 use super::pins::Pin;
-use super::wanted::Resolve;
+use super::resolve::Resolve;
 use super::{ImagePython, InstallError};
 
 /// Returns the command that resolves `requirements.in` of its folder and writes `report.json`.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use codebridge_images::Digest;
 
 use super::pins::{Pin, parse_pins, requirements_text};
-use super::wanted::Resolve;
+use super::resolve::Resolve;
 use super::{InstallError, Store};
 
 /// How long an answer holds while the index can be reached.

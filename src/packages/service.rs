@@ -10,7 +10,7 @@ use pep440_rs::Version;
 use super::installer::Installer;
 use super::pins::{Pin, parse_pins};
 use super::resolutions::Resolution;
-use super::wanted::Resolve;
+use super::resolve::Resolve;
 use super::{ImagePython, InstallError, PackageSet, SessionFolder, Store, StoredSet};
 use crate::reaper::Reaper;
 use crate::requirements::{Permission, Requirement};

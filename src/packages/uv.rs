@@ -7,7 +7,7 @@ use codebridge_runtimes::exec::CommandLine;
 use super::error::without_addresses;
 use super::hints::{meant_by, package_of_module};
 use super::pins::{Pin, parse_pins};
-use super::wanted::Resolve;
+use super::resolve::Resolve;
 use super::{ImagePython, InstallError};
 
 /// Returns the command that resolves `requirements.in` of its folder and prints pins.

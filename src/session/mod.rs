@@ -11,6 +11,7 @@ mod access;
 mod answers;
 mod bytecode;
 mod changed_files;
+mod compiling;
 mod displays;
 mod files;
 mod frames;
