@@ -63,13 +63,13 @@ pub(super) async fn compile(
     let mut sandbox = match launched {
         Ok(sandbox) => sandbox,
         // An interpreter will fail to start as well, and say why.
-        Err(error) => return tracing::debug!(%error, what, "could not compile modules"),
+        Err(error) => return tracing::debug!(%error, "could not compile the modules of {what}"),
     };
     match run(modules, &mut sandbox, cancel, add).await {
-        Ok(count) => tracing::debug!(count, what, elapsed = ?began.elapsed(), "compiled modules"),
+        Ok(count) => tracing::debug!(count, elapsed = ?began.elapsed(), "compiled the modules of {what}"),
         Err(error) => {
             let error = sandbox.with_messages(&error.to_string());
-            tracing::debug!(error, what, "could not compile modules");
+            tracing::debug!(error, "could not compile the modules of {what}");
         }
     }
     if let Err(error) = sandbox.end().await {
