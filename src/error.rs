@@ -9,6 +9,7 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Success = 0,
+    Differs = 1,
     Usage = 2,
     Reduced = 10,
     NotReady = 11,
@@ -18,6 +19,7 @@ pub enum Exit {
     NoImage = 72,
     Io = 74,
     Server = 76,
+    Denied = 77,
     Timeout = 124,
     Interrupted = 130,
     Unread = 141,
@@ -25,8 +27,9 @@ pub enum Exit {
 }
 
 /// What the documentation says of each exit code, in ascending order.
-const MEANINGS: [(Exit, &str); 14] = [
+const MEANINGS: [(Exit, &str); 16] = [
     (Exit::Success, "success"),
+    (Exit::Differs, "`policy test`: the policy decides something else than expected"),
     (Exit::Usage, "the command line or a setting is invalid"),
     (Exit::Reduced, "`doctor`: code runs, with reduced guarantees"),
     (Exit::NotReady, "`doctor`: no code can run"),
@@ -36,6 +39,7 @@ const MEANINGS: [(Exit, &str); 14] = [
     (Exit::NoImage, "the image is unavailable"),
     (Exit::Io, "standard input or output failed"),
     (Exit::Server, "an MCP server could not be started, or did not answer"),
+    (Exit::Denied, "the policy or the user denied the call"),
     (Exit::Timeout, "the code exceeded its time limit"),
     (Exit::Interrupted, "interrupted with Ctrl-C"),
     (Exit::Unread, "`exec`: the code was stopped, because nobody reads its output any more"),

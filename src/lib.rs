@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fake_sessions;
+mod glob;
 pub mod guest;
 pub mod help;
 pub mod housekeeping;
@@ -16,6 +17,7 @@ pub mod machine_supervisor;
 mod mcp;
 mod nearest;
 pub mod packages;
+pub mod policy;
 pub mod reaper;
 pub mod requirements;
 pub mod server;

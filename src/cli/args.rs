@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use super::artifact_args::ArtifactCommand;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
+use super::policy_args::PolicyCommand;
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
@@ -75,6 +76,9 @@ pub enum Command {
     /// Manage the Python packages that sandboxes can have without a network
     #[command(subcommand)]
     Packages(PackagesCommand),
+    /// Say what code may do: rules for calls of tools
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Register codebridge in an MCP client
     Setup(SetupArgs),
     /// Show a topic of the documentation, or the flags of a command

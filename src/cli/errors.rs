@@ -15,6 +15,7 @@ use crate::artifacts::ArtifactError;
 use crate::error::Exit;
 use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
+use crate::policy::{PinError, PolicyError};
 use crate::requirements::RequirementError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
@@ -61,6 +62,16 @@ pub(super) enum CommandError {
     HelpTopic { name: String, nearest: Option<String> },
     #[error("invalid output '{0}': expected oci-archive:FILE[:TAG]")]
     BuildOutput(String),
+    #[error("{0}")]
+    Policy(PolicyError),
+    #[error("there is no policy: '{}' does not exist", .0.display())]
+    NoPolicy(PathBuf),
+    #[error("'{}' exists already", .0.display())]
+    PolicyExists(PathBuf),
+    #[error("could not ask whether to accept the tools of '{0}': standard input is not a terminal")]
+    Unaccepted(String),
+    #[error(transparent)]
+    Pins(PinError),
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
     #[error(transparent)]
@@ -156,6 +167,9 @@ impl CommandError {
             Self::UnknownSet(_) => Some("list them with `codebridge packages ls`".into()),
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
+            Self::NoPolicy(_) => Some("write one with `codebridge policy init`; without one, every call is allowed".into()),
+            Self::PolicyExists(_) => Some("change it with an editor, or replace it with --force".into()),
+            Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
             Self::Output(error) => error.hint().map(str::to_owned),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
@@ -194,7 +208,12 @@ impl CommandError {
             | Self::BuildOutput(_)
             | Self::ImageName(_)
             | Self::Terminal(_)
+            | Self::Policy(_)
+            | Self::NoPolicy(_)
+            | Self::PolicyExists(_)
+            | Self::Unaccepted(_)
             | Self::Recipe(_) => Exit::Usage,
+            Self::Pins(_) => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
             Self::Io(_) | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
@@ -215,6 +234,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Distrusted { .. }
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
+        UpstreamError::Denied { .. } => Exit::Denied,
         UpstreamError::Start { .. }
         | UpstreamError::Http { .. }
         | UpstreamError::BackingOff { .. }

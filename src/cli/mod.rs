@@ -24,6 +24,9 @@ mod output;
 mod outputs;
 mod packages;
 mod pictures;
+mod policy;
+mod policy_args;
+mod policy_changes;
 mod sandboxes;
 mod say;
 mod serve;
@@ -56,6 +59,7 @@ pub use args::{
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use flags::SettingFlags;
 pub use form::Form;
+pub use policy_args::PolicyCommand;
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -126,6 +130,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
         Command::Image(command) => image::image(command).await,
+        Command::Policy(command) => policy::policy(&open(), command).await,
         Command::Packages(command) => packages::packages(command, settings, environment).await,
         Command::Help { .. }
         | Command::Setup(_)

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::housekeeping::{self, SandboxEntry};
 use crate::image_sources::image_resolver;
+use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::Settings;
 use crate::upstream::Upstream;
@@ -48,6 +49,7 @@ pub struct Diagnosis {
     pub host: Vec<Fact>,
     pub images: Store,
     pub servers: Servers,
+    pub policy: PolicyState,
     /// Sandboxes of bridges that are gone.
     pub leftovers: Vec<SandboxEntry>,
     /// Real code in a real session; None if no runtime works.
@@ -99,6 +101,18 @@ pub struct Servers {
     pub warnings: Vec<String>,
 }
 
+/// What code may do.
+#[derive(Debug, Serialize)]
+pub struct PolicyState {
+    pub file: PathBuf,
+    /// The number of rules; None without a policy, and if it has an error.
+    pub rules: Option<usize>,
+    /// Why every call is denied.
+    pub error: Option<String>,
+    /// What is probably a mistake.
+    pub warnings: Vec<String>,
+}
+
 /// A definition that is not used.
 #[derive(Debug, Serialize)]
 pub struct SkippedServer {
@@ -128,7 +142,7 @@ impl Diagnosis {
     /// # Errors
     /// The state folder cannot be used.
     pub async fn make(workspace: &Workspace) -> Result<Self, StateError> {
-        let Workspace { bridge, sessions, upstream } = workspace;
+        let Workspace { bridge, sessions, upstream, policy } = workspace;
         let settings = &bridge.settings;
         let runtimes = bridge.launcher.examine().await?;
         let working = best(&runtimes);
@@ -159,6 +173,7 @@ impl Diagnosis {
             host: host_facts(),
             images: store(),
             servers: servers(upstream),
+            policy: policy_state(policy, upstream),
             leftovers: listed.into_iter().filter(|entry| entry.owner == OwnerState::Dead).collect(),
             run,
             fixed: Vec::new(),
@@ -246,6 +261,21 @@ async fn run(sessions: &Sessions, settings: &Settings) -> Run {
         code_milliseconds: outcome.elapsed.as_millis(),
         error: outcome.error,
         notices: outcome.notices,
+    }
+}
+
+fn policy_state(policy: &Policy, upstream: &Upstream) -> PolicyState {
+    let file = policy.source().path().to_path_buf();
+    let none = PolicyState { file, rules: None, error: None, warnings: Vec::new() };
+    match policy.rules() {
+        Ok(None) => none,
+        Err(error) => PolicyState { error: Some(error.to_string()), ..none },
+        Ok(Some(rules)) => {
+            let snapshot = upstream.snapshot();
+            let names = snapshot.servers.iter().chain(&snapshot.skipped).map(|server| &*server.name);
+            let warnings = rules.warnings(&names.collect::<Vec<_>>());
+            PolicyState { rules: Some(rules.len()), warnings, ..none }
+        }
     }
 }
 

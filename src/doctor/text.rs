@@ -6,7 +6,7 @@ use codebridge_runtimes::{
     FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
 };
 
-use super::{Diagnosis, Picked, Readiness, Run, Servers, SkippedServer};
+use super::{Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
 use crate::sizes::bytes_text;
 
 /// The longest foreign message in a line, in characters. The JSON has all of it.
@@ -32,6 +32,7 @@ impl Diagnosis {
         let kept = format!("{} in {}, {}", store.images, store.folder.display(), bytes_text(store.bytes));
         line(&mut text, "images", kept);
         self.describe_servers(&mut text);
+        self.describe_policy(&mut text);
         if !self.leftovers.is_empty() {
             let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
             let names = names.join(", ");
@@ -69,6 +70,22 @@ impl Diagnosis {
         line(text, "servers", format!("{used} defined, {} skipped", skipped.len()));
         for SkippedServer { name, source, why } in skipped {
             detail(text, "", "skipped", format!("{name} ({source}): {}", shortened(why)));
+        }
+        for warning in warnings {
+            detail(text, "", "warning", shortened(warning));
+        }
+    }
+
+    fn describe_policy(&self, text: &mut String) {
+        let PolicyState { file, rules, error, warnings } = &self.policy;
+        match (rules, error) {
+            (_, Some(error)) => {
+                line(text, "policy", format!("every call of a tool is denied: {}", shortened(error)))
+            }
+            (Some(rules), None) => line(text, "policy", format!("{rules} rules in {}", file.display())),
+            (None, None) => {
+                line(text, "policy", "none: code may call every tool; see `codebridge help policy`")
+            }
         }
         for warning in warnings {
             detail(text, "", "warning", shortened(warning));

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use pep440_rs::VersionSpecifiers;
 
 use super::requirement::split_list;
+use crate::glob::fits;
 use crate::nearest::nearest;
 
 /// What code may install.
@@ -85,19 +86,6 @@ fn parse_pattern(text: &str) -> Option<Pattern> {
     let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
     let pattern = Pattern { name, versions: VersionSpecifiers::from_str(versions).ok()? };
     (is_plain && !pattern.name.is_empty()).then_some(pattern)
-}
-
-/// Returns whether a name fits a pattern with at most some `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut left) = name.strip_prefix(first) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let last = parts.pop().unwrap_or_default();
-    for part in parts {
-        let Some((_, behind)) = left.split_once(part) else { return false };
-        left = behind;
-    }
-    left.ends_with(last)
 }
 
 #[cfg(test)]

@@ -355,7 +355,8 @@ impl ServerAccess {
         let Call { server, tool, arguments } = call;
         let (server, progress, answers) = self.granted(&server, cancel).await?;
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
-        let options = CallOptions { progress, answers, unread: Some(self.unread.clone()), cancel };
+        let unread = Some(self.unread.clone());
+        let options = CallOptions { progress, answers, unread, ..CallOptions::new(cancel) };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
         let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
         Answer::result(outcome)
@@ -542,6 +543,7 @@ impl From<UpstreamError> for QuestionError {
             | UpstreamError::Distrusted { .. } => Some("server"),
             UpstreamError::UnknownTool { .. } => Some("tool"),
             UpstreamError::Arguments { .. } => Some("arguments"),
+            UpstreamError::Denied { .. } => Some("denied"),
             _ => None,
         };
         let message = match error.hint() {

@@ -265,6 +265,7 @@ mod tests {
     use super::super::transfers::Transfers;
     use super::*;
     use crate::artifacts::Artifacts;
+    use crate::policy::Policy;
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
     use crate::upstream::Upstream;
@@ -273,7 +274,7 @@ mod tests {
         let shares = Arc::<Shares>::default();
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&shares)));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None));
+        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None), Arc::new(Policy::of(&settings)));
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, shares, transfers, false)))
     }

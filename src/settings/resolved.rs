@@ -60,6 +60,8 @@ pub struct Settings {
     pub packages: Setting<Permission>,
     /// The Python packages of every session.
     pub with: Setting<Vec<Requirement>>,
+    /// The file of rules. Absolute.
+    pub policy: Setting<Option<PathBuf>>,
     /// A level or log directives, as given.
     pub log_level: Setting<String>,
     /// Whether sessions keep their interpreter between calls.
@@ -127,6 +129,7 @@ impl Settings {
                 let list = text.replace(RawSettings::SEPARATOR, ",");
                 parse_list(&list).map_err(|source| SettingError::Requirement { origin, source })
             })?,
+            policy: raw.optional(&var::POLICY, |text, origin| raw.path(text, origin).map(Some))?,
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             share: raw.optional(&var::SHARE, |text, origin| raw.shares(text, origin))?,

@@ -66,10 +66,13 @@ const CALLING: Commands = Commands::Only(&["serve", "exec", "call"]);
 /// Settings that say which engines there are.
 const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages"]);
 /// Settings of MCP servers.
-const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call"]);
+const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "policy"]);
 
 /// Settings of the folder that keeps what belongs to the user.
-const KEPT: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact"]);
+const KEPT: Commands =
+    Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy"]);
+/// Settings of what code may do.
+const GOVERNED: Commands = Commands::Only(&["serve", "exec", "doctor", "call", "policy"]);
 /// Settings of artifacts.
 const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "artifact"]);
 
@@ -140,6 +143,8 @@ variables! {
         "Python packages that code can install: `off`, `allow` for all, a list such as `numpy,pandas>=2,scikit-*`, or `locked:FILE` for those of a lock file";
     WITH = ["MCP_BRIDGE_WITH"] "with" "PACKAGES" NO_DEFAULT RUNNING
         "Python packages that every session has from its start, separated by commas: `pandas,httpx>=0.27`. The flag can be repeated";
+    POLICY = ["MCP_BRIDGE_POLICY"] "policy" "FILE" NO_DEFAULT GOVERNED
+        "File with the rules of what code may do; if not set, `policy.toml` in the state folder, if it exists";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING

@@ -168,6 +168,7 @@ mod tests {
             input_schema: Value::Null,
             output_schema: None,
             raw: Map::new(),
+            digest: Default::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::upstream::discovery::{Skip, TrustError};
+use crate::upstream::govern::Denied;
 
 /// What helps a server that could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub enum UpstreamError {
     /// The server was not called, because it does not take these arguments.
     #[error("could not call '{tool}' of server '{server}': {why}")]
     Arguments { server: Arc<str>, tool: String, why: String },
+    /// The server was not called, because the policy or the person does not allow it.
+    #[error("the call of {server}.{tool} is denied: {why}")]
+    Denied { server: Arc<str>, tool: String, why: Arc<Denied> },
     #[error(
         "could not {} server '{server}'{}: {why}{}{}", if .url.is_some() { "reach" } else { "start" }, at(.url), first_of(.printed),
         end_of(.stderr)
@@ -172,6 +176,7 @@ impl UpstreamError {
             Self::Unknown { nearest: None, .. } => {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
             }
+            Self::Denied { server, tool, why } => why.hint(server, tool),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
             Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),
             Self::TimedOut { by_definition: true, .. } => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use tokio::sync::{Semaphore, broadcast};
@@ -15,12 +15,14 @@ use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
+use super::govern::{WantedCall, admit, rules_for};
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use super::raw_arguments::RawArguments;
 use crate::nearest::nearest;
+use crate::policy::{Policy, Shapes};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
@@ -34,6 +36,7 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
+    policy: Arc<Policy>,
     pool: Arc<Pool>,
     docs: Docs,
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
@@ -45,23 +48,24 @@ struct Inner {
 
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
-    pub fn new(settings: &Settings, environment: Environment, reaper: Reaper) -> Self {
+    pub fn new(settings: &Settings, environment: Environment, reaper: Reaper, policy: Arc<Policy>) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, reaper)
+        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy)
     }
 
     /// Those of any surroundings.
-    pub fn with(surroundings: Surroundings, limits: Limits, reaper: Reaper) -> Self {
+    pub fn with(surroundings: Surroundings, limits: Limits, reaper: Reaper, policy: Arc<Policy>) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
             discovery: Discovery::new(surroundings),
+            policy,
             pool,
             docs,
             asked: Default::default(),
@@ -147,6 +151,20 @@ impl Upstream {
         Ok(self.0.discovery.trust(server, proposal).map_err(Arc::new)?)
     }
 
+    /// Returns what the tools of a server are now, as far as rules and models rely on it.
+    ///
+    /// # Errors
+    /// The server cannot be used.
+    pub async fn shapes(
+        &self,
+        server: &Arc<Server>,
+        cancel: &CancellationToken,
+    ) -> Result<Shapes, UpstreamError> {
+        let request = PoolRequest::new(server, Purpose::Docs, cancel)?;
+        let listing = self.0.pool.tools(request, Age::Current).await?;
+        Ok(listing.tools.tools.iter().map(|tool| (tool.name.clone(), tool.shape())).collect())
+    }
+
     #[cfg(test)]
     pub(super) async fn tools(
         &self,
@@ -208,10 +226,13 @@ impl Upstream {
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
+        let policy = &self.0.policy;
+        let rules = rules_for(policy, server, tool, &options.by)?;
         // A server may ask as soon as it is started.
         let _caller = self.begin_run(&options.answers, Some(vec![Arc::clone(&server.name)]));
         let tools = self.tools_with(server, tool, cancel).await?;
-        let name = match tools.get(tool) {
+        let listed = tools.get(tool);
+        let name = match listed {
             Some(tool) => {
                 check(&tools, tool, &arguments).await.map_err(|why| UpstreamError::Arguments {
                     server: Arc::clone(&server.name),
@@ -224,7 +245,24 @@ impl Upstream {
             None if tools.tools.is_empty() => tool,
             None => return Err(self.unknown_tool(server, tool, tools).await),
         };
-        self.0.pool.call(PoolRequest::new(server, Purpose::Call, cancel)?, name, arguments, options).await
+        let request = PoolRequest::new(server, Purpose::Call, cancel)?;
+        let Some(rules) = rules else { return self.0.pool.call(request, name, arguments, options).await };
+        let wanted = WantedCall {
+            server,
+            tool: name,
+            listed,
+            tools: &tools,
+            arguments: &arguments,
+            by: &options.by,
+            answers: &*options.answers,
+            cancel,
+        };
+        let admitted = admit(policy, &rules, wanted).await?;
+        let (begun, sent) = (Instant::now(), arguments.as_bytes().len());
+        let outcome = self.0.pool.call(request, name, arguments, options).await;
+        let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
+        admitted.end(sent + received, begun.elapsed());
+        outcome
     }
 
     /// Returns the tools of a server, listed again if the tool is not among them.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! facade                                          what the rest of the product calls
-//! docs, arguments                                 documentation of all servers; arguments checked before a call
+//! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
@@ -21,6 +21,7 @@ mod docs;
 mod error;
 mod events;
 mod facade;
+mod govern;
 mod options;
 mod person;
 mod pool;
@@ -36,6 +37,7 @@ pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
 pub use error::{Remedy, UpstreamError, shell_word, trust_command};
 pub use events::Event;
 pub use facade::Upstream;
+pub use govern::{CalledBy, CodeLine, Denied};
 pub use options::{CallOptions, UnreadResults};
 pub use pool::{CallOutcome, Limits, Tool};
 pub use questions::{

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::govern::CalledBy;
 use super::questions::{Answers, NoAnswers};
 use crate::mcp::client::{ServerProgress, Unread};
 
 /// The caller's end of a tool call.
 #[derive(Debug)]
 pub struct CallOptions<'a> {
+    /// Who makes the call.
+    pub by: CalledBy,
     /// Gets the progress that the server reports.
     pub progress: Option<mpsc::Sender<ServerProgress>>,
     /// Answers the questions that the server asks during the call.
@@ -28,6 +31,12 @@ pub struct UnreadResults(pub(super) Unread);
 impl<'a> CallOptions<'a> {
     /// Returns options without progress and answers.
     pub fn new(cancel: &'a CancellationToken) -> Self {
-        Self { progress: None, answers: Arc::new(NoAnswers::default()), unread: None, cancel }
+        Self {
+            by: CalledBy::default(),
+            progress: None,
+            answers: Arc::new(NoAnswers::default()),
+            unread: None,
+            cancel,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::questions::{Answers, Question};
 
@@ -11,6 +11,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(600);
 /// Characters and lines of a question: a person does not read more, and it could hide the important part.
 const LONGEST_REQUEST: usize = 2_000;
 const MOST_LINES: usize = 60;
+/// Who asks, where a question of a server has its name.
+pub(super) const BRIDGE: &str = "codebridge";
 /// The field of the form.
 const FIELD: &str = "approve";
 
@@ -26,25 +28,27 @@ pub(super) enum Decision {
     NotAsked,
 }
 
-/// Asks for an approval with a form: <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>. Only
-/// the ticked field is an approval; some clients accept a form before anybody has read it.
+/// What came of a form.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Asked {
+    /// The client's answer, whatever it is.
+    Answered(Value),
+    Unanswered,
+    /// The client cannot ask, or nobody could read the question.
+    NotAsked,
+}
+
+/// Asks for an approval. Only the ticked field is one; some clients accept a form before anybody has read it.
 pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision {
-    let is_short = request.chars().count() <= LONGEST_REQUEST && request.lines().count() <= MOST_LINES;
-    if !answers.offers().elicitation || !is_short {
-        return Decision::NotAsked;
-    }
-    let form = json!({
-        "message": request,
-        "requestedSchema": {
-            "type": "object",
-            "properties": { FIELD: { "type": "boolean", "title": "Approve", "default": false } },
-            "required": [FIELD],
-        },
+    let schema = json!({
+        "type": "object",
+        "properties": { FIELD: { "type": "boolean", "title": "Approve", "default": false } },
+        "required": [FIELD],
     });
-    let question =
-        Question { server: "codebridge".into(), method: "elicitation/create".into(), params: Some(form) };
-    let Ok(Ok(answer)) = tokio::time::timeout(ANSWER_LIMIT, answers.answer(question)).await else {
-        return Decision::Unanswered;
+    let answer = match ask_with_form(answers, request, schema).await {
+        Asked::Answered(answer) => answer,
+        Asked::Unanswered => return Decision::Unanswered,
+        Asked::NotAsked => return Decision::NotAsked,
     };
     match answer["action"].as_str() {
         Some("accept") if answer["content"][FIELD] == true => Decision::Approved,
@@ -54,10 +58,23 @@ pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision
     }
 }
 
+/// Asks with a form: <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
+pub(super) async fn ask_with_form(answers: &dyn Answers, request: &str, schema: Value) -> Asked {
+    let is_short = request.chars().count() <= LONGEST_REQUEST && request.lines().count() <= MOST_LINES;
+    if !answers.offers().elicitation || !is_short {
+        return Asked::NotAsked;
+    }
+    let form = json!({ "message": request, "requestedSchema": schema });
+    let question =
+        Question { server: BRIDGE.into(), method: "elicitation/create".into(), params: Some(form) };
+    match tokio::time::timeout(ANSWER_LIMIT, answers.answer(question)).await {
+        Ok(Ok(answer)) => Asked::Answered(answer),
+        Ok(Err(_)) | Err(_) => Asked::Unanswered,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::upstream::questions::{Answering, ClientId, NoAnswers, Offers};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::packages::PackageService;
+use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions, cache_dir};
 use crate::settings::{Environment, Settings};
@@ -33,6 +34,7 @@ pub struct Workspace {
     pub bridge: Arc<Bridge>,
     pub sessions: Sessions,
     pub upstream: Upstream,
+    pub policy: Arc<Policy>,
 }
 
 impl Bridge {
@@ -48,9 +50,10 @@ impl Bridge {
 impl Workspace {
     pub fn new(bridge: Arc<Bridge>) -> Self {
         let Bridge { settings, launcher, environment, reaper, .. } = &*bridge;
-        let upstream = Upstream::new(settings, environment.clone(), reaper.clone());
+        let policy = Arc::new(Policy::of(settings));
+        let upstream = Upstream::new(settings, environment.clone(), reaper.clone(), Arc::clone(&policy));
         let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
-        Self { bridge, sessions, upstream }
+        Self { bridge, sessions, upstream, policy }
     }
 
     /// Ends all sessions and servers, and the bridge with them: this is its only workspace.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Surroundings;
@@ -61,7 +62,7 @@ impl Home {
                 .collect(),
             ..Surroundings::default()
         };
-        Upstream::with(surroundings, limits, Reaper::of(None))
+        Upstream::with(surroundings, limits, Reaper::of(None), Arc::new(Policy::none()))
     }
 
     fn starts(&self, name: &str) -> usize {

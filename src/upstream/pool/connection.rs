@@ -212,7 +212,7 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
-        let CallOptions { progress, answers, unread, cancel } = options;
+        let CallOptions { progress, answers, unread, cancel, by: _ } = options;
         // The transport puts the arguments in.
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));

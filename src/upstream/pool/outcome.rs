@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -11,6 +12,7 @@ use super::secrets::Secrets;
 use crate::mcp::bounds::{Bounds, count_values, work_on};
 use crate::mcp::client::UnreadShare;
 use crate::mcp::repair::parse;
+use crate::policy::{Annotations, ShapeDigest, ToolShape};
 use crate::upstream::alias::aliases;
 use crate::upstream::tool_doc::ToolDoc;
 
@@ -89,9 +91,26 @@ pub struct Tool {
     pub output_schema: Option<Value>,
     /// Everything that the server lists of the tool.
     pub raw: Map<String, Value>,
+    /// Made at the first call under a policy.
+    pub(in crate::upstream) digest: OnceLock<ShapeDigest>,
 }
 
 impl Tool {
+    /// Returns what the server says of its effects.
+    pub fn annotations(&self) -> Annotations {
+        Annotations::of(self.raw.get("annotations"))
+    }
+
+    /// Returns what rules and models rely on.
+    pub fn shape(&self) -> ToolShape {
+        ToolShape {
+            description: self.description.clone(),
+            input_schema: self.input_schema.clone(),
+            output_schema: self.output_schema.clone(),
+            annotations: self.raw.get("annotations").cloned(),
+        }
+    }
+
     /// Returns the documentation of the tool, without the rest of what the server says.
     pub fn doc(&self) -> ToolDoc {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
@@ -255,6 +274,7 @@ fn read_tool(raw: &RawValue) -> Result<Tool, String> {
         output_schema: schema("outputSchema"),
         name,
         raw,
+        digest: OnceLock::new(),
     })
 }
 

@@ -24,7 +24,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 
 /// Values that must not be shown, each with the name to show instead.
 #[derive(Clone, Default)]
-pub(super) struct Secrets(Vec<(String, String)>);
+pub(in crate::upstream) struct Secrets(Vec<(String, String)>);
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +34,7 @@ impl fmt::Debug for Secrets {
 
 impl Secrets {
     /// Returns the credentials of a definition.
-    pub(super) fn of(definition: &Definition) -> Self {
+    pub(in crate::upstream) fn of(definition: &Definition) -> Self {
         let mut secrets = Self::default();
         for (name, value) in &definition.filled_in {
             if is_sensitive(name) || looks_random(value) || is_key_block(value) {
@@ -70,14 +70,14 @@ impl Secrets {
     }
 
     /// Returns the text with a name in brackets in place of each credential.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(in crate::upstream) fn redact(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (value, name)| {
             if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
         })
     }
 
     /// Replaces credentials in all strings of a value.
-    pub(super) fn redact_value(&self, value: Value) -> Value {
+    pub(in crate::upstream) fn redact_value(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.redact(&text)),
             Value::Array(items) => items.into_iter().map(|item| self.redact_value(item)).collect(),
@@ -236,7 +236,7 @@ fn is_no_word(word: &str) -> bool {
     word.len() >= 16 || (word.len() >= 8 && word.bytes().filter(u8::is_ascii_digit).count() >= 2)
 }
 
-fn is_sensitive(name: &str) -> bool {
+pub(in crate::upstream) fn is_sensitive(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     SENSITIVE.iter().any(|part| name.contains(part))
 }

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use codebridge::policy::Policy;
 use codebridge::reaper::Reaper;
 use codebridge::settings::Environment;
 use codebridge::upstream::discovery::Surroundings;
@@ -35,7 +37,7 @@ pub(crate) fn upstream(home: &Path) -> Upstream {
         state_dir: home.join("MCPs"),
         ..Surroundings::default()
     };
-    Upstream::with(surroundings, Limits::default(), Reaper::of(None))
+    Upstream::with(surroundings, Limits::default(), Reaper::of(None), Arc::new(Policy::none()))
 }
 
 pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Limits, PoolRequest, Purpose, ServerState, ToolList};
 use crate::mcp::client::ServerProgress;
+use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::options::CallOptions;
@@ -42,6 +43,7 @@ struct Setup {
     limits: Limits,
     answers: Option<Arc<dyn Answers>>,
     reaper: Option<Reaper>,
+    policy: Option<Policy>,
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -77,6 +79,7 @@ impl Setup {
                 },
                 self.limits,
                 self.reaper.unwrap_or_else(|| Reaper::of(None)),
+                Arc::new(self.policy.unwrap_or_else(Policy::none)),
             ),
             answers: self.answers.unwrap_or_else(|| Arc::new(NoAnswers::default())),
             dir,
@@ -118,7 +121,8 @@ impl Bench {
         progress: Option<mpsc::Sender<ServerProgress>>,
         cancel: &CancellationToken,
     ) -> Result<CallOutcome, UpstreamError> {
-        let options = CallOptions { progress, answers: Arc::clone(&self.answers), unread: None, cancel };
+        let options =
+            CallOptions { progress, answers: Arc::clone(&self.answers), ..CallOptions::new(cancel) };
         self.call_with(tool, arguments, options).await
     }
 

@@ -1,0 +1,194 @@
+//! The policy of a process: one file, which is read again when it changes.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::budgets::{ServerUses, Spent, Turn};
+use super::error::PolicyError;
+use super::file::parse;
+use super::pins::Pins;
+use super::rules::Rules;
+use crate::settings::Settings;
+
+/// Where the policy and the accepted tools are in the state folder.
+const FILE: &str = "policy.toml";
+const PINS: &str = "accepted-tools";
+/// Bytes of a policy file.
+const LONGEST: u64 = 16 << 20;
+/// The bits of a mode that let others write.
+const WRITABLE_BY_OTHERS: u32 = 0o002;
+
+/// Where the policy comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file that the operator has named: it has to be there.
+    Named(PathBuf),
+    /// The file of the state folder: without it everything is allowed.
+    IfPresent(PathBuf),
+}
+
+impl Source {
+    pub fn path(&self) -> &Path {
+        let (Self::Named(path) | Self::IfPresent(path)) = self;
+        path
+    }
+}
+
+/// The policy of a process. A change of the file holds from the next call on.
+#[derive(Debug)]
+pub struct Policy {
+    source: Source,
+    loaded: Mutex<Loaded>,
+    uses: ServerUses,
+    pins: Pins,
+}
+
+/// What the file said when it was read last.
+#[derive(Debug, Default)]
+struct Loaded {
+    /// None as long as there was no file.
+    stamp: Option<Stamp>,
+    rules: Option<Result<Arc<Rules>, PolicyError>>,
+}
+
+/// What differs after each change of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    mode: u32,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            mode: metadata.mode(),
+        }
+    }
+}
+
+impl Policy {
+    /// Returns the policy under the settings.
+    pub fn of(settings: &Settings) -> Self {
+        let state = &settings.state_dir.value;
+        let source = match &settings.policy.value {
+            Some(file) => Source::Named(file.clone()),
+            None => Source::IfPresent(state.join(FILE)),
+        };
+        Self::new(source, state.join(PINS))
+    }
+
+    /// Returns the policy of a file, with a folder for the accepted tools. Nothing is read before it is needed.
+    pub fn new(source: Source, pins: PathBuf) -> Self {
+        Self { source, loaded: Mutex::default(), uses: ServerUses::default(), pins: Pins::new(pins) }
+    }
+
+    /// Returns one that allows everything.
+    pub fn none() -> Self {
+        Self::new(Source::IfPresent(PathBuf::new()), PathBuf::new())
+    }
+
+    /// Returns the accepted tools.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Returns the rules of now; None if there is no policy, and everything is allowed.
+    ///
+    /// # Errors
+    /// The file cannot be read or used: then nothing is allowed.
+    pub fn rules(&self) -> Result<Option<Arc<Rules>>, PolicyError> {
+        let mut loaded = self.lock();
+        let path = self.source.path();
+        match std::fs::metadata(path) {
+            Ok(metadata) if loaded.stamp == Some(Stamp::of(&metadata)) => {}
+            // What is read belongs to the file that is open, whatever happens to the path meanwhile.
+            Ok(_) => {
+                let (stamp, rules) = load(path);
+                *loaded = Loaded { stamp, rules: Some(rules.map(Arc::new)) };
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let was_there = loaded.rules.is_some();
+                match &self.source {
+                    // A policy that disappears allows nothing more than before.
+                    Source::IfPresent(_) if !was_there => return Ok(None),
+                    Source::IfPresent(_) => return Err(removed(path)),
+                    Source::Named(_) => return Err(unreadable(path, &error)),
+                }
+            }
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+        loaded.rules.clone().transpose()
+    }
+
+    /// Waits until a server may be called.
+    ///
+    /// # Errors
+    /// It was called too often.
+    pub async fn turn(&self, rules: &Rules, server: &str) -> Result<Turn, Spent> {
+        self.uses.begin(&rules.budgets, server).await
+    }
+
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> PolicyError {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        _ => error.to_string(),
+    };
+    PolicyError::Read { file: path.to_path_buf(), why }
+}
+
+fn removed(path: &Path) -> PolicyError {
+    let why = "it was removed; restart codebridge to go on without a policy".to_owned();
+    PolicyError::Read { file: path.to_path_buf(), why }
+}
+
+/// Reads the file; also returns what tells its next change.
+fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
+    let read = || -> io::Result<(Metadata, String)> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let mut text = String::new();
+        if metadata.is_file() && metadata.len() <= LONGEST {
+            file.take(LONGEST).read_to_string(&mut text)?;
+        }
+        Ok((metadata, text))
+    };
+    match read() {
+        Ok((metadata, text)) => (Some(Stamp::of(&metadata)), usable(path, &metadata, &text)),
+        Err(error) => (None, Err(unreadable(path, &error))),
+    }
+}
+
+fn usable(path: &Path, metadata: &Metadata, text: &str) -> Result<Rules, PolicyError> {
+    let file = path.to_path_buf();
+    if !metadata.is_file() {
+        return Err(PolicyError::Unsafe { file, why: "is not a file" });
+    }
+    if metadata.len() > LONGEST {
+        return Err(PolicyError::TooLong { file, bytes: metadata.len(), most: LONGEST });
+    }
+    if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(PolicyError::Unsafe { file, why: "can be written by everybody; run `chmod o-w` on it" });
+    }
+    parse(path, text)
+}

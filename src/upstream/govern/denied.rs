@@ -1,0 +1,52 @@
+//! Why a call is denied.
+
+use std::sync::Arc;
+
+use crate::policy::{Denial, PinError, PolicyError, RuleName, Spent};
+use crate::upstream::error::shell_word;
+
+/// Why a call is denied.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    /// Then every call is denied.
+    #[error("the policy has an error: {0}")]
+    Policy(PolicyError),
+    #[error(transparent)]
+    Rule(Denial),
+    #[error(transparent)]
+    Budget(Spent),
+    #[error("the tool is new since the tools of '{server}' were accepted")]
+    NewTool { server: Arc<str> },
+    #[error("the tool has changed since the tools of '{server}' were accepted")]
+    ChangedTool { server: Arc<str> },
+    #[error(transparent)]
+    Pins(PinError),
+    #[error("the user said no (rule at {rule})")]
+    Refused { rule: RuleName },
+    #[error("the user gave no answer (rule at {rule})")]
+    Unanswered { rule: RuleName },
+    #[error("the rule at {rule} asks the user, and nobody can be asked here")]
+    NobodyToAsk { rule: RuleName },
+    #[error("the rule at {rule} asks the user, and the arguments are too long to be read")]
+    TooLarge { rule: RuleName },
+}
+
+impl Denied {
+    /// Returns what the user can do about it.
+    pub(in crate::upstream) fn hint(&self, server: &str, tool: &str) -> Option<String> {
+        let name = shell_word(&format!("{server}.{tool}"));
+        match self {
+            Self::Policy(_) => Some("correct the file; no restart is needed".into()),
+            Self::NewTool { server } | Self::ChangedTool { server } => {
+                Some(format!("`codebridge policy accept {}` shows the difference", shell_word(server)))
+            }
+            Self::NobodyToAsk { .. } => Some(
+                "use a client that can show forms (elicitation), run it in a terminal, or allow the call in the policy"
+                    .into(),
+            ),
+            Self::Rule(_) => Some(format!("`codebridge policy check {name}` explains it")),
+            Self::TooLarge { .. } => Some("make several smaller calls".into()),
+            Self::Budget(_) | Self::Pins(_) | Self::Refused { .. } | Self::Unanswered { .. } => None,
+        }
+    }
+}

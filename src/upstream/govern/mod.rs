@@ -1,0 +1,178 @@
+//! Decides each call before it is made. All calls pass here, whoever makes them and however they are written.
+
+mod called_by;
+mod denied;
+mod question;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+
+pub use called_by::{CalledBy, CodeLine};
+pub use denied::Denied;
+
+use super::discovery::Server;
+use super::error::UpstreamError;
+use super::person::{Asked, ask_with_form};
+use super::pool::{Secrets, Tool, ToolList};
+use super::questions::Answers;
+use super::raw_arguments::RawArguments;
+use crate::policy::{
+    Annotations, Answer, Denial, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
+    Verdict, schema,
+};
+
+/// A call that somebody wants to make.
+pub(super) struct WantedCall<'a> {
+    pub(super) server: &'a Server,
+    /// The name of the tool at its server.
+    pub(super) tool: &'a str,
+    /// None for a tool that its server does not list.
+    pub(super) listed: Option<&'a Tool>,
+    pub(super) tools: &'a ToolList,
+    pub(super) arguments: &'a RawArguments,
+    pub(super) by: &'a CalledBy,
+    pub(super) answers: &'a dyn Answers,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+/// A call that may be made, until it ends.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    _turn: Turn,
+    by: CalledBy,
+}
+
+impl Admitted {
+    /// Counts what the call has used.
+    pub(super) fn end(self, bytes: usize, time: Duration) {
+        self.by.used.end(bytes as u64, time);
+    }
+}
+
+/// Returns the rules that decide a call; None without a policy.
+///
+/// # Errors
+/// The policy cannot be used, or denies the call whatever its arguments and the tool are: then its server need not be started.
+pub(super) fn rules_for(
+    policy: &Policy,
+    server: &Server,
+    tool: &str,
+    by: &CalledBy,
+) -> Result<Option<Arc<Rules>>, UpstreamError> {
+    let denied = |why| denied(server, tool, why);
+    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(None) };
+    match rules.denies_early(&server.name, tool, &by.caller()) {
+        Some(denial) => Err(denied(Denied::Rule(denial))),
+        None => Ok(Some(rules)),
+    }
+}
+
+/// Admits a call under a policy: decides it, asks the person if a rule says so, and waits for its turn.
+///
+/// # Errors
+/// It is denied, or was cancelled while the person was asked.
+pub(super) async fn admit(
+    policy: &Policy,
+    rules: &Arc<Rules>,
+    call: WantedCall<'_>,
+) -> Result<Admitted, UpstreamError> {
+    let denied = |why| denied(call.server, call.tool, why);
+    match decide(rules, &call).await {
+        Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
+        Verdict::Allow(_) => check_pin(policy, &call).map_err(denied)?,
+        Verdict::Ask(rule) => {
+            check_pin(policy, &call).map_err(denied)?;
+            ask(&rule, &call).await?;
+        }
+    }
+    let budgets = rules.budgets();
+    call.by.used.begin(budgets).map_err(|spent| denied(Denied::Budget(spent)))?;
+    let turn = tokio::select! {
+        turn = policy.turn(rules, &call.server.name) => turn.map_err(|spent| denied(Denied::Budget(spent)))?,
+        () = call.cancel.cancelled() => return Err(cancelled(&call)),
+    };
+    Ok(Admitted { _turn: turn, by: call.by.clone() })
+}
+
+fn denied(server: &Server, tool: &str, why: Denied) -> UpstreamError {
+    UpstreamError::Denied { server: Arc::clone(&server.name), tool: tool.to_owned(), why: Arc::new(why) }
+}
+
+fn cancelled(call: &WantedCall<'_>) -> UpstreamError {
+    UpstreamError::Cancelled { server: Arc::clone(&call.server.name), method: call.tool.to_owned() }
+}
+
+/// Finds the rule; large arguments are read on a thread that may take its time.
+async fn decide(rules: &Arc<Rules>, call: &WantedCall<'_>) -> Verdict {
+    let annotations = call.listed.map_or_else(|| Annotations::of(None), Tool::annotations);
+    if !call.arguments.are_large() {
+        let (server, tool, arguments) = (&*call.server.name, call.tool, call.arguments.as_bytes());
+        return rules.of_call(&ToolCall { server, tool, annotations, arguments }, &call.by.caller());
+    }
+    let (rules, by, arguments) = (Arc::clone(rules), call.by.clone(), call.arguments.clone());
+    let (server, tool, file) = (Arc::clone(&call.server.name), call.tool.to_owned(), rules.file());
+    let work = move || {
+        let call = ToolCall { server: &server, tool: &tool, annotations, arguments: arguments.as_bytes() };
+        rules.of_call(&call, &by.caller())
+    };
+    // A thread that failed has allowed nothing.
+    spawn_blocking(work).await.unwrap_or_else(|_| Verdict::Deny(Denial::NoRule(file)))
+}
+
+/// Refuses a tool that is not as it was when it was accepted.
+fn check_pin(policy: &Policy, call: &WantedCall<'_>) -> Result<(), Denied> {
+    let Some(tool) = call.listed else { return Ok(()) };
+    let digest = *tool.digest.get_or_init(|| tool.shape().digest());
+    let all = || call.tools.tools.iter().map(|tool| (tool.name.clone(), tool.shape())).collect::<Shapes>();
+    match policy.pins().check(&call.server.name, &tool.name, digest, all) {
+        Ok(None) => Ok(()),
+        Ok(Some(Unaccepted::New)) => Err(Denied::NewTool { server: Arc::clone(&call.server.name) }),
+        Ok(Some(Unaccepted::Changed)) => Err(Denied::ChangedTool { server: Arc::clone(&call.server.name) }),
+        Err(error) => Err(Denied::Pins(error)),
+    }
+}
+
+/// Asks the person, unless an earlier answer covers the call.
+async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
+    let denied = |why| denied(call.server, call.tool, why);
+    let (approvals, run) = (&call.by.approvals, call.by.run);
+    let stand = || match approvals.stand(run, &call.server.name, call.tool) {
+        Standing::Approved => Ok(None),
+        Standing::Refused => Err(denied(Denied::Refused { rule: rule.clone() })),
+        Standing::Unknown { asked, approved } => Ok(Some((asked, approved))),
+    };
+    if stand()?.is_none() {
+        return Ok(());
+    }
+    let work = async {
+        let _turn = approvals.turn().await;
+        // An answer to another call may cover this one by now.
+        let Some((asked, approved)) = stand()? else { return Ok(()) };
+        let secrets =
+            call.server.definition.as_ref().map(|definition| Secrets::of(definition)).unwrap_or_default();
+        let question = question::Question { call, rule, asked, approved, secrets: &secrets };
+        let Some(text) = question.text() else {
+            return Err(denied(Denied::TooLarge { rule: rule.clone() }));
+        };
+        match ask_with_form(call.answers, &text, schema(asked)).await {
+            Asked::Answered(answer) => {
+                match approvals.keep(run, &call.server.name, call.tool, Answer::read(&answer)) {
+                    true => Ok(()),
+                    false => Err(denied(Denied::Refused { rule: rule.clone() })),
+                }
+            }
+            Asked::Unanswered => {
+                approvals.keep(run, &call.server.name, call.tool, Answer::No);
+                Err(denied(Denied::Unanswered { rule: rule.clone() }))
+            }
+            Asked::NotAsked => Err(denied(Denied::NobodyToAsk { rule: rule.clone() })),
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = call.cancel.cancelled() => Err(cancelled(call)),
+    }
+}

@@ -1,0 +1,130 @@
+//! The text of a question to the person. What comes from code or servers stays in lines of its own, whatever it contains.
+
+use codebridge_runtimes::exec::visible_line;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::WantedCall;
+use crate::policy::RuleName;
+use crate::upstream::pool::{Secrets, is_sensitive};
+
+/// Bytes of arguments that a person can be asked about.
+const LARGEST: usize = 64 << 10;
+/// Arguments that are shown, and characters of each.
+const MOST_SHOWN: usize = 20;
+const LONGEST_SHOWN: usize = 300;
+/// Characters of all arguments.
+const LONGEST_TEXT: usize = 1_500;
+/// Characters of a line of code.
+const LONGEST_LINE: usize = 160;
+/// What is shown for a credential.
+const MASK: &str = "(hidden)";
+
+/// What the person is asked about.
+pub(super) struct Question<'a> {
+    pub(super) call: &'a WantedCall<'a>,
+    pub(super) rule: &'a RuleName,
+    /// How often the person was asked about this tool in this run, and how many of its calls were approved.
+    pub(super) asked: u32,
+    pub(super) approved: u64,
+    pub(super) secrets: &'a Secrets,
+}
+
+impl Question<'_> {
+    /// Returns None if the arguments are too long for anybody to judge them.
+    pub(super) fn text(&self) -> Option<String> {
+        let WantedCall { server, tool, arguments, by, .. } = self.call;
+        let mut text =
+            format!("Allow this call?\n\ntool: {}.{}\n", short(&server.name, 100), short(tool, 200));
+        text.push_str(&self.arguments(arguments.as_bytes())?);
+        if let Some(line) = &by.line {
+            let code = self.secrets.redact(line.text.trim());
+            text.push_str(&format!("line {} of the code: {}\n", line.number, short(&code, LONGEST_LINE)));
+        }
+        if let Some(session) = &by.session {
+            text.push_str(&format!("session: {}\n", short(session, 100)));
+        }
+        if let Some(reason) = &self.rule.reason {
+            text.push_str(&format!("why you are asked: {}\n", short(reason, 200)));
+        }
+        if self.asked > 0 {
+            text.push_str(&format!("calls of this tool in this run so far: {}\n", self.approved));
+        }
+        Some(text)
+    }
+
+    fn arguments(&self, json: &[u8]) -> Option<String> {
+        if json.len() > LARGEST {
+            return None;
+        }
+        // As they are written: a server may take the first of two values with one name, and a map keeps the last.
+        let members = members(json)?;
+        if members.is_empty() {
+            return Some("no arguments\n".into());
+        }
+        let mut text = String::from("arguments:\n");
+        let mut left = LONGEST_TEXT;
+        for (name, value) in members.iter().take(MOST_SHOWN) {
+            let shown = if is_sensitive(name) { MASK.to_owned() } else { self.masked(value) };
+            let line = format!("  {}: {}\n", short(name, 100), short(&shown, LONGEST_SHOWN.min(left)));
+            left = left.saturating_sub(line.chars().count()).max(20);
+            text.push_str(&line);
+        }
+        if members.len() > MOST_SHOWN {
+            text.push_str(&format!("  and {} more\n", members.len() - MOST_SHOWN));
+        }
+        Some(text)
+    }
+
+    /// Returns a value in one line, without credentials at any depth.
+    fn masked(&self, raw: &RawValue) -> String {
+        match serde_json::from_str::<Value>(raw.get()) {
+            Ok(value) => self.secrets.redact_value(mask(value)).to_string(),
+            Err(_) => self.secrets.redact(raw.get()),
+        }
+    }
+}
+
+fn mask(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(mask).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| {
+                let value = if is_sensitive(&name) { MASK.into() } else { mask(value) };
+                (name, value)
+            })
+            .collect(),
+        other => other,
+    }
+}
+
+/// Returns the names and values of an object, each as often as it is there.
+fn members(json: &[u8]) -> Option<Vec<(String, Box<RawValue>)>> {
+    struct Members;
+    impl<'de> serde::de::Visitor<'de> for Members {
+        type Value = Vec<(String, Box<RawValue>)>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = Vec::new();
+            while let Some(member) = map.next_entry()? {
+                members.push(member);
+            }
+            Ok(members)
+        }
+    }
+    serde::Deserializer::deserialize_map(&mut serde_json::Deserializer::from_slice(json), Members).ok()
+}
+
+/// Returns a text in one line, cut after so many characters, with the number of those that are left out.
+fn short(text: &str, most: usize) -> String {
+    let text = visible_line(text);
+    match text.char_indices().nth(most) {
+        None => text,
+        Some((end, _)) => format!("{}… ({} more characters)", &text[..end], text[end..].chars().count()),
+    }
+}
