@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::capacity::Capacity;
 use super::grant::{Grant, ServerName, not_available};
 use super::guest_questions::{
     Answer, Call, InstallQuestion, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
@@ -20,7 +21,6 @@ use super::guest_questions::{
 use super::packages::SessionPackages;
 use super::paused_time::PausedTime;
 use super::script::Script;
-use super::shares::Shares;
 use super::transfers::Transfers;
 use super::{Caller, Progress};
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
@@ -44,7 +44,7 @@ const WAITING_PROGRESS: usize = 16;
 #[derive(Debug)]
 pub(super) struct ServerAccess {
     upstream: Upstream,
-    shares: Arc<Shares>,
+    capacity: Arc<Capacity>,
     /// The artifacts that its code saves.
     transfers: Arc<Transfers>,
     /// Whether a person at a terminal reads the messages.
@@ -80,7 +80,7 @@ type Granted = (Arc<Server>, Option<mpsc::Sender<Progress>>, Arc<dyn Answers>);
 impl ServerAccess {
     pub(super) fn new(
         upstream: Upstream,
-        shares: Arc<Shares>,
+        capacity: Arc<Capacity>,
         transfers: Arc<Transfers>,
         one_shot: bool,
     ) -> Self {
@@ -96,7 +96,7 @@ impl ServerAccess {
         };
         Self {
             upstream,
-            shares,
+            capacity,
             transfers,
             one_shot,
             searches: Semaphore::new(SEARCHES),
@@ -277,7 +277,7 @@ impl ServerAccess {
 
     async fn try_look_up(&self, name: &str) -> Result<Result<Arc<Server>, UpstreamError>, QuestionError> {
         let (upstream, name) = (self.upstream.clone(), name.to_owned());
-        let found = self.shares.work(move || upstream.server(&name)).await;
+        let found = self.capacity.work(move || upstream.server(&name)).await;
         found.ok_or_else(|| QuestionError::plain("the bridge failed to read the definitions of servers"))
     }
 
@@ -329,7 +329,7 @@ impl ServerAccess {
             let position = aliased.or_else(|| docs.position(&tool))?;
             ToolItem::new(&server.name, &server.alias, &docs, position, detail)
         };
-        Ok(self.shares.work(find).await.flatten())
+        Ok(self.capacity.work(find).await.flatten())
     }
 
     /// Returns the tools of all servers that fit a query best.

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::OutputStream;
 use super::access::ServerAccess;
+use super::capacity::Capacity;
 use super::frames::{AnswerJson, ToGuest};
 use super::guest_questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, Transfer, ok};
 use super::kept::Outputs;
 use super::output::whole_characters;
-use super::shares::Shares;
 use super::tools::SavedTools;
 
 /// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each.
@@ -27,9 +27,9 @@ const AT_ONCE: usize = 256;
 /// What the guest sends apart from the frames of a run.
 #[derive(Debug)]
 pub(super) enum QuestionFromGuest {
-    /// A question as JSON, with its share of the bytes that may wait.
-    New { id: u32, json: Vec<u8>, share: OwnedSemaphorePermit },
-    /// A question that was not read, because there was no share for it.
+    /// A question as JSON, with its permit for the bytes that may wait.
+    New { id: u32, json: Vec<u8>, permit: OwnedSemaphorePermit },
+    /// A question that was not read, because there was no permit for it.
     Skipped(u32),
     /// The answer to that question is no longer needed.
     Withdrawn(u32),
@@ -45,14 +45,14 @@ pub(super) async fn answer_questions(
     let gone = CancellationToken::new();
     let _cancel_at_the_end = gone.clone().drop_guard();
     let mut under_way: HashMap<u32, CancellationToken> = HashMap::new();
-    // Bounded by their shares.
+    // Bounded by their permits.
     let mut waiting: VecDeque<(Pending, CancellationToken)> = VecDeque::new();
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             question = questions.recv() => {
                 let question = match question {
-                    Some(QuestionFromGuest::New { id, json, share }) => Pending { id, question: Some((json, share)) },
+                    Some(QuestionFromGuest::New { id, json, permit }) => Pending { id, question: Some((json, permit)) },
                     Some(QuestionFromGuest::Skipped(id)) => Pending { id, question: None },
                     Some(QuestionFromGuest::Withdrawn(id)) => {
                         if let Some(cancel) = under_way.remove(&id) {
@@ -104,7 +104,7 @@ impl Pending {
     ) -> u32 {
         let Self { id, question } = self;
         let answer = match question {
-            Some((json, share)) => answerer.answer(&access, json, Some(share), &cancel).await,
+            Some((json, permit)) => answerer.answer(&access, json, Some(permit), &cancel).await,
             None => Err(QuestionError::plain(
                 "the bridge is busy with the large questions of other sessions: try again later",
             )),
@@ -129,33 +129,33 @@ impl Pending {
 pub(super) struct Answerer {
     outputs: Arc<Mutex<Outputs>>,
     tools: SavedTools,
-    shares: Arc<Shares>,
+    capacity: Arc<Capacity>,
 }
 
 impl Answerer {
-    pub(super) fn new(outputs: Arc<Mutex<Outputs>>, state_dir: PathBuf, shares: Arc<Shares>) -> Self {
-        Self { outputs, tools: SavedTools::at(state_dir), shares }
+    pub(super) fn new(outputs: Arc<Mutex<Outputs>>, state_dir: PathBuf, capacity: Arc<Capacity>) -> Self {
+        Self { outputs, tools: SavedTools::at(state_dir), capacity }
     }
 
     pub(super) fn tools(&self) -> &SavedTools {
         &self.tools
     }
 
-    pub(super) fn shares(&self) -> &Arc<Shares> {
-        &self.shares
+    pub(super) fn capacity(&self) -> &Arc<Capacity> {
+        &self.capacity
     }
 
     async fn answer(
         self: &Arc<Self>,
         access: &ServerAccess,
         json: Vec<u8>,
-        share: Option<OwnedSemaphorePermit>,
+        permit: Option<OwnedSemaphorePermit>,
         cancel: &CancellationToken,
     ) -> Result<Answer, QuestionError> {
         let question = match GuestQuestion::is_short(&json) {
-            true => GuestQuestion::parse(json, share),
+            true => GuestQuestion::parse(json, permit),
             false => {
-                let parsed = self.shares.work(move || GuestQuestion::parse(json, share)).await;
+                let parsed = self.capacity.work(move || GuestQuestion::parse(json, permit)).await;
                 parsed.unwrap_or_else(|| Err(failed()))
             }
         };
@@ -216,7 +216,7 @@ impl Answerer {
     async fn finish(&self, answer: Result<Answer, QuestionError>) -> AnswerJson {
         let made = match answer {
             Ok(Answer::Result(json)) => return AnswerJson::Result(json),
-            Ok(Answer::Work(work)) => self.shares.work(work).await.unwrap_or_else(|| Err(failed())),
+            Ok(Answer::Work(work)) => self.capacity.work(work).await.unwrap_or_else(|| Err(failed())),
             Err(error) => Err(error),
         };
         AnswerJson::Made(made.unwrap_or_else(|error| error.to_json()))
@@ -270,12 +270,12 @@ mod tests {
     use crate::upstream::Upstream;
 
     fn parts(dir: &std::path::Path) -> (Arc<Answerer>, Arc<ServerAccess>) {
-        let shares = Arc::<Shares>::default();
-        let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&shares)));
+        let capacity = Arc::<Capacity>::default();
+        let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity)));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
         let upstream = Upstream::new(&settings, [].into(), Reaper::of(None));
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
-        (answerer, Arc::new(ServerAccess::new(upstream, shares, transfers, false)))
+        (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }
 
     async fn answer(json: &str) -> Value {
@@ -304,10 +304,10 @@ mod tests {
         tokio::spawn(answer_questions(questions, answerer, access, answers));
         let space = Arc::new(tokio::sync::Semaphore::new(10_000));
         for id in 0..10_000 {
-            let share = Arc::clone(&space).try_acquire_owned().unwrap();
+            let permit = Arc::clone(&space).try_acquire_owned().unwrap();
             let json = br#"{"method":"list_saved_tools","params":{}}"#.to_vec();
             // Nobody takes an answer yet.
-            to_answer.send(QuestionFromGuest::New { id, json, share }).await.unwrap();
+            to_answer.send(QuestionFromGuest::New { id, json, permit }).await.unwrap();
             to_answer.send(QuestionFromGuest::Withdrawn(id + 1_000_000)).await.unwrap();
         }
         // One answer is done and waits for the guest.

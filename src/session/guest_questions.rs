@@ -247,9 +247,9 @@ impl GuestQuestion {
         json.len() <= SHORT
     }
 
-    /// Reads `{"method": NAME, "params": …}`, with the members in any order. The arguments of a call keep the share of the
+    /// Reads `{"method": NAME, "params": …}`, with the members in any order. The arguments of a call keep the permit of the
     /// question.
-    pub(super) fn parse(json: Vec<u8>, share: Option<OwnedSemaphorePermit>) -> Result<Self, QuestionError> {
+    pub(super) fn parse(json: Vec<u8>, permit: Option<OwnedSemaphorePermit>) -> Result<Self, QuestionError> {
         let json = String::from_utf8(json).map_err(|_| QuestionError::unreadable("it is not UTF-8"))?;
         let Envelope { method, params } = parsed(&json)?;
         let (method, params) = (method.get(), params.get());
@@ -258,7 +258,7 @@ impl GuestQuestion {
                 let CallParams { server, tool, arguments } = parsed(params)?;
                 let (server, tool) = (name(server)?, name(tool)?);
                 let object = range_in(&json, arguments.get());
-                let arguments = RawArguments::within(json, object, share);
+                let arguments = RawArguments::within(json, object, permit);
                 let arguments = arguments.map_err(|error| QuestionError::unreadable(&error.to_string()))?;
                 Self::Call(Call { server, tool, arguments })
             }

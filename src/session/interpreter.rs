@@ -159,9 +159,9 @@ impl Interpreter {
         let files = Arc::new(Files::new(frames.clone(), Arc::clone(&requests)));
         let transfers = Arc::clone(access.transfers());
         let receivers = Receivers { questions: question, files: requests, transfers };
-        let shares = Arc::clone(answerer.shares());
+        let capacity = Arc::clone(answerer.capacity());
         tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
-        tokio::spawn(read_frames(stdout, sender, receivers, shares));
+        tokio::spawn(read_frames(stdout, sender, receivers, capacity));
         for (name, source) in saved_tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }

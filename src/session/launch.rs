@@ -21,11 +21,11 @@ use super::Progress;
 use super::access::ServerAccess;
 use super::answers::Answerer;
 use super::bytecode::Bytecode;
+use super::capacity::Capacity;
 use super::interpreter::{Interpreter, StartError, Startup};
 use super::library;
 use super::packages::SessionPackages;
 use super::roots::{Image, Provider, to_compile, wanted_roots};
-use super::shares::Shares;
 use super::start_progress::StartProgress;
 use super::template::Template;
 use crate::guest;
@@ -60,7 +60,7 @@ pub struct Launcher {
     bytecode: Bytecode,
     packages: Arc<PackageService>,
     /// Those of all sessions, whoever they are for.
-    shares: Arc<Shares>,
+    capacity: Arc<Capacity>,
     /// Made at the first execution.
     instance: OnceCell<Arc<Instance>>,
     reaper: Reaper,
@@ -87,7 +87,7 @@ impl Launcher {
             images: Arc::new(image_resolver(false)),
             bytecode: Bytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             packages,
-            shares: Arc::default(),
+            capacity: Arc::default(),
             instance: OnceCell::new(),
             reaper,
             has_noticed: AtomicBool::new(false),
@@ -97,8 +97,8 @@ impl Launcher {
         }
     }
 
-    pub(super) fn shares(&self) -> &Arc<Shares> {
-        &self.shares
+    pub(super) fn capacity(&self) -> &Arc<Capacity> {
+        &self.capacity
     }
 
     /// Returns the state folder of this bridge. The reaper watches it from then on.

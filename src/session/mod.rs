@@ -10,6 +10,7 @@
 mod access;
 mod answers;
 mod bytecode;
+mod capacity;
 mod changed_files;
 mod compiling;
 mod displays;
@@ -34,7 +35,6 @@ mod run;
 mod run_python;
 mod script;
 mod sessions;
-mod shares;
 mod start_progress;
 mod template;
 mod tools;

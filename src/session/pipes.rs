@@ -7,9 +7,9 @@ use tokio::process::ChildStdin;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::answers::QuestionFromGuest;
+use super::capacity::{Capacity, LARGE_QUESTION};
 use super::files::Requests;
 use super::frames::{FrameError, FrameReader, FromGuest, ToGuest};
-use super::shares::{LARGE_QUESTION, Shares};
 use super::transfers::{Transfers, TransfersGuard};
 
 /// Bytes of the questions of one session that wait to be read; a large one counts for the whole bridge instead.
@@ -73,16 +73,16 @@ pub(super) async fn read_frames(
     stdout: impl AsyncRead + Unpin,
     frames: mpsc::Sender<Result<FromGuest, FrameError>>,
     receivers: Receivers,
-    shares: Arc<Shares>,
+    capacity: Arc<Capacity>,
 ) {
     let Receivers { questions, files, transfers } = receivers;
     let _ends = (RequestsGuard(Arc::clone(&files)), TransfersGuard(Arc::clone(&transfers)));
-    let capacity = Arc::new(Semaphore::new(WAITING_QUESTIONS));
+    let waiting = Arc::new(Semaphore::new(WAITING_QUESTIONS));
     let mut reader = FrameReader::new(BufReader::with_capacity(64 << 10, stdout));
     loop {
         let frame = match reader.next().await {
             Ok(Some(FromGuest::Question(id, length))) => {
-                match read_question(&mut reader, id, length, &capacity, &shares).await {
+                match read_question(&mut reader, id, length, &waiting, &capacity).await {
                     Ok(question) => {
                         // Whoever takes them never waits for the guest.
                         let _ = questions.send(question).await;
@@ -119,23 +119,23 @@ async fn read_question(
     reader: &mut FrameReader<impl AsyncRead + Unpin>,
     id: u32,
     length: u32,
-    capacity: &Arc<Semaphore>,
-    shares: &Shares,
+    waiting: &Arc<Semaphore>,
+    capacity: &Capacity,
 ) -> Result<QuestionFromGuest, FrameError> {
     if length as usize > LARGE_QUESTION {
-        let Some(share) = shares.of_large(length).await else {
+        let Some(permit) = capacity.for_large_question(length).await else {
             reader.skip(length).await?;
             return Ok(QuestionFromGuest::Skipped(id));
         };
-        let json = tokio::time::timeout(shares.arrival, reader.payload(length)).await;
-        return Ok(QuestionFromGuest::New { id, json: json.map_err(|_| FrameError::Stalled)??, share });
+        let json = tokio::time::timeout(capacity.arrival, reader.payload(length)).await;
+        return Ok(QuestionFromGuest::New { id, json: json.map_err(|_| FrameError::Stalled)??, permit });
     }
     // A guest that asks faster than it is answered is not read either, once this much waits. Below that it is read: it
     // reads no answer while it waits to write its next question.
     let cost = length + COST_OF_QUESTION;
-    let share = Arc::clone(capacity).acquire_many_owned(cost).await;
-    let share = share.map_err(|_| FrameError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
-    Ok(QuestionFromGuest::New { id, json: reader.payload(length).await?, share })
+    let permit = Arc::clone(waiting).acquire_many_owned(cost).await;
+    let permit = permit.map_err(|_| FrameError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
+    Ok(QuestionFromGuest::New { id, json: reader.payload(length).await?, permit })
 }
 
 #[cfg(test)]
@@ -150,14 +150,14 @@ mod tests {
         [&[kind][..], &id.to_be_bytes(), &length.to_be_bytes()].concat()
     }
 
-    fn readers(shares: &Arc<Shares>) -> (tokio::io::DuplexStream, mpsc::Receiver<QuestionFromGuest>) {
+    fn readers(capacity: &Arc<Capacity>) -> (tokio::io::DuplexStream, mpsc::Receiver<QuestionFromGuest>) {
         let (guest, stdout) = tokio::io::duplex(64 << 10);
         let (frames, _) = mpsc::channel(1);
         let (questions, asked) = mpsc::channel(4);
         let artifacts = crate::artifacts::Artifacts::at("/nonexistent".as_ref(), 0);
         let transfers = Arc::new(Transfers::new(artifacts));
         let receivers = Receivers { questions, files: Arc::default(), transfers };
-        tokio::spawn(read_frames(stdout, frames, receivers, Arc::clone(shares)));
+        tokio::spawn(read_frames(stdout, frames, receivers, Arc::clone(capacity)));
         (guest, asked)
     }
 
@@ -199,12 +199,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_question_that_never_ends_costs_its_own_session_alone() {
-        let shares = Arc::new(Shares::with(Duration::from_millis(10), Duration::from_secs(1)));
+        let capacity = Arc::new(Capacity::with(Duration::from_millis(10), Duration::from_secs(1)));
         let large = 64 << 20;
-        let (mut stalled, _asked) = readers(&shares);
+        let (mut stalled, _asked) = readers(&capacity);
         stalled.write_all(&frame(b'Q', 1, large)).await.unwrap();
         stalled.write_all(b"{").await.unwrap();
-        let (mut other, mut asked) = readers(&shares);
+        let (mut other, mut asked) = readers(&capacity);
         let writing = async {
             other.write_all(&frame(b'Q', 2, large)).await.unwrap();
             other.write_all(&vec![b' '; large as usize]).await.unwrap();
@@ -219,6 +219,6 @@ mod tests {
         while stalled.write_all(b" ").await.is_ok() {
             tokio::task::yield_now().await;
         }
-        assert!(shares.of_large(large).await.is_some(), "it kept its share beyond its session");
+        assert!(capacity.for_large_question(large).await.is_some(), "it kept its permit beyond its session");
     }
 }
