@@ -7,7 +7,7 @@ use std::io;
 use codebridge_runtimes::exec::printable;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::changed_files::{ChangedFiles, PART};
+use super::call::{ChangedFiles, PART};
 use crate::upstream::CallOutcome;
 
 /// Type, id and length.

@@ -10,17 +10,17 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::access::ServerAccess;
 use super::answers::Answerer;
-use super::displays::PictureBudget;
-use super::files::Files;
-use super::grant::Grant;
+use super::answers::Grant;
+use super::answers::ServerAccess;
+use super::answers::Transfers;
+use super::call::Wording;
+use super::interpreter::Files;
+use super::interpreter::{Budgets, Cell, FinishedRun};
 use super::interpreter::{Interpreter, StartError};
-use super::kept::Outputs;
 use super::launch::Launcher;
-use super::run::{Budgets, Cell, FinishedRun};
-use super::transfers::Transfers;
-use super::wording::Wording;
+use super::output::Outputs;
+use super::output::PictureBudget;
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome, RunPython,
     RunRequest,

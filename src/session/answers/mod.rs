@@ -1,0 +1,18 @@
+//! Answers what code in the sandbox asks.
+//!
+//! ```text
+//! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers
+//! ```
+
+mod access;
+mod answerer;
+mod grant;
+mod packages;
+mod paused_time;
+mod transfers;
+
+pub(super) use access::ServerAccess;
+pub(super) use answerer::{Answerer, QuestionFromGuest, answer_questions};
+pub(super) use grant::Grant;
+pub(super) use packages::SessionPackages;
+pub(super) use transfers::{Transfers, TransfersGuard};
