@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers
+//!                                documentation (of all servers) ─▶ access
 //! ```
 
 mod access;
 mod answerer;
+mod documentation;
 mod grant;
 mod packages;
 mod paused_time;
