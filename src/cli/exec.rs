@@ -64,14 +64,7 @@ pub(super) async fn exec(
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
-    let mut sink = Sink {
-        stdout,
-        stderr,
-        spinner: Spinner::default(),
-        streams: args.output.is_none(),
-        pictures: Pictures::default(),
-        hidden: 0,
-    };
+    let mut sink = Sink::new(stdout, stderr, args.output.is_none());
     let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
     let work = async {
         let caller = |progress| {
@@ -80,12 +73,7 @@ pub(super) async fn exec(
         };
         let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
         let is_copied = match &out {
-            Some(out) => {
-                // The signal that stopped the run is not one to stop this.
-                let stop = if stop.is_cancelled() { CancellationToken::new() } else { stop.clone() };
-                let budget = workspace.bridge.settings.workspace_size.value;
-                outputs::copy(&workspace.sessions, &outcome, out, budget, &stop).await
-            }
+            Some(out) => copy_out(workspace, &outcome, out, &stop).await,
             None => true,
         };
         workspace.close().await;
@@ -116,6 +104,19 @@ pub(super) async fn exec(
         (false, false) if exit == Exit::Success.into() => signal.unwrap_or(Exit::Io).into(),
         (false, _) => exit,
     })
+}
+
+/// Copies what the run has left to a folder; returns whether all of it was copied.
+async fn copy_out(
+    workspace: &Workspace,
+    outcome: &RunOutcome,
+    out: &Folder,
+    stop: &CancellationToken,
+) -> bool {
+    // The signal that stopped the run is not one to stop this.
+    let stop = if stop.is_cancelled() { CancellationToken::new() } else { stop.clone() };
+    let budget = workspace.bridge.settings.workspace_size.value;
+    outputs::copy(&workspace.sessions, outcome, out, budget, &stop).await
 }
 
 /// Says how many pictures were not shown, in place of addresses that nobody can read once this process has ended.
@@ -165,6 +166,17 @@ struct Sink<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Sink<W> {
+    fn new(stdout: W, stderr: W, streams: bool) -> Self {
+        Self {
+            stdout,
+            stderr,
+            spinner: Spinner::default(),
+            streams,
+            pictures: Pictures::default(),
+            hidden: 0,
+        }
+    }
+
     async fn handle(&mut self, event: Progress) -> io::Result<()> {
         match event {
             Progress::Preparing(what) => self.spinner.show(what),
@@ -236,17 +248,6 @@ mod tests {
     use crate::fake_sessions::{FakeSessions, outcome};
     use crate::settings::OutputMode;
 
-    fn sink<W>(stdout: W, stderr: W, streams: bool) -> Sink<W> {
-        Sink {
-            stdout,
-            stderr,
-            spinner: Spinner::default(),
-            streams,
-            pictures: Pictures::default(),
-            hidden: 0,
-        }
-    }
-
     fn request(code: &str) -> RunRequest {
         RunRequest {
             code: code.into(),
@@ -265,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn output_is_passed_on_to_its_own_stream() {
         let stop = CancellationToken::new();
-        let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), true));
+        let (sessions, mut sink) = (FakeSessions::default(), Sink::new(Vec::new(), Vec::new(), true));
         let (outcome, written) =
             run(&sessions, &request("print a\nb"), &mut sink, &stop, caller(&stop)).await;
         assert_eq!(outcome.status, Status::Success);
@@ -276,7 +277,7 @@ mod tests {
     #[tokio::test]
     async fn with_a_mode_only_the_result_is_written() {
         let stop = CancellationToken::new();
-        let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), false));
+        let (sessions, mut sink) = (FakeSessions::default(), Sink::new(Vec::new(), Vec::new(), false));
         let (outcome, _) = run(&sessions, &request("print x"), &mut sink, &stop, caller(&stop)).await;
         assert!(sink.stdout.is_empty() && sink.stderr.is_empty());
         let payload = Payload::new(&request("print x"), outcome);
@@ -305,7 +306,7 @@ mod tests {
 
     #[tokio::test]
     async fn code_whose_output_nobody_reads_is_stopped() {
-        let (sessions, mut sink) = (FakeSessions::default(), sink(Closed, Closed, true));
+        let (sessions, mut sink) = (FakeSessions::default(), Sink::new(Closed, Closed, true));
         let stop = CancellationToken::new();
         let (outcome, written) =
             run(&sessions, &request("report a b c"), &mut sink, &stop, caller(&stop)).await;
@@ -318,17 +319,17 @@ mod tests {
         let mut raised = outcome(Status::Error, "");
         raised.error = Some("ValueError: no".into());
         raised.notices = vec!["the session is new".into()];
-        let mut silent = sink(Vec::new(), Vec::new(), true);
+        let mut silent = Sink::new(Vec::new(), Vec::new(), true);
         silent.write_remarks(&raised).await.unwrap();
         assert_eq!(silent.stderr, b"note: the session is new\nerror: ValueError: no\n");
         raised.notices.clear();
         raised.stderr.text = "Traceback …\nValueError: no\n".into();
-        let mut shown = sink(Vec::new(), Vec::new(), true);
+        let mut shown = Sink::new(Vec::new(), Vec::new(), true);
         shown.write_remarks(&raised).await.unwrap();
         assert_eq!(shown.stderr, b"");
         // Another error of the same words came before.
         raised.stderr.text = "ValueError: no\nhandled\n".into();
-        let mut handled = sink(Vec::new(), Vec::new(), true);
+        let mut handled = Sink::new(Vec::new(), Vec::new(), true);
         handled.write_remarks(&raised).await.unwrap();
         assert_eq!(handled.stderr, b"error: ValueError: no\n");
     }
