@@ -19,6 +19,7 @@ HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
 # imports.py says what happens to these modules when user code imports them.
 WATCHED_IMPORTS = {
     "linecache", "inspect", "warnings", "multiprocessing.context", "multiprocessing.connection",
+    "multiprocessing.spawn", "multiprocessing.pool",
     "matplotlib", "matplotlib.backends.backend_agg", "IPython.core.display_functions",
     "plotly.basedatatypes", "asyncio.events",
 }

@@ -63,6 +63,28 @@ class Scripts(unittest.TestCase):
 
         return answer
 
+    def test_processes_of_all_start_methods_import_the_script_and_the_modules_beside_it(self):
+        sources = {"helper": {"path": "helper.py", "source": "y = 10", "is_package": False}}
+        code = (
+            "import multiprocessing, os\nimport helper\ndef f(x): return x + helper.y\n"
+            "if __name__ == '__main__':\n    for method in 'spawn', 'forkserver':\n"
+            "        with multiprocessing.get_context(method).Pool(2) as pool: print(pool.map(f, [1, 2]), os.path.basename(__file__))"
+        )
+        self.guest.answer = self.answer(sources)
+        started(self.guest, ["d/a.py"], "d/a.py", ["helper"])
+        result = self.guest.run(code)
+        self.assertEqual((result.err, result.out), ("", "[11, 12] a.py\n" * 2), result)
+
+    def test_a_pool_whose_processes_cannot_import_the_script_ends(self):
+        started(self.guest, ["a.py"], "a.py")
+        head = "import multiprocessing\ndef f(x): return x\n"
+        for way in "pool.map(f, range(40), 1)", "list(pool.imap(f, [1, 2]))", "pool.apply(f, [1])":
+            # Without a guard, each process would start others.
+            result = self.guest.run(head + "with multiprocessing.get_context('spawn').Pool(2) as pool: print(%s)" % way)
+            self.assertEqual((result.status, result.out), ("error", ""), result)
+            self.assertIn("With the start method 'spawn' each process imports the script: start them under if", result.error)
+        self.assertEqual(self.guest.run("print(1)").out, "1\n")
+
     @unittest.skipIf(IN_CHROOT, "it sees other files")
     def test_files_are_written_before_the_code_runs(self):
         with tempfile.TemporaryDirectory() as folder:
