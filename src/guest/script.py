@@ -27,8 +27,9 @@ def prepare(description):
     sys.argv = given["argv"]
     if given["input"]:
         guest.offer_input()
+    guest.shown_name = "<string>" if sys.argv[:1] == ["-c"] else "<stdin>"
     if given["file"]:
-        guest.script = given["file"]
+        guest.shown_name = guest.script = given["file"]
         # Nothing is there, but what code writes beside itself it can find again.
         guest.namespace["__file__"] = main_path()
         if given["modules"]:
@@ -123,8 +124,10 @@ def receive(index, name, bytes, is_executable, modified):
     space = os.statvfs(PLACE)
     free = space.f_bavail * space.f_frsize
     if bytes > free:
-        guest.notices.append("hint: give the sandbox a larger /workspace with MCP_BRIDGE_WORKSPACE_SIZE, or share the folder with --share")
-        raise OSError("could not copy %s into /workspace: it has %s, and %s are free" % (name, size(bytes), size(free)))
+        raise OSError(
+            "could not copy %s into /workspace: it has %s, and %s are free; hint: give the sandbox a larger /workspace with "
+            "--workspace-size SIZE, or share the folder with --share DIR" % (name, size(bytes), size(free))
+        )
     mode = 0o755 if is_executable else 0o644
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:

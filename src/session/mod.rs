@@ -45,7 +45,7 @@ pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_
 pub use launch::{Launcher, cache_dir};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
-    is_shown, remark,
+    is_shown, remark, split_hint,
 };
 pub use output::whole_characters;
 pub use run_python::{Caller, RunPython};
