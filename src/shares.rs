@@ -229,7 +229,9 @@ mod tests {
                 && error.ends_with("No such file or directory (os error 2)"),
             "{error}"
         );
-        for (name, hint) in [("wrok", "did you mean "), ("work,other", "two shares"), ("wombat", "that exists")] {
+        for (name, hint) in
+            [("wrok", "did you mean "), ("work,other", "two shares"), ("wombat", "that exists")]
+        {
             let (path, source) = (home.join(name), io::ErrorKind::NotFound.into());
             let found = ShareError::Missing { path, source }.hint().unwrap();
             assert!(found.contains(hint), "{found}");

@@ -124,8 +124,10 @@ impl Artifacts {
     }
 
     fn unknown(&self, name: &str) -> ArtifactError {
-        let kept = self.latest();
-        let nearest = nearest(name, kept.iter().map(|artifact| artifact.name.as_str()));
+        // Of a name whose versions were all removed, the folder is left.
+        let mut kept = names_in(&self.dir);
+        kept.retain(|kept| !self.versions_of(kept).is_empty());
+        let nearest = nearest(name, kept.iter().map(String::as_str));
         ArtifactError::Unknown { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
     }
 

@@ -56,7 +56,8 @@ impl CodeError {
                 return Some(format!("name a file in it: {}", path.join("main.py").display()));
             }
             Self::File { path, source } | Self::FileIn { path, source } if is_missing(source) => {
-                return nearest_entry(path, Path::is_file).map(|near| format!("did you mean {}?", near.display()));
+                return nearest_entry(path, Path::is_file)
+                    .map(|near| format!("did you mean {}?", near.display()));
             }
             Self::TooLarge { bytes, .. } => {
                 // Code needs some space too.

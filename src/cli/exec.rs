@@ -20,7 +20,8 @@ use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
 use crate::session::{
-    Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, is_shown, remark, split_hint,
+    Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, is_shown, remark,
+    split_hint,
 };
 use crate::settings::{Environment, Settings};
 use crate::shares;

@@ -325,7 +325,7 @@ mod tests {
         std::os::unix::fs::symlink(other.join("file"), out.join("file")).unwrap();
         fs::write(out.join("mine"), "old").unwrap();
         let refusal = Folder::create(&out.join("mine"), true).unwrap_err().to_string();
-        assert!(refusal.ends_with("mine': not a directory"), "{refusal}");
+        assert!(refusal.ends_with("mine': it is a file, not a folder"), "{refusal}");
         let careful = Folder::create(&out, false).unwrap();
         assert!(matches!(put(&careful, b"mine", "new"), Err(WriteError::Exists(_))));
         assert!(matches!(put(&careful, b"file", "new"), Err(WriteError::Exists(_))));

@@ -35,7 +35,10 @@ mod tests {
     #[test]
     fn numbers_of_errors_are_left_out() {
         let error = io::Error::from_raw_os_error(2);
-        assert_eq!(plain(&format!("could not read x: {error}; y: {error}.")), "could not read x: No such file or directory; y: No such file or directory.");
+        assert_eq!(
+            plain(&format!("could not read x: {error}; y: {error}.")),
+            "could not read x: No such file or directory; y: No such file or directory."
+        );
         for text in ["a (os error x) b", "a (os error ) b", "a (os error 2"] {
             assert_eq!(plain(text), text);
         }
