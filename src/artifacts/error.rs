@@ -37,7 +37,9 @@ impl ArtifactError {
     /// Returns what to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown { nearest: Some(name), .. } => Some(format!("did you mean {name}?")),
+            Self::Unknown { nearest: Some(name), .. } => {
+                Some(format!("did you mean {name}? `codebridge artifact ls` lists all"))
+            }
             Self::Unknown { .. } | Self::UnknownVersion { .. } => {
                 Some("`codebridge artifact ls --all` lists all versions".into())
             }

@@ -347,7 +347,7 @@ mod tests {
             Err(ArtifactError::UnknownVersion { version: 3, .. })
         ));
         let hint = |name| artifacts.find(name, None).unwrap_err().hint().unwrap();
-        assert_eq!(hint("reprot ä.csv"), "did you mean report ä.csv?");
+        assert_eq!(hint("reprot ä.csv"), "did you mean report ä.csv? `codebridge artifact ls` lists all");
         assert!(hint("wombat").contains("artifact ls"));
         assert!(matches!(artifacts.find("../x", None), Err(ArtifactError::Name { .. })));
         artifacts.remove("report ä.csv", Some(2)).unwrap();
