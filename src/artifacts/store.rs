@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::ArtifactError;
 use super::name::check;
 use super::space::{MOST_VERSIONS, Space, cost};
+use crate::nearest::nearest;
 
 /// Bytes of an `about.json`; none that we wrote is longer.
 const LONGEST_ABOUT: u64 = 16 << 10;
@@ -110,7 +111,7 @@ impl Artifacts {
         check(name)?;
         let versions = self.versions_of(name);
         if versions.is_empty() {
-            return Err(ArtifactError::Unknown(name.to_owned()));
+            return Err(self.unknown(name));
         }
         let found = match version {
             Some(version) => self.about(name, version),
@@ -118,8 +119,16 @@ impl Artifacts {
         };
         found.ok_or_else(|| match version {
             Some(version) => ArtifactError::UnknownVersion { name: name.to_owned(), version },
-            None => ArtifactError::Unknown(name.to_owned()),
+            None => self.unknown(name),
         })
+    }
+
+    fn unknown(&self, name: &str) -> ArtifactError {
+        // Of a name whose versions were all removed, the folder is left.
+        let mut kept = names_in(&self.dir);
+        kept.retain(|kept| !self.versions_of(kept).is_empty());
+        let nearest = nearest(name, kept.iter().map(String::as_str));
+        ArtifactError::Unknown { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
     }
 
     /// Opens the content of a version.
@@ -337,11 +346,14 @@ mod tests {
             artifacts.find("report ä.csv", Some(3)),
             Err(ArtifactError::UnknownVersion { version: 3, .. })
         ));
+        let hint = |name| artifacts.find(name, None).unwrap_err().hint().unwrap();
+        assert_eq!(hint("reprot ä.csv"), "did you mean report ä.csv? `codebridge artifact ls` lists all");
+        assert!(hint("wombat").contains("artifact ls"));
         assert!(matches!(artifacts.find("../x", None), Err(ArtifactError::Name { .. })));
         artifacts.remove("report ä.csv", Some(2)).unwrap();
         assert_eq!(artifacts.find("report ä.csv", None).unwrap(), first);
         artifacts.remove("report ä.csv", None).unwrap();
-        assert!(matches!(artifacts.find("report ä.csv", None), Err(ArtifactError::Unknown(_))));
+        assert!(matches!(artifacts.find("report ä.csv", None), Err(ArtifactError::Unknown { .. })));
         assert!(staged(dir.path()).is_empty() && artifacts.used() == 0);
     }
 

@@ -157,7 +157,7 @@ impl CommandError {
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
             Self::Artifact(error) => error.hint(),
-            Self::Output(error) => error.hint().map(str::to_owned),
+            Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
             Self::ImageName(error) => Some(error.hint()),
             Self::Image(error) => error.hint(),

@@ -4,15 +4,15 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use codebridge_runtimes::exec::visible;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::folder::Folder;
+use super::folder::{Folder, WriteError};
 use super::output::was_read;
 use super::pictures::Pictures;
+use super::say::{plain, say};
 use super::signals::Signals;
 use super::spinner::Spinner;
 use super::{ExecArgs, code, outputs};
@@ -21,6 +21,7 @@ use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
 use crate::session::{
     Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, is_shown, remark,
+    split_hint,
 };
 use crate::settings::{Environment, Settings};
 use crate::shares;
@@ -50,7 +51,12 @@ pub(super) async fn exec(
     if args.session.is_some() {
         return Err(CommandError::Session);
     }
+    if let Some(out) = args.out.as_deref().filter(|out| out.is_file()) {
+        // Before the code is looked for: it may be what was meant.
+        return Err(WriteError::NotAFolder(out.to_owned()).into());
+    }
     let code::Source { code, mut script } = code::read(&args)?;
+    code::check_size(&script.files, workspace.bridge.settings.workspace_size.value)?;
     if let Some(folder) = script.folder() {
         script.is_narrow = shares::is_secret(&folder, &workspace.bridge.settings, environment);
     }
@@ -66,6 +72,9 @@ pub(super) async fn exec(
     let stop = CancellationToken::new();
     let mut sink = Sink::new(stdout, stderr, args.output.is_none());
     let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
+    if let Some(note) = out.as_ref().and_then(Folder::note) {
+        say(note);
+    }
     let work = async {
         let caller = |progress| {
             let caller = Caller::without_answers(progress, stop.clone());
@@ -213,10 +222,12 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            self.stderr.write_all(visible(&(remark(notice) + "\n")).as_bytes()).await?;
+            self.stderr.write_all(plain(&(remark(notice) + "\n")).as_bytes()).await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !is_shown(error, &outcome.stderr.text)) {
-            self.stderr.write_all(visible(&format!("error: {error}\n")).as_bytes()).await?;
+            let (why, hint) = split_hint(error);
+            let hint = hint.map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+            self.stderr.write_all(plain(&format!("error: {why}\n{hint}")).as_bytes()).await?;
         }
         self.stderr.flush().await
     }
@@ -231,7 +242,7 @@ fn exit_code(outcome: &RunOutcome, signal: Option<Exit>) -> ExitCode {
         (Status::Cancelled, _) => signal.unwrap_or(Exit::Interrupted).into(),
         (Status::Error, Some(Failure::NoRuntime)) => Exit::NoRuntime.into(),
         (Status::Error, Some(Failure::NoImage)) => Exit::NoImage.into(),
-        (Status::Error, Some(Failure::Sandbox)) => Exit::Sandbox.into(),
+        (Status::Error, Some(Failure::Sandbox | Failure::Preparation)) => Exit::Sandbox.into(),
         (Status::Error, Some(Failure::Code) | None) => match outcome.exit_code {
             Some(code) => ExitCode::from((code & 0xff) as u8),
             None => ExitCode::FAILURE,
@@ -332,6 +343,10 @@ mod tests {
         let mut handled = Sink::new(Vec::new(), Vec::new(), true);
         handled.write_remarks(&raised).await.unwrap();
         assert_eq!(handled.stderr, b"error: ValueError: no\n");
+        raised.error = Some("no package named x; hint: did you mean y?".into());
+        let mut refused = sink(Vec::new(), Vec::new(), true);
+        refused.write_remarks(&raised).await.unwrap();
+        assert_eq!(refused.stderr, b"error: no package named x\nhint: did you mean y?\n");
     }
 
     #[test]
@@ -347,6 +362,7 @@ mod tests {
         assert_eq!(exit(error, Some(Failure::NoRuntime), None, None), ExitCode::from(69));
         assert_eq!(exit(error, Some(Failure::NoImage), None, None), ExitCode::from(72));
         assert_eq!(exit(error, Some(Failure::Sandbox), Some(137), None), ExitCode::from(70));
+        assert_eq!(exit(error, Some(Failure::Preparation), None, None), ExitCode::from(70));
         assert_eq!(exit(Status::Timeout, None, None, None), ExitCode::from(124));
         assert_eq!(exit(Status::Cancelled, None, None, Some(Exit::Interrupted)), ExitCode::from(130));
         assert_eq!(exit(Status::Cancelled, None, None, Some(Exit::Terminated)), ExitCode::from(143));

@@ -26,6 +26,8 @@ const OPEN_FILES: &str = "/proc/self/fd";
 pub(super) enum WriteError {
     #[error("could not write '{}': it exists", .0.display())]
     Exists(PathBuf),
+    #[error("could not write to '{}': it is a file, not a folder", .0.display())]
+    NotAFolder(PathBuf),
     #[error("did not write '{}': its name is one of a hidden file", .0.display())]
     Hidden(PathBuf),
     #[error("could not write '{}': {source}", path.display())]
@@ -40,11 +42,16 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    pub(super) fn hint(&self) -> Option<&'static str> {
+    pub(super) fn hint(&self) -> Option<String> {
         match self {
-            Self::Exists(_) => Some("replace existing files with --force, or write elsewhere"),
+            Self::Exists(_) => Some("replace existing files with --force, or write elsewhere".into()),
+            Self::NotAFolder(path) if path.extension().is_some_and(|extension| extension == "py") => {
+                Some(format!("name a folder before the script: codebridge exec --out DIR {}", path.display()))
+            }
+            Self::NotAFolder(_) => Some("name a folder; it is made if it does not exist".into()),
             Self::TooLarge { .. } => Some(
-                "--out copies as many bytes as /workspace can hold; --workspace-size SIZE makes it larger",
+                "--out copies as many bytes as /workspace can hold; --workspace-size SIZE makes it larger"
+                    .into(),
             ),
             Self::Hidden(_) | Self::Io { .. } | Self::Source { .. } => None,
         }
@@ -80,7 +87,7 @@ impl Folder {
         let failed = |source| WriteError::Io { path: path.to_owned(), source };
         match fs::create_dir_all(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(failed(io::Error::from(io::ErrorKind::NotADirectory)));
+                return Err(WriteError::NotAFolder(path.to_owned()));
             }
             made => made.map_err(failed)?,
         }
@@ -89,6 +96,16 @@ impl Folder {
         let root = root.map_err(|error| failed(error.into()))?;
         let may_be_unnamed = Path::new(OPEN_FILES).exists();
         Ok(Self { path: path.to_owned(), force, root, may_be_unnamed })
+    }
+
+    /// Returns what to say before the files are made, if some of them may exist.
+    pub(super) fn note(&self) -> Option<String> {
+        let mut entries = self.path.read_dir().ok().filter(|_| !self.force)?;
+        let _ = entries.next()?;
+        Some(format!(
+            "note: '{}' is not empty: files in it are not replaced without --force",
+            self.path.display()
+        ))
     }
 
     /// Begins a file below the folder, under a name from a sandbox.
@@ -244,6 +261,19 @@ mod tests {
     }
 
     #[test]
+    fn what_would_be_kept_is_said_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        assert_eq!(Folder::create(&out, false).unwrap().note(), None);
+        fs::write(out.join("plot.py"), "").unwrap();
+        assert!(Folder::create(&out, false).unwrap().note().is_some_and(|note| note.contains("--force")));
+        assert_eq!(Folder::create(&out, true).unwrap().note(), None);
+        let file = Folder::create(&out.join("plot.py"), true).unwrap_err();
+        assert!(file.to_string().ends_with("it is a file, not a folder"), "{file}");
+        assert!(file.hint().is_some_and(|hint| hint.contains("exec --out DIR ")));
+    }
+
+    #[test]
     fn hidden_files_are_not_written_unless_the_user_names_them() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::create(dir.path(), true).unwrap();
@@ -295,7 +325,7 @@ mod tests {
         std::os::unix::fs::symlink(other.join("file"), out.join("file")).unwrap();
         fs::write(out.join("mine"), "old").unwrap();
         let refusal = Folder::create(&out.join("mine"), true).unwrap_err().to_string();
-        assert!(refusal.ends_with("mine': not a directory"), "{refusal}");
+        assert!(refusal.ends_with("mine': it is a file, not a folder"), "{refusal}");
         let careful = Folder::create(&out, false).unwrap();
         assert!(matches!(put(&careful, b"mine", "new"), Err(WriteError::Exists(_))));
         assert!(matches!(put(&careful, b"file", "new"), Err(WriteError::Exists(_))));

@@ -23,7 +23,7 @@ mod sessions;
 pub use call::{
     Caller, ChangedFile, ChangedFiles, Clamped, Display, Failure, FileError, FileIn, FilePart, Form, Input,
     OutputStream, Picture, Progress, RunOutcome, RunPython, RunRequest, SESSION_URIS, Script, Status, Stream,
-    is_shown, remark,
+    is_shown, remark, split_hint,
 };
 pub use launch::{Launcher, cache_dir};
 pub use output::whole_characters;

@@ -10,7 +10,7 @@ pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_
 pub(super) use changed_files::{PART, is_below};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
-    is_shown, remark,
+    is_shown, remark, split_hint,
 };
 pub use run_python::{Caller, RunPython};
 pub use script::{FileIn, Input, Script};

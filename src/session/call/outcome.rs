@@ -80,6 +80,8 @@ pub enum Failure {
     NoImage,
     /// The sandbox or its runtime failed.
     Sandbox,
+    /// What the code needs could not be prepared, such as its packages; none of it ran.
+    Preparation,
 }
 
 /// One captured stream: what is shown, and how much there was.
@@ -153,6 +155,11 @@ pub struct RunOutcome {
 /// Returns the line that shows a notice.
 pub fn remark(notice: &str) -> String {
     if notice.starts_with("hint: ") { notice.to_owned() } else { format!("note: {notice}") }
+}
+
+/// Returns the words of an error that ends with a hint, and the hint.
+pub fn split_hint(error: &str) -> (&str, Option<&str>) {
+    error.split_once("; hint: ").map_or((error, None), |(why, hint)| (why, Some(hint)))
 }
 
 /// Returns whether standard error shows the error of a run already: a traceback ends with its exception.

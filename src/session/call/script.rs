@@ -77,11 +77,15 @@ struct Module {
 }
 
 impl Script {
-    /// Returns what the guest has to know before the run, as JSON. Empty when there is standard input only, None when there is
-    /// nothing.
-    pub(in crate::session) fn describe(&self) -> Option<Vec<u8>> {
-        if self.file.is_none() && self.files.is_empty() && self.argv.len() == 1 {
-            return self.input.is_some().then(Vec::new);
+    /// Returns what the guest has to know before the run, as JSON. Empty for `-c` with standard input only, `-` for code that came
+    /// from there.
+    pub(in crate::session) fn describe(&self) -> Vec<u8> {
+        if self.file.is_none() && self.files.is_empty() {
+            match (self.argv.as_slice(), self.input.is_some()) {
+                ([word], true) if word == "-c" => return Vec::new(),
+                ([word], false) if word == "-" => return b"-".to_vec(),
+                _ => {}
+            }
         }
         let files = self.files.iter().map(|FileIn { name, bytes, is_executable, modified, .. }| {
             json!({ "name": name, "bytes": bytes, "is_executable": is_executable, "modified": modified })
@@ -93,7 +97,7 @@ impl Script {
             "files": files.collect::<Vec<_>>(),
             "input": self.input.is_some(),
         });
-        Some(description.to_string().into_bytes())
+        description.to_string().into_bytes()
     }
 
     /// Returns the folder of the script, as Python finds it: links to the file are followed.
@@ -252,7 +256,7 @@ mod tests {
             assert!(asked(&script, name).is_null(), "{name}");
         }
         assert!(script.module("latin").unwrap_err().to_string().contains("not UTF-8"));
-        let described: serde_json::Value = serde_json::from_slice(&script.describe().unwrap()).unwrap();
+        let described: serde_json::Value = serde_json::from_slice(&script.describe()).unwrap();
         let names = described["modules"].as_array().unwrap();
         assert!(
             names.contains(&json!("package")) && !described.to_string().contains("hidden/"),
@@ -294,7 +298,9 @@ mod tests {
     async fn input_is_read_when_it_is_asked_for() {
         let input: Input = Box::new(&b"abcdef"[..]);
         let script = Script { argv: vec!["-c".into()], input: Some(Mutex::new(input)), ..Script::default() };
-        assert_eq!(script.describe(), Some(Vec::new()));
+        assert_eq!(script.describe(), b"");
+        let piped = Script { argv: vec!["-".into()], ..Script::default() };
+        assert_eq!(piped.describe(), b"-");
         assert_eq!(script.input(4).await.unwrap(), b"=abcd");
         assert_eq!(script.input(u32::MAX).await.unwrap(), b"=ef");
         assert_eq!(script.input(4).await.unwrap(), b"=");

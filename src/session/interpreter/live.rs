@@ -282,7 +282,7 @@ impl Interpreter {
         let started = Instant::now();
         let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
-        if let Some(description) = caller.script.as_ref().and_then(|script| script.describe()) {
+        if let Some(description) = caller.script.as_ref().map(|script| script.describe()) {
             let _ = self.frames.send(ToGuest::Script(description));
         }
         let access = Arc::clone(&self.access);

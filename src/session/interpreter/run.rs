@@ -285,6 +285,9 @@ impl RunEnd {
             | Self::Done { status: DoneStatus::Exit, exit_code: 0, .. } => {
                 (Status::Success, None, Some(0), None)
             }
+            Self::Done { status: DoneStatus::Refused, error, .. } => {
+                (Status::Error, Some(Failure::Preparation), None, Some(error))
+            }
             Self::Done { exit_code, error, .. } => {
                 let error = Some(error).filter(|error| !error.is_empty());
                 (Status::Error, Some(Failure::Code), Some(exit_code), error)
