@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use codebridge_runtimes::random_hex;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::fs::{FlockOperation, flock};
@@ -178,12 +179,20 @@ impl Artifacts {
         let last = self.last_version(&artifact.name).to_string();
         // With a rename: a bridge that is killed leaves the old number or the new one.
         let new = folder.join(format!("{LAST}.new"));
-        fs::write(&new, last).and_then(|()| fs::rename(&new, folder.join(LAST))).map_err(failed)?;
-        // Moved away first: nobody sees a part of it.
-        let trash = tempfile::Builder::new().prefix("").tempdir_in(self.staging()?).map_err(failed)?;
-        fs::rename(&path, trash.path()).map_err(failed)?;
+        let note = || fs::write(&new, &last).and_then(|()| fs::rename(&new, folder.join(LAST)));
+        let noted = note();
+        let is_full = matches!(&noted, Err(error) if error.kind() == io::ErrorKind::StorageFull);
+        if !is_full {
+            noted.map_err(failed)?;
+        }
+        // Moved away first: nobody sees a part of it. On a full disk not even a folder can be made.
+        let trash = self.staging()?.join(random_hex::<8>());
+        fs::rename(&path, &trash).map_err(failed)?;
         // What cannot be removed now is swept later.
-        drop(trash);
+        let _ = fs::remove_dir_all(&trash);
+        if is_full && let Err(error) = note() {
+            tracing::debug!(%error, "the number of a removed version may be used again");
+        }
         Ok(())
     }
 
@@ -442,6 +451,18 @@ mod tests {
         artifacts.remove("a", None).unwrap();
         assert!(artifacts.latest().is_empty());
         assert_eq!(save(b"5"), 5);
+    }
+
+    #[test]
+    fn a_version_can_be_removed_from_a_full_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
+        save(&artifacts, "a", b"1").unwrap();
+        // What is written to this device finds no space.
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("artifacts/a/.last.new")).unwrap();
+        artifacts.remove("a", None).unwrap();
+        assert!(artifacts.latest().is_empty());
+        assert_eq!(artifacts.used(), 0);
     }
 
     #[test]

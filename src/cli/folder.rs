@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::random_hex;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, renameat, renameat_with, statat,
@@ -222,11 +223,10 @@ fn rename_new(folder: BorrowedFd<'_>, old: &OsStr, new: &OsStr) -> Result<(), Er
 /// Returns a name that is only a name, on every system and terminal.
 fn safe(part: &[u8]) -> OsString {
     let text = String::from_utf8_lossy(part);
-    let bytes: Vec<u8> = match part {
+    let visible = visible_line(&text);
+    let bytes = match part {
         b"" | b"." | b".." => b"_".to_vec(),
-        _ if text.chars().any(char::is_control) => {
-            text.chars().map(|c| if c.is_control() { '_' } else { c }).collect::<String>().into_bytes()
-        }
+        _ if visible != text => visible.replace('\u{fffd}', "_").into_bytes(),
         _ => part.to_vec(),
     };
     OsString::from_vec(bytes[..bytes.len().min(LONGEST_NAME)].to_vec())
@@ -246,11 +246,11 @@ mod tests {
     fn no_name_leads_out_of_the_folder() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        for path in ["../x", "/etc/x", "a/../../x", "..", ".", "", "a\n\x1b[2Jb", "a//b"] {
+        for path in ["../x", "/etc/x", "a/../../x", "..", ".", "", "a\n\x1b[2Jb", "a//b", "\u{202e}gpj.exe"] {
             let folder = Folder::create(&out, false).unwrap();
             let written = put(&folder, path.as_bytes(), "x").unwrap();
             assert!(
-                written.starts_with(&out) && !written.to_str().unwrap().contains(['\n', '\x1b']),
+                written.starts_with(&out) && !written.to_str().unwrap().contains(['\n', '\x1b', '\u{202e}']),
                 "{path:?}"
             );
             assert!(written.components().all(|part| part.as_os_str() != ".."), "{written:?}");

@@ -1,12 +1,14 @@
 //! The files of a session's `/workspace` as plain data: what process 1 of the sandbox says of them, which is hostile.
 
+use std::collections::HashSet;
+
 use codebridge_runtimes::exec::visible_line;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// Bytes of a path that the kernel takes.
 const LONGEST_PATH: usize = 4095;
-/// Files in the list of one run; the guest looks at as many.
-const MOST_FILES: usize = 2000;
+/// Files in the list of one run, and the folders that they are in; the guest looks at as many.
+const MOST_ENTRIES: usize = 2000;
 /// Bytes of one part.
 pub(in crate::session) const PART: u64 = 256 << 10;
 /// What stands for itself in a URI.
@@ -49,6 +51,7 @@ impl ChangedFiles {
     /// as it should be is left out.
     pub(in crate::session) fn parse(list: &[u8]) -> Self {
         let mut changed = Self::default();
+        let (mut folders, mut is_full) = (Folders::default(), false);
         for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
             if let Some(path) = entry.strip_prefix(b"- ") {
                 if !is_hidden(path) {
@@ -59,12 +62,18 @@ impl ChangedFiles {
             let mut halves = entry.splitn(2, |byte| *byte == b' ');
             let bytes = halves.next().and_then(|size| str::from_utf8(size).ok()?.parse().ok());
             let (Some(bytes), Some(path)) = (bytes, halves.next()) else { continue };
-            if path.is_empty() || changed.files.len() >= MOST_FILES {
+            if path.is_empty() {
                 changed.is_cut = true;
-            } else if is_below(path) && !is_hidden(path) {
-                changed.files.push(ChangedFile { path: path.to_vec(), bytes, uri: None });
+            } else if !is_full && is_below(path) && !is_hidden(path) {
+                // Once one does not fit, none is looked at: that costs time.
+                let left = MOST_ENTRIES.saturating_sub(changed.files.len() + folders.0.len());
+                is_full = left == 0 || !folders.add(path, left - 1);
+                if !is_full {
+                    changed.files.push(ChangedFile { path: path.to_vec(), bytes, uri: None });
+                }
             }
         }
+        changed.is_cut |= is_full;
         changed.files.sort_by(|one, other| one.path.cmp(&other.path));
         changed
     }
@@ -73,6 +82,25 @@ impl ChangedFiles {
     pub(in crate::session) fn in_session(mut self, session: &str) -> Self {
         self.files.iter_mut().for_each(|file| file.uri = Some(uri(session, &file.path)));
         self
+    }
+}
+
+/// The folders that the files of a list are in: a copy of the files makes them all.
+#[derive(Default)]
+struct Folders<'a>(HashSet<&'a [u8]>);
+
+impl<'a> Folders<'a> {
+    /// Adds those of a path, unless more than `most` of them are new.
+    fn add(&mut self, path: &'a [u8], most: usize) -> bool {
+        let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        let above = slashes.map(|(end, _)| &path[..end]);
+        // With a folder, those that it is in are known.
+        let new: Vec<_> = above.take_while(|folder| !self.0.contains(folder)).take(most + 1).collect();
+        let fits = new.len() <= most;
+        if fits {
+            self.0.extend(new);
+        }
+        fits
     }
 }
 
@@ -119,6 +147,22 @@ pub enum FileError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_has_as_many_folders_and_files_as_the_guest_looks_at() {
+        let list = |paths: &mut dyn Iterator<Item = String>| {
+            ChangedFiles::parse(paths.map(|path| format!("1 {path}\0")).collect::<String>().as_bytes())
+        };
+        // 1998 folders within each other are real, also when many files are in the last one.
+        let deepest = "a/".repeat(1998);
+        let changed = list(&mut ["x", "y", "z"].map(|name| format!("{deepest}{name}")).into_iter());
+        assert_eq!((changed.files.len(), changed.is_cut), (2, true));
+        // Files that were forged would cost folders without end.
+        let changed = list(&mut (0..200).map(|number| format!("{number}/{}x", "a/".repeat(999))));
+        assert_eq!((changed.files.len(), changed.is_cut), (1, true));
+        let changed = list(&mut (0..3000).map(|number| format!("{number}")));
+        assert_eq!((changed.files.len(), changed.is_cut), (MOST_ENTRIES, true));
+    }
 
     #[test]
     fn a_list_of_files_is_read_as_far_as_it_is_sound() {
