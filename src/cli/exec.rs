@@ -344,7 +344,7 @@ mod tests {
         handled.write_remarks(&raised).await.unwrap();
         assert_eq!(handled.stderr, b"error: ValueError: no\n");
         raised.error = Some("no package named x; hint: did you mean y?".into());
-        let mut refused = sink(Vec::new(), Vec::new(), true);
+        let mut refused = Sink::new(Vec::new(), Vec::new(), true);
         refused.write_remarks(&raised).await.unwrap();
         assert_eq!(refused.stderr, b"error: no package named x\nhint: did you mean y?\n");
     }

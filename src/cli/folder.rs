@@ -199,16 +199,28 @@ fn staging_name() -> String {
 /// Makes a file, without a name where the file system has that.
 fn stage(folder: BorrowedFd<'_>, may_be_unnamed: bool) -> Result<(OwnedFd, Option<String>), Errno> {
     let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from(0o666));
-    if may_be_unnamed {
-        match openat(folder, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(file) => return Ok((file, None)),
-            Err(Errno::NOTSUP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
-            Err(error) => return Err(error),
-        }
+    if may_be_unnamed && let Some(file) = unnamed(folder, flags, mode)? {
+        return Ok((file, None));
     }
     let staging = staging_name();
     let file = openat(folder, &staging, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
     Ok((file, Some(staging)))
+}
+
+/// Makes a file without a name; None if the file system does not have that.
+#[cfg(target_os = "linux")]
+fn unnamed(folder: BorrowedFd<'_>, flags: OFlags, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+    match openat(folder, ".", flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::NOTSUP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Other systems have no such files.
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_: BorrowedFd<'_>, _: OFlags, _: Mode) -> Result<Option<OwnedFd>, Errno> {
+    Ok(None)
 }
 
 /// Renames a file, unless there is one of the new name.

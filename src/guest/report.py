@@ -232,7 +232,8 @@ def call_of(coroutine):
     """Returns what made a coroutine, as the user wrote it: `client.send` for a method that is `Client.send`."""
     name = coroutine.__qualname__
     last = name.rpartition(".")[2]
-    if name.startswith("mcp_") or not last.isidentifier():
+    # A pattern of a name without end would take as long.
+    if name.startswith("mcp_") or not last.isidentifier() or len(last) > 200:
         return name
     import re
 
