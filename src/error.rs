@@ -35,7 +35,10 @@ const MEANINGS: [(Exit, &str); 16] = [
     (Exit::NotReady, "`doctor`: no code can run"),
     (Exit::Tool, "the called tool failed"),
     (Exit::NoRuntime, "no container runtime works on this machine; see `codebridge doctor`"),
-    (Exit::Sandbox, "the sandbox or its runtime failed"),
+    (
+        Exit::Sandbox,
+        "the sandbox or its runtime failed, or packages or files that the code needs are unavailable",
+    ),
     (Exit::NoImage, "the image is unavailable"),
     (Exit::Io, "standard input or output failed"),
     (Exit::Server, "an MCP server could not be started, or did not answer"),

@@ -1,11 +1,15 @@
 //! Suggests a name for one that does not exist.
 
+use std::path::{Path, PathBuf};
+
 /// The similarity from which a name is suggested.
 const THRESHOLD: f64 = 0.8;
 /// Letters of a name that is compared. The time grows with the product of both lengths, and anybody chooses them.
 const MOST_LETTERS: usize = 64;
 /// Bytes of a name that is looked at: letters may be far apart.
 const MOST_BYTES: usize = 512;
+/// Entries of a folder that are looked at.
+const MOST_ENTRIES: usize = 4_000;
 
 /// Returns the most similar name, if one is similar enough; the first of several. Long names are similar to none.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -20,6 +24,19 @@ pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
         }
     }
     best
+}
+
+/// Returns what has the most similar name in the folder of a path that does not exist.
+pub(crate) fn nearest_entry(path: &Path, is_wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let folder = path.parent()?;
+    let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = place.read_dir().ok()?.take(MOST_ENTRIES).flatten();
+    let names: Vec<String> = entries
+        .filter(|entry| is_wanted(&entry.path()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let name = nearest(path.file_name()?.to_str()?, names.iter().map(String::as_str))?;
+    Some(folder.join(name))
 }
 
 /// Returns the letters and digits in lower case: mistakes are often in case and separators. None if there are too many.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::nearest::nearest_entry;
 use crate::settings::variables::SHARE;
 use crate::settings::{Environment, Settings, Share};
 use crate::upstream::discovery::{Surroundings, user_files};
@@ -56,7 +57,17 @@ impl ShareError {
             Self::Secret { .. } => Some(
                 "share a folder without it; with `--share-anyway`, code reads all that is in this one".into(),
             ),
-            Self::Missing { .. } | Self::NotAFolder(_) => None,
+            Self::Missing { path, .. } if path.as_os_str().as_encoded_bytes().contains(&b',') => {
+                Some("did you mean two shares? Each has its own flag: --share DIR --share DIR".into())
+            }
+            Self::Missing { path, .. } => Some(match nearest_entry(path, Path::is_dir) {
+                Some(near) => format!("did you mean {}?", near.display()),
+                None => "name a folder of this machine that exists: --share DIR".into(),
+            }),
+            Self::NotAFolder(_) => Some(
+                "share the folder that it is in, or copy it into the sandbox: codebridge exec --in FILE"
+                    .into(),
+            ),
         }
     }
 }
@@ -218,6 +229,13 @@ mod tests {
                 && error.ends_with("No such file or directory (os error 2)"),
             "{error}"
         );
+        for (name, hint) in
+            [("wrok", "did you mean "), ("work,other", "two shares"), ("wombat", "that exists")]
+        {
+            let (path, source) = (home.join(name), io::ErrorKind::NotFound.into());
+            let found = ShareError::Missing { path, source }.hint().unwrap();
+            assert!(found.contains(hint), "{found}");
+        }
         assert!(check_in(&home, ".cursor/mcp.json", &[]).unwrap_err().ends_with("it is not a folder"));
     }
 }

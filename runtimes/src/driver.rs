@@ -6,7 +6,7 @@ use crate::oci::OciDriver;
 use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
 use crate::runtime::{RuntimeId, RuntimeKind};
-use crate::spec::{SandboxName, SandboxSpec, User};
+use crate::spec::{HostFolder, SandboxName, SandboxSpec, User};
 use crate::state::Instance;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,12 @@ impl AnyDriver {
         spec.validate()?;
         if let Some(missing) = spec.host_folders().find(|folder| !folder.source.is_dir()) {
             return Err(PlanError::NoFolder { path: missing.source.clone() });
+        }
+        // Whoever checked that a folder may be shared did so without links in its path.
+        let is_moved =
+            |share: &HostFolder| share.source.canonicalize().is_ok_and(|real| real != share.source);
+        if let Some(share) = spec.shares.iter().chain(&spec.copied_shares).find(|share| is_moved(share)) {
+            return Err(PlanError::Moved { path: share.source.clone() });
         }
         match self {
             Self::Engine(driver) => driver.plan(spec, instance),

@@ -145,6 +145,8 @@ pub enum PlanError {
     Config(#[from] oci_spec::OciSpecError),
     #[error("the folder '{path}' does not exist, or is not a folder")]
     NoFolder { path: PathBuf },
+    #[error("the folder '{path}' is no longer shared: it, or a folder above it, was replaced by a link")]
+    Moved { path: PathBuf },
     #[error("{runtime} cannot use the root filesystem '{root}': {hint}")]
     UnsupportedRoot {
         runtime: RuntimeKind,

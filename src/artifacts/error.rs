@@ -10,8 +10,8 @@ pub enum ArtifactError {
     /// The name is not quoted in full: it may have megabytes.
     #[error("invalid artifact name '{name}': {why}")]
     Name { name: String, why: &'static str },
-    #[error("there is no artifact '{0}'")]
-    Unknown(String),
+    #[error("there is no artifact '{name}'")]
+    Unknown { name: String, nearest: Option<String> },
     #[error("the artifact '{name}' has no version {version}")]
     UnknownVersion { name: String, version: u32 },
     #[error(
@@ -37,7 +37,10 @@ impl ArtifactError {
     /// Returns what to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown(_) | Self::UnknownVersion { .. } => {
+            Self::Unknown { nearest: Some(name), .. } => {
+                Some(format!("did you mean {name}? `codebridge artifact ls` lists all"))
+            }
+            Self::Unknown { .. } | Self::UnknownVersion { .. } => {
                 Some("`codebridge artifact ls --all` lists all versions".into())
             }
             Self::Many { .. } => Some("remove some with `codebridge artifact rm` or `prune`".into()),
@@ -58,7 +61,8 @@ impl ArtifactError {
             other => other.to_string(),
         };
         match self {
-            Self::Unknown(_) | Self::UnknownVersion { .. } => {
+            Self::Unknown { nearest: Some(name), .. } => format!("{text}; did you mean '{name}'?"),
+            Self::Unknown { .. } | Self::UnknownVersion { .. } => {
                 format!("{text}; runtime.artifacts() lists what is kept")
             }
             _ => match self.hint() {

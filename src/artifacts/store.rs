@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use codebridge_runtimes::random_hex;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::fs::{FlockOperation, flock};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::ArtifactError;
 use super::name::check;
 use super::space::{MOST_VERSIONS, Space, cost};
+use crate::nearest::nearest;
 
 /// Bytes of an `about.json`; none that we wrote is longer.
 const LONGEST_ABOUT: u64 = 16 << 10;
@@ -110,7 +112,7 @@ impl Artifacts {
         check(name)?;
         let versions = self.versions_of(name);
         if versions.is_empty() {
-            return Err(ArtifactError::Unknown(name.to_owned()));
+            return Err(self.unknown(name));
         }
         let found = match version {
             Some(version) => self.about(name, version),
@@ -118,8 +120,16 @@ impl Artifacts {
         };
         found.ok_or_else(|| match version {
             Some(version) => ArtifactError::UnknownVersion { name: name.to_owned(), version },
-            None => ArtifactError::Unknown(name.to_owned()),
+            None => self.unknown(name),
         })
+    }
+
+    fn unknown(&self, name: &str) -> ArtifactError {
+        // Of a name whose versions were all removed, the folder is left.
+        let mut kept = names_in(&self.dir);
+        kept.retain(|kept| !self.versions_of(kept).is_empty());
+        let nearest = nearest(name, kept.iter().map(String::as_str));
+        ArtifactError::Unknown { name: name.to_owned(), nearest: nearest.map(str::to_owned) }
     }
 
     /// Opens the content of a version.
@@ -169,12 +179,20 @@ impl Artifacts {
         let last = self.last_version(&artifact.name).to_string();
         // With a rename: a bridge that is killed leaves the old number or the new one.
         let new = folder.join(format!("{LAST}.new"));
-        fs::write(&new, last).and_then(|()| fs::rename(&new, folder.join(LAST))).map_err(failed)?;
-        // Moved away first: nobody sees a part of it.
-        let trash = tempfile::Builder::new().prefix("").tempdir_in(self.staging()?).map_err(failed)?;
-        fs::rename(&path, trash.path()).map_err(failed)?;
+        let note = || fs::write(&new, &last).and_then(|()| fs::rename(&new, folder.join(LAST)));
+        let noted = note();
+        let is_full = matches!(&noted, Err(error) if error.kind() == io::ErrorKind::StorageFull);
+        if !is_full {
+            noted.map_err(failed)?;
+        }
+        // Moved away first: nobody sees a part of it. On a full disk not even a folder can be made.
+        let trash = self.staging()?.join(random_hex::<8>());
+        fs::rename(&path, &trash).map_err(failed)?;
         // What cannot be removed now is swept later.
-        drop(trash);
+        let _ = fs::remove_dir_all(&trash);
+        if is_full && let Err(error) = note() {
+            tracing::debug!(%error, "the number of a removed version may be used again");
+        }
         Ok(())
     }
 
@@ -337,11 +355,14 @@ mod tests {
             artifacts.find("report ä.csv", Some(3)),
             Err(ArtifactError::UnknownVersion { version: 3, .. })
         ));
+        let hint = |name| artifacts.find(name, None).unwrap_err().hint().unwrap();
+        assert_eq!(hint("reprot ä.csv"), "did you mean report ä.csv? `codebridge artifact ls` lists all");
+        assert!(hint("wombat").contains("artifact ls"));
         assert!(matches!(artifacts.find("../x", None), Err(ArtifactError::Name { .. })));
         artifacts.remove("report ä.csv", Some(2)).unwrap();
         assert_eq!(artifacts.find("report ä.csv", None).unwrap(), first);
         artifacts.remove("report ä.csv", None).unwrap();
-        assert!(matches!(artifacts.find("report ä.csv", None), Err(ArtifactError::Unknown(_))));
+        assert!(matches!(artifacts.find("report ä.csv", None), Err(ArtifactError::Unknown { .. })));
         assert!(staged(dir.path()).is_empty() && artifacts.used() == 0);
     }
 
@@ -430,6 +451,18 @@ mod tests {
         artifacts.remove("a", None).unwrap();
         assert!(artifacts.latest().is_empty());
         assert_eq!(save(b"5"), 5);
+    }
+
+    #[test]
+    fn a_version_can_be_removed_from_a_full_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::at(dir.path(), 1 << 20);
+        save(&artifacts, "a", b"1").unwrap();
+        // What is written to this device finds no space.
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("artifacts/a/.last.new")).unwrap();
+        artifacts.remove("a", None).unwrap();
+        assert!(artifacts.latest().is_empty());
+        assert_eq!(artifacts.used(), 0);
     }
 
     #[test]

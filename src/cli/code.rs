@@ -11,13 +11,12 @@ use tokio::sync::Mutex;
 
 use super::ExecArgs;
 use crate::mcp::stdio;
-use crate::nearest::nearest;
+use crate::nearest::nearest_entry;
 use crate::session::{FileIn, Input, Script};
+use crate::sizes::bytes_text;
 
 /// Bytes of a name in `/workspace`.
 const LONGEST_NAME: usize = 255;
-/// Files that are looked at for one with a similar name.
-const MOST_NEIGHBOURS: usize = 4_000;
 
 /// Why there is no code to run.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +37,8 @@ pub(super) enum CodeError {
     Folder(PathBuf),
     #[error("could not copy {} into the sandbox: it is neither a file nor a folder", .0.display())]
     NoFile(PathBuf),
+    #[error("could not copy {name} into the sandbox: /workspace has {}, and the files of --in have {}", bytes_text(*space), bytes_text(*bytes))]
+    TooLarge { name: String, bytes: u64, space: u64 },
     #[error("invalid name '{0}' for a file in /workspace")]
     Name(String),
     #[error("two files of --in have the name '{0}' in /workspace")]
@@ -55,7 +56,15 @@ impl CodeError {
                 return Some(format!("name a file in it: {}", path.join("main.py").display()));
             }
             Self::File { path, source } | Self::FileIn { path, source } if is_missing(source) => {
-                return near(path).map(|near| format!("did you mean {}?", near.display()));
+                return nearest_entry(path, Path::is_file)
+                    .map(|near| format!("did you mean {}?", near.display()));
+            }
+            Self::TooLarge { bytes, .. } => {
+                // Code needs some space too.
+                let size = bytes.saturating_mul(2).div_ceil(1 << 20);
+                return Some(format!(
+                    "give the sandbox a larger /workspace: --workspace-size {size}m, or share the folder: --share DIR"
+                ));
             }
             Self::None => Some("`codebridge exec --help` shows the forms of the command"),
             Self::Folder(_) => Some("share the folder with --share DIR"),
@@ -70,19 +79,6 @@ impl CodeError {
 
 fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
-}
-
-/// Returns the file with the most similar name in the folder of a file that does not exist.
-fn near(path: &Path) -> Option<PathBuf> {
-    let folder = path.parent()?;
-    let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let entries = place.read_dir().ok()?.take(MOST_NEIGHBOURS).flatten();
-    let names: Vec<String> = entries
-        .filter(|entry| entry.path().is_file())
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    let name = nearest(path.file_name()?.to_str()?, names.iter().map(String::as_str))?;
-    Some(folder.join(name))
 }
 
 /// Code, and what it is started with.
@@ -132,6 +128,13 @@ pub(super) fn read(args: &ExecArgs) -> Result<Source, CodeError> {
 fn input() -> Option<Mutex<Input>> {
     let input: Input = Box::new(stdio::input().ok()?);
     Some(Mutex::new(input))
+}
+
+/// Checks that the files for `/workspace` fit.
+pub(super) fn check_size(files: &[FileIn], space: u64) -> Result<(), CodeError> {
+    let bytes = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
+    let largest = files.iter().max_by_key(|file| file.bytes).filter(|_| bytes > space);
+    largest.map_or(Ok(()), |file| Err(CodeError::TooLarge { name: file.name.clone(), bytes, space }))
 }
 
 /// Opens the files that are copied into the sandbox.
@@ -225,6 +228,11 @@ mod tests {
             );
         }
         assert!(matches!(error(&[path("missing")]), CodeError::FileIn { .. }));
+        let given = files_in(&[path("a.csv"), path("b:c")]).unwrap();
+        assert!(check_size(&given, 2).is_ok());
+        let refused = check_size(&given, 1).unwrap_err();
+        assert!(refused.to_string().contains("a.csv into the sandbox: /workspace has 1 B"), "{refused}");
+        assert!(refused.hint().is_some_and(|hint| hint.contains("--workspace-size 1m")));
         assert!(matches!(error(&["-".into()]), CodeError::NoFile(_)));
         assert!(matches!(error(&["/dev/zero".into()]), CodeError::NoFile(_)));
         assert!(matches!(error(&[folder.path().as_os_str().to_owned()]), CodeError::Folder(_)));

@@ -171,7 +171,7 @@ impl CommandError {
             Self::PolicyExists(_) => Some("change it with an editor, or replace it with --force".into()),
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
-            Self::Output(error) => error.hint().map(str::to_owned),
+            Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
             Self::ImageName(error) => Some(error.hint()),
             Self::Image(error) => error.hint(),
@@ -234,7 +234,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Distrusted { .. }
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
-        UpstreamError::Denied { .. } => Exit::Denied,
+        UpstreamError::Denied { .. } | UpstreamError::NotAllowed { .. } => Exit::Denied,
         UpstreamError::Start { .. }
         | UpstreamError::Http { .. }
         | UpstreamError::BackingOff { .. }

@@ -4,15 +4,15 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use codebridge_runtimes::exec::visible;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::errors::CommandError;
-use super::folder::Folder;
+use super::folder::{Folder, WriteError};
 use super::output::was_read;
 use super::pictures::Pictures;
+use super::say::{plain, say};
 use super::signals::Signals;
 use super::spinner::Spinner;
 use super::{ExecArgs, code, outputs};
@@ -21,6 +21,7 @@ use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
 use crate::session::{
     Caller, Failure, OutputStream, Progress, RunOutcome, RunPython, RunRequest, Status, is_shown, remark,
+    split_hint,
 };
 use crate::settings::{Environment, Settings};
 use crate::shares;
@@ -50,7 +51,12 @@ pub(super) async fn exec(
     if args.session.is_some() {
         return Err(CommandError::Session);
     }
+    if let Some(out) = args.out.as_deref().filter(|out| out.is_file()) {
+        // Before the code is looked for: it may be what was meant.
+        return Err(WriteError::NotAFolder(out.to_owned()).into());
+    }
     let code::Source { code, mut script } = code::read(&args)?;
+    code::check_size(&script.files, workspace.bridge.settings.workspace_size.value)?;
     if let Some(folder) = script.folder() {
         script.is_narrow = shares::is_secret(&folder, &workspace.bridge.settings, environment);
     }
@@ -64,15 +70,11 @@ pub(super) async fn exec(
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
-    let mut sink = Sink {
-        stdout,
-        stderr,
-        spinner: Spinner::default(),
-        streams: args.output.is_none(),
-        pictures: Pictures::default(),
-        hidden: 0,
-    };
+    let mut sink = Sink::new(stdout, stderr, args.output.is_none());
     let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
+    if let Some(note) = out.as_ref().and_then(Folder::note) {
+        say(note);
+    }
     let work = async {
         let caller = |progress| {
             let caller = Caller::without_answers(progress, stop.clone());
@@ -80,12 +82,7 @@ pub(super) async fn exec(
         };
         let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
         let is_copied = match &out {
-            Some(out) => {
-                // The signal that stopped the run is not one to stop this.
-                let stop = if stop.is_cancelled() { CancellationToken::new() } else { stop.clone() };
-                let budget = workspace.bridge.settings.workspace_size.value;
-                outputs::copy(&workspace.sessions, &outcome, out, budget, &stop).await
-            }
+            Some(out) => copy_out(workspace, &outcome, out, &stop).await,
             None => true,
         };
         workspace.close().await;
@@ -116,6 +113,19 @@ pub(super) async fn exec(
         (false, false) if exit == Exit::Success.into() => signal.unwrap_or(Exit::Io).into(),
         (false, _) => exit,
     })
+}
+
+/// Copies what the run has left to a folder; returns whether all of it was copied.
+async fn copy_out(
+    workspace: &Workspace,
+    outcome: &RunOutcome,
+    out: &Folder,
+    stop: &CancellationToken,
+) -> bool {
+    // The signal that stopped the run is not one to stop this.
+    let stop = if stop.is_cancelled() { CancellationToken::new() } else { stop.clone() };
+    let budget = workspace.bridge.settings.workspace_size.value;
+    outputs::copy(&workspace.sessions, outcome, out, budget, &stop).await
 }
 
 /// Says how many pictures were not shown, in place of addresses that nobody can read once this process has ended.
@@ -165,6 +175,17 @@ struct Sink<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Sink<W> {
+    fn new(stdout: W, stderr: W, streams: bool) -> Self {
+        Self {
+            stdout,
+            stderr,
+            spinner: Spinner::default(),
+            streams,
+            pictures: Pictures::default(),
+            hidden: 0,
+        }
+    }
+
     async fn handle(&mut self, event: Progress) -> io::Result<()> {
         match event {
             Progress::Preparing(what) => self.spinner.show(what),
@@ -201,10 +222,12 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     /// Writes what the output does not say.
     async fn write_remarks(&mut self, outcome: &RunOutcome) -> io::Result<()> {
         for notice in &outcome.notices {
-            self.stderr.write_all(visible(&(remark(notice) + "\n")).as_bytes()).await?;
+            self.stderr.write_all(plain(&(remark(notice) + "\n")).as_bytes()).await?;
         }
         if let Some(error) = outcome.error.as_ref().filter(|error| !is_shown(error, &outcome.stderr.text)) {
-            self.stderr.write_all(visible(&format!("error: {error}\n")).as_bytes()).await?;
+            let (why, hint) = split_hint(error);
+            let hint = hint.map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+            self.stderr.write_all(plain(&format!("error: {why}\n{hint}")).as_bytes()).await?;
         }
         self.stderr.flush().await
     }
@@ -219,7 +242,7 @@ fn exit_code(outcome: &RunOutcome, signal: Option<Exit>) -> ExitCode {
         (Status::Cancelled, _) => signal.unwrap_or(Exit::Interrupted).into(),
         (Status::Error, Some(Failure::NoRuntime)) => Exit::NoRuntime.into(),
         (Status::Error, Some(Failure::NoImage)) => Exit::NoImage.into(),
-        (Status::Error, Some(Failure::Sandbox)) => Exit::Sandbox.into(),
+        (Status::Error, Some(Failure::Sandbox | Failure::Preparation)) => Exit::Sandbox.into(),
         (Status::Error, Some(Failure::Code) | None) => match outcome.exit_code {
             Some(code) => ExitCode::from((code & 0xff) as u8),
             None => ExitCode::FAILURE,
@@ -235,17 +258,6 @@ mod tests {
     use super::*;
     use crate::fake_sessions::{FakeSessions, outcome};
     use crate::settings::OutputMode;
-
-    fn sink<W>(stdout: W, stderr: W, streams: bool) -> Sink<W> {
-        Sink {
-            stdout,
-            stderr,
-            spinner: Spinner::default(),
-            streams,
-            pictures: Pictures::default(),
-            hidden: 0,
-        }
-    }
 
     fn request(code: &str) -> RunRequest {
         RunRequest {
@@ -265,7 +277,7 @@ mod tests {
     #[tokio::test]
     async fn output_is_passed_on_to_its_own_stream() {
         let stop = CancellationToken::new();
-        let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), true));
+        let (sessions, mut sink) = (FakeSessions::default(), Sink::new(Vec::new(), Vec::new(), true));
         let (outcome, written) =
             run(&sessions, &request("print a\nb"), &mut sink, &stop, caller(&stop)).await;
         assert_eq!(outcome.status, Status::Success);
@@ -276,7 +288,7 @@ mod tests {
     #[tokio::test]
     async fn with_a_mode_only_the_result_is_written() {
         let stop = CancellationToken::new();
-        let (sessions, mut sink) = (FakeSessions::default(), sink(Vec::new(), Vec::new(), false));
+        let (sessions, mut sink) = (FakeSessions::default(), Sink::new(Vec::new(), Vec::new(), false));
         let (outcome, _) = run(&sessions, &request("print x"), &mut sink, &stop, caller(&stop)).await;
         assert!(sink.stdout.is_empty() && sink.stderr.is_empty());
         let payload = Payload::new(&request("print x"), outcome);
@@ -305,7 +317,7 @@ mod tests {
 
     #[tokio::test]
     async fn code_whose_output_nobody_reads_is_stopped() {
-        let (sessions, mut sink) = (FakeSessions::default(), sink(Closed, Closed, true));
+        let (sessions, mut sink) = (FakeSessions::default(), Sink::new(Closed, Closed, true));
         let stop = CancellationToken::new();
         let (outcome, written) =
             run(&sessions, &request("report a b c"), &mut sink, &stop, caller(&stop)).await;
@@ -318,19 +330,23 @@ mod tests {
         let mut raised = outcome(Status::Error, "");
         raised.error = Some("ValueError: no".into());
         raised.notices = vec!["the session is new".into()];
-        let mut silent = sink(Vec::new(), Vec::new(), true);
+        let mut silent = Sink::new(Vec::new(), Vec::new(), true);
         silent.write_remarks(&raised).await.unwrap();
         assert_eq!(silent.stderr, b"note: the session is new\nerror: ValueError: no\n");
         raised.notices.clear();
         raised.stderr.text = "Traceback …\nValueError: no\n".into();
-        let mut shown = sink(Vec::new(), Vec::new(), true);
+        let mut shown = Sink::new(Vec::new(), Vec::new(), true);
         shown.write_remarks(&raised).await.unwrap();
         assert_eq!(shown.stderr, b"");
         // Another error of the same words came before.
         raised.stderr.text = "ValueError: no\nhandled\n".into();
-        let mut handled = sink(Vec::new(), Vec::new(), true);
+        let mut handled = Sink::new(Vec::new(), Vec::new(), true);
         handled.write_remarks(&raised).await.unwrap();
         assert_eq!(handled.stderr, b"error: ValueError: no\n");
+        raised.error = Some("no package named x; hint: did you mean y?".into());
+        let mut refused = Sink::new(Vec::new(), Vec::new(), true);
+        refused.write_remarks(&raised).await.unwrap();
+        assert_eq!(refused.stderr, b"error: no package named x\nhint: did you mean y?\n");
     }
 
     #[test]
@@ -346,6 +362,7 @@ mod tests {
         assert_eq!(exit(error, Some(Failure::NoRuntime), None, None), ExitCode::from(69));
         assert_eq!(exit(error, Some(Failure::NoImage), None, None), ExitCode::from(72));
         assert_eq!(exit(error, Some(Failure::Sandbox), Some(137), None), ExitCode::from(70));
+        assert_eq!(exit(error, Some(Failure::Preparation), None, None), ExitCode::from(70));
         assert_eq!(exit(Status::Timeout, None, None, None), ExitCode::from(124));
         assert_eq!(exit(Status::Cancelled, None, None, Some(Exit::Interrupted)), ExitCode::from(130));
         assert_eq!(exit(Status::Cancelled, None, None, Some(Exit::Terminated)), ExitCode::from(143));

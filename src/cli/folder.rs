@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::random_hex;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, renameat, renameat_with, statat,
@@ -26,6 +27,8 @@ const OPEN_FILES: &str = "/proc/self/fd";
 pub(super) enum WriteError {
     #[error("could not write '{}': it exists", .0.display())]
     Exists(PathBuf),
+    #[error("could not write to '{}': it is a file, not a folder", .0.display())]
+    NotAFolder(PathBuf),
     #[error("did not write '{}': its name is one of a hidden file", .0.display())]
     Hidden(PathBuf),
     #[error("could not write '{}': {source}", path.display())]
@@ -40,11 +43,16 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    pub(super) fn hint(&self) -> Option<&'static str> {
+    pub(super) fn hint(&self) -> Option<String> {
         match self {
-            Self::Exists(_) => Some("replace existing files with --force, or write elsewhere"),
+            Self::Exists(_) => Some("replace existing files with --force, or write elsewhere".into()),
+            Self::NotAFolder(path) if path.extension().is_some_and(|extension| extension == "py") => {
+                Some(format!("name a folder before the script: codebridge exec --out DIR {}", path.display()))
+            }
+            Self::NotAFolder(_) => Some("name a folder; it is made if it does not exist".into()),
             Self::TooLarge { .. } => Some(
-                "--out copies as many bytes as /workspace can hold; --workspace-size SIZE makes it larger",
+                "--out copies as many bytes as /workspace can hold; --workspace-size SIZE makes it larger"
+                    .into(),
             ),
             Self::Hidden(_) | Self::Io { .. } | Self::Source { .. } => None,
         }
@@ -80,7 +88,7 @@ impl Folder {
         let failed = |source| WriteError::Io { path: path.to_owned(), source };
         match fs::create_dir_all(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(failed(io::Error::from(io::ErrorKind::NotADirectory)));
+                return Err(WriteError::NotAFolder(path.to_owned()));
             }
             made => made.map_err(failed)?,
         }
@@ -89,6 +97,16 @@ impl Folder {
         let root = root.map_err(|error| failed(error.into()))?;
         let may_be_unnamed = Path::new(OPEN_FILES).exists();
         Ok(Self { path: path.to_owned(), force, root, may_be_unnamed })
+    }
+
+    /// Returns what to say before the files are made, if some of them may exist.
+    pub(super) fn note(&self) -> Option<String> {
+        let mut entries = self.path.read_dir().ok().filter(|_| !self.force)?;
+        let _ = entries.next()?;
+        Some(format!(
+            "note: '{}' is not empty: files in it are not replaced without --force",
+            self.path.display()
+        ))
     }
 
     /// Begins a file below the folder, under a name from a sandbox.
@@ -181,16 +199,28 @@ fn staging_name() -> String {
 /// Makes a file, without a name where the file system has that.
 fn stage(folder: BorrowedFd<'_>, may_be_unnamed: bool) -> Result<(OwnedFd, Option<String>), Errno> {
     let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::from(0o666));
-    if may_be_unnamed {
-        match openat(folder, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(file) => return Ok((file, None)),
-            Err(Errno::NOTSUP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
-            Err(error) => return Err(error),
-        }
+    if may_be_unnamed && let Some(file) = unnamed(folder, flags, mode)? {
+        return Ok((file, None));
     }
     let staging = staging_name();
     let file = openat(folder, &staging, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
     Ok((file, Some(staging)))
+}
+
+/// Makes a file without a name; None if the file system does not have that.
+#[cfg(target_os = "linux")]
+fn unnamed(folder: BorrowedFd<'_>, flags: OFlags, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+    match openat(folder, ".", flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::NOTSUP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Other systems have no such files.
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_: BorrowedFd<'_>, _: OFlags, _: Mode) -> Result<Option<OwnedFd>, Errno> {
+    Ok(None)
 }
 
 /// Renames a file, unless there is one of the new name.
@@ -205,11 +235,10 @@ fn rename_new(folder: BorrowedFd<'_>, old: &OsStr, new: &OsStr) -> Result<(), Er
 /// Returns a name that is only a name, on every system and terminal.
 fn safe(part: &[u8]) -> OsString {
     let text = String::from_utf8_lossy(part);
-    let bytes: Vec<u8> = match part {
+    let visible = visible_line(&text);
+    let bytes = match part {
         b"" | b"." | b".." => b"_".to_vec(),
-        _ if text.chars().any(char::is_control) => {
-            text.chars().map(|c| if c.is_control() { '_' } else { c }).collect::<String>().into_bytes()
-        }
+        _ if visible != text => visible.replace('\u{fffd}', "_").into_bytes(),
         _ => part.to_vec(),
     };
     OsString::from_vec(bytes[..bytes.len().min(LONGEST_NAME)].to_vec())
@@ -229,11 +258,11 @@ mod tests {
     fn no_name_leads_out_of_the_folder() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        for path in ["../x", "/etc/x", "a/../../x", "..", ".", "", "a\n\x1b[2Jb", "a//b"] {
+        for path in ["../x", "/etc/x", "a/../../x", "..", ".", "", "a\n\x1b[2Jb", "a//b", "\u{202e}gpj.exe"] {
             let folder = Folder::create(&out, false).unwrap();
             let written = put(&folder, path.as_bytes(), "x").unwrap();
             assert!(
-                written.starts_with(&out) && !written.to_str().unwrap().contains(['\n', '\x1b']),
+                written.starts_with(&out) && !written.to_str().unwrap().contains(['\n', '\x1b', '\u{202e}']),
                 "{path:?}"
             );
             assert!(written.components().all(|part| part.as_os_str() != ".."), "{written:?}");
@@ -241,6 +270,19 @@ mod tests {
         }
         put(&Folder::create(&out, false).unwrap(), &[b'x'; 4000], "x").unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is beside the folder");
+    }
+
+    #[test]
+    fn what_would_be_kept_is_said_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        assert_eq!(Folder::create(&out, false).unwrap().note(), None);
+        fs::write(out.join("plot.py"), "").unwrap();
+        assert!(Folder::create(&out, false).unwrap().note().is_some_and(|note| note.contains("--force")));
+        assert_eq!(Folder::create(&out, true).unwrap().note(), None);
+        let file = Folder::create(&out.join("plot.py"), true).unwrap_err();
+        assert!(file.to_string().ends_with("it is a file, not a folder"), "{file}");
+        assert!(file.hint().is_some_and(|hint| hint.contains("exec --out DIR ")));
     }
 
     #[test]
@@ -295,7 +337,7 @@ mod tests {
         std::os::unix::fs::symlink(other.join("file"), out.join("file")).unwrap();
         fs::write(out.join("mine"), "old").unwrap();
         let refusal = Folder::create(&out.join("mine"), true).unwrap_err().to_string();
-        assert!(refusal.ends_with("mine': not a directory"), "{refusal}");
+        assert!(refusal.ends_with("mine': it is a file, not a folder"), "{refusal}");
         let careful = Folder::create(&out, false).unwrap();
         assert!(matches!(put(&careful, b"mine", "new"), Err(WriteError::Exists(_))));
         assert!(matches!(put(&careful, b"file", "new"), Err(WriteError::Exists(_))));

@@ -3,20 +3,25 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use codebridge_runtimes::exec::visible_line;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::folder::{Folder, NewFile, WriteError};
 use super::say::say;
 use crate::artifacts::{Artifact, Artifacts};
 use crate::server::{files_line, saved_line};
-use crate::session::{ChangedFile, Display, FileError, RunOutcome, RunPython, RunRequest};
+use crate::session::{ChangedFile, Display, FileError, FilePart, RunOutcome, RunPython, RunRequest};
 use crate::sizes::bytes_text;
 
 /// Files that standard error names; the others are counted.
 const MOST_NAMED: usize = 20;
 const CHUNK: usize = 256 << 10;
+/// How long copying files of the session takes at most, and how much longer for each so many bytes.
+const GRACE: Duration = Duration::from_secs(60);
+const BYTES_PER_SECOND: u64 = 256 << 10;
 /// Forms of displayed objects that become files, the one that is taken first.
 const FORMS: [(&str, &str); 8] = [
     ("image/png", "png"),
@@ -35,6 +40,14 @@ struct Copied {
     /// Paths below the folder, and their sizes.
     written: Vec<(PathBuf, u64)>,
     errors: Vec<WriteError>,
+    /// Files that were not tried after the sandbox did not answer for one.
+    not_tried: usize,
+}
+
+/// What limits copying files of the session.
+struct Limits {
+    bytes: u64,
+    grace: Duration,
 }
 
 /// The session of a run whose files are read after it.
@@ -64,7 +77,8 @@ pub(super) async fn copy(
     }
     // The artifact that was made of a file is that file.
     let files = outcome.files.files.iter().filter(|file| artifacts.get(&*file.path) != Some(&file.bytes));
-    copied.add_files(sessions, folder, files, budget, stop).await;
+    let limits = Limits { bytes: budget, grace: GRACE };
+    copied.add_files(sessions, folder, files, limits, stop).await;
     if outcome.files.is_cut {
         copied.errors.push(WriteError::Source {
             name: "/workspace".into(),
@@ -80,31 +94,32 @@ impl Copied {
         &mut self,
         sessions: &impl RunPython,
         folder: &Folder,
-        files: impl Iterator<Item = &ChangedFile>,
-        mut left: u64,
+        mut files: impl Iterator<Item = &ChangedFile>,
+        limits: Limits,
         stop: &CancellationToken,
     ) {
-        let mut given_up: Option<String> = None;
-        for file in files {
-            if let Some(why) = &given_up {
-                self.errors.push(WriteError::Source { name: file.shown_path(), why: why.clone() });
-                continue;
-            }
-            let stopped = || Err(CopyError::GivenUp("it was stopped".into()));
+        let (mut left, mut copied, begun) = (limits.bytes, 0, Instant::now());
+        while let Some(file) = files.next() {
+            // Code that answers in small parts would never end.
+            let seconds = (copied + file.bytes.min(left)) / BYTES_PER_SECOND;
+            let deadline = begun + limits.grace + Duration::from_secs(seconds);
+            let given_up = |why: &str| Err(CopyError::GivenUp(why.into()));
             let result = tokio::select! {
                 biased;
-                () = stop.cancelled() => stopped(),
+                () = stop.cancelled() => given_up("it was stopped"),
                 result = copy_file(sessions, folder, file, left) => result,
+                () = tokio::time::sleep_until(deadline) => given_up("the sandbox is too slow"),
             };
             match result {
                 Ok(written) => {
                     left = left.saturating_sub(written.1);
+                    copied += written.1;
                     self.written.push(written);
                 }
                 Err(CopyError::Write(error)) => self.errors.push(error),
                 Err(CopyError::GivenUp(why)) => {
-                    self.errors.push(WriteError::Source { name: file.shown_path(), why: why.clone() });
-                    given_up = Some(why);
+                    self.errors.push(WriteError::Source { name: file.shown_path(), why });
+                    self.not_tried = files.by_ref().count();
                 }
             }
         }
@@ -128,8 +143,9 @@ impl Copied {
         for error in self.errors.iter().take(MOST_NAMED) {
             say(format_args!("error: {error}"));
         }
-        if self.errors.len() > MOST_NAMED {
-            say(format_args!("error: could not write {} more files", self.errors.len() - MOST_NAMED));
+        let more = self.errors.len().saturating_sub(MOST_NAMED) + self.not_tried;
+        if more > 0 {
+            say(format_args!("error: could not write {more} more files"));
         }
         if let Some(hint) = self.errors.iter().find_map(WriteError::hint) {
             say(format_args!("hint: {hint}"));
@@ -202,22 +218,33 @@ async fn copy_file(
         let (bytes, left) = (bytes_text(changed.bytes), bytes_text(left));
         return Err(WriteError::TooLarge { name: changed.shown_path(), bytes, left }.into());
     }
+    // Before the file, and the folders that it is in: there may be none.
+    let mut part = read_part(sessions, changed, 0).await?;
     let mut file = folder.file(&changed.path)?;
     loop {
-        let part = sessions.file(RunRequest::DEFAULT_SESSION, &changed.path, file.bytes).await;
-        let part = part.map_err(|error| match error {
-            FileError::TimedOut | FileError::Ended | FileError::NoSession(_) => {
-                CopyError::GivenUp(error.to_string())
-            }
-            error => WriteError::Source { name: changed.shown_path(), why: error.to_string() }.into(),
-        })?;
         // A file that grows for ever is copied as far as it was reported.
         let missing = usize::try_from(changed.bytes - file.bytes).unwrap_or(usize::MAX);
-        if part.bytes.is_empty() || missing == 0 {
+        let size = part.bytes.len().min(missing);
+        file.write(&part.bytes[..size])?;
+        if size == 0 || size == missing {
             return Ok(finish(file)?);
         }
-        file.write(&part.bytes[..part.bytes.len().min(missing)])?;
+        part = read_part(sessions, changed, file.bytes).await?;
     }
+}
+
+async fn read_part(
+    sessions: &impl RunPython,
+    changed: &ChangedFile,
+    start: u64,
+) -> Result<FilePart, CopyError> {
+    let part = sessions.file(RunRequest::DEFAULT_SESSION, &changed.path, start).await;
+    part.map_err(|error| match error {
+        FileError::TimedOut | FileError::Ended | FileError::NoSession(_) => {
+            CopyError::GivenUp(error.to_string())
+        }
+        error => WriteError::Source { name: changed.shown_path(), why: error.to_string() }.into(),
+    })
 }
 
 /// Drops what was copied from the result: nobody can read it at its addresses any more.
@@ -242,6 +269,10 @@ mod tests {
     use crate::fake_sessions::{FakeSessions, outcome};
     use crate::session::Status;
 
+    fn limits(bytes: u64) -> Limits {
+        Limits { bytes, grace: GRACE }
+    }
+
     #[tokio::test]
     async fn files_are_copied_in_parts_and_existing_ones_are_left() {
         let dir = tempfile::tempdir().unwrap();
@@ -253,13 +284,13 @@ mod tests {
         }
         fs::write(dir.path().join("mine"), "old").unwrap();
         let mut ran = outcome(Status::Success, "");
-        ran.files.files = vec![file("a/big", 700_000), file("mine", 700_000), file("gone", 1)];
+        ran.files.files = vec![file("a/big", 700_000), file("mine", 700_000), file("b/gone", 1)];
         let folder = Folder::create(dir.path(), false).unwrap();
         let stop = CancellationToken::new();
         assert!(!copy(&sessions, &ran, &folder, u64::MAX, &stop).await);
         assert_eq!(fs::read(dir.path().join("a/big")).unwrap(), content);
         assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"old");
-        assert!(!dir.path().join("gone").exists());
+        assert!(!dir.path().join("b").exists(), "a folder was made for a file that does not exist");
         ran.files.files.pop();
         let forced = Folder::create(dir.path(), true).unwrap();
         assert!(copy(&sessions, &ran, &forced, 1_400_000, &stop).await);
@@ -277,7 +308,7 @@ mod tests {
         let files = [file("a", 600), file("sparse", 1 << 40), file("b", 400), file("c", 1)];
         let mut copied = Copied::default();
         let folder = Folder::create(dir.path(), false).unwrap();
-        copied.add_files(&sessions, &folder, files.iter(), 1000, &CancellationToken::new()).await;
+        copied.add_files(&sessions, &folder, files.iter(), limits(1000), &CancellationToken::new()).await;
         let errors: Vec<_> = copied.errors.iter().map(ToString::to_string).collect();
         assert!(errors[0].contains("'sparse'") && errors[0].contains("400 B more"), "{errors:?}");
         assert_eq!(errors.len(), 2, "{errors:?}");
@@ -304,17 +335,24 @@ mod tests {
             sessions.asked_silent.notified().await;
             stop.cancel();
         };
-        tokio::join!(copied.add_files(&sessions, &folder, files.iter(), 9, &stop), stopping);
+        tokio::join!(copied.add_files(&sessions, &folder, files.iter(), limits(9), &stop), stopping);
         let errors: Vec<_> = copied.errors.iter().map(ToString::to_string).collect();
-        assert_eq!(errors.len(), 2);
-        assert!(errors.iter().all(|error| error.ends_with("it was stopped")), "{errors:?}");
+        assert!(errors[0].contains("'b'") && errors[0].ends_with("it was stopped"), "{errors:?}");
+        assert_eq!((errors.len(), copied.not_tried), (1, 1));
         assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"x");
         let names = fs::read_dir(dir.path()).unwrap();
         assert_eq!(names.count(), 1, "half a file is left");
         // The session of the first one is gone: the second is not asked for.
         let files = [file("gone"), file("c")];
         let mut copied = Copied::default();
-        copied.add_files(&sessions, &folder, files.iter(), 9, &CancellationToken::new()).await;
-        assert_eq!(copied.errors.len(), 2);
+        copied.add_files(&sessions, &folder, files.iter(), limits(9), &CancellationToken::new()).await;
+        assert_eq!((copied.errors.len(), copied.not_tried), (1, 1));
+        // Nor is it awaited for ever.
+        let files = [file("b"), file("c")];
+        let mut copied = Copied::default();
+        let limits = Limits { bytes: 9, grace: Duration::ZERO };
+        copied.add_files(&sessions, &folder, files.iter(), limits, &CancellationToken::new()).await;
+        assert!(copied.errors[0].to_string().ends_with("the sandbox is too slow"), "{:?}", copied.errors);
+        assert_eq!((copied.errors.len(), copied.not_tried), (1, 1));
     }
 }

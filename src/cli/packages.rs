@@ -18,7 +18,7 @@ use crate::error::Exit;
 use crate::packages::{PackageService, Store, StoredSet, requirements_text};
 use crate::reaper::Reaper;
 use crate::requirements::Requirement;
-use crate::session::{Caller, Progress, RunPython, RunRequest, Status, cache_dir};
+use crate::session::{Caller, Progress, RunPython, RunRequest, Status, cache_dir, split_hint};
 use crate::settings::{Environment, Settings};
 use crate::sizes::bytes_text;
 use crate::workspace::{Bridge, Workspace};
@@ -201,21 +201,11 @@ async fn provide(
     match outcome.status {
         Status::Success => Ok(workspace.bridge.packages.provided()),
         _ => {
-            let reason = reason(&outcome.stderr.text, outcome.error);
-            let (why, hint) = reason.split_once("; hint: ").unzip();
-            let why = why.unwrap_or(&reason).to_owned();
-            Err(CommandError::Packages { why, hint: hint.map(str::to_owned) })
+            let error = outcome.error.unwrap_or_default();
+            // This command has no flag for them.
+            let (why, hint) = split_hint(error.strip_prefix("--with: ").unwrap_or(&error));
+            Err(CommandError::Packages { why: why.to_owned(), hint: hint.map(str::to_owned) })
         }
-    }
-}
-
-/// Returns the words of the error without those of Python.
-fn reason(stderr: &str, error: Option<String>) -> String {
-    const NAME: &str = "mcp.runtime.MCPError: ";
-    match stderr.rsplit_once(NAME) {
-        // This command has no flag for them.
-        Some((_, message)) => message.strip_prefix("--with: ").unwrap_or(message).trim_end().to_owned(),
-        None => error.unwrap_or_else(|| stderr.trim_end().to_owned()),
     }
 }
 

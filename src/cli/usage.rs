@@ -26,6 +26,10 @@ pub(super) fn hint(error: &Error) -> Option<String> {
             "-c" | "--code" if is_of_program(error) => {
                 Some("to run code, use `codebridge exec -c CODE`".to_owned())
             }
+            "-m" => Some(
+                "to run a module, use `codebridge exec -c \"import runpy; runpy.run_module('MODULE', run_name='__main__')\"`"
+                    .to_owned(),
+            ),
             word if word.ends_with(".py") => Some(format!("to run a file, use `codebridge exec {word}`")),
             "--output-mode" => Some("`exec` prints another format with `--output`".to_owned()),
             _ => None,

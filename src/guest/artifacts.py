@@ -84,6 +84,8 @@ def widen(pipe):
 
 
 def save(source, name=None, description=None):
+    if isinstance(source, str) and name is not None and not isinstance(name, str):
+        raise TypeError("save_artifact takes what to keep first, then its name: save_artifact(%s, %r)" % (shown(name), source[:100]))
     for what, value in ("name", name), ("description", description):
         if value is not None and not isinstance(value, str):
             raise TypeError("%s must be text, not %r" % (what, value))
@@ -100,6 +102,12 @@ def save(source, name=None, description=None):
         upload.abort()
         raise
     return runtime._Artifact(saved)
+
+
+def shown(value):
+    """Returns a short value as code, and the type of another one."""
+    is_short = isinstance(value, (str, bytes)) and len(value) <= 30
+    return repr(value) if is_short else type(value).__name__
 
 
 def extension(name):

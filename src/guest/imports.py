@@ -122,6 +122,82 @@ def prefer_fork(context):
     context._default_context._default_context = context._concrete_contexts["fork"]
 
 
+def give_main_a_file(spawn):
+    """Lets processes of the other start methods import the script, whose file is on the host."""
+    find = spawn.get_preparation_data
+
+    def get_preparation_data(name):
+        data = find(name)
+        if guest.script and data.get("init_main_from_path") == guest.part("script").main_path():
+            guest.part("script").write_main(data)
+        return data
+
+    get_preparation_data.__doc__ = find.__doc__
+    spawn.get_preparation_data = get_preparation_data
+
+
+def end_broken_pools(pool):
+    """Ends a pool whose processes cannot import the main module, or do not find a function in it: the pool would start
+    others without end, or wait for ever."""
+    kind = pool.Pool
+    maintain, handle = kind._maintain_pool, kind._handle_workers.__func__
+
+    def maintain_pool(context, process, count, workers, *rest):
+        method = context.get_start_method()
+        if method != "fork" and any(worker.exitcode == 1 for worker in workers):
+            raise BrokenPool(method)
+        maintain(context, process, count, workers, *rest)
+
+    def handle_workers(cls, jobs, tasks, *rest):
+        try:
+            return handle(cls, jobs, tasks, *rest)
+        except BrokenPool as broken:
+            error = RuntimeError(broken_pool(str(broken)))
+        import time
+
+        thread = pool.threading.current_thread()
+        while thread._state == pool.RUN or (jobs and thread._state != pool.TERMINATE):
+            # Also those that are given to it later.
+            for job in list(jobs.values()):
+                fail_job(job, error)
+            time.sleep(0.05)
+        tasks.put(None)
+
+    kind._maintain_pool = staticmethod(maintain_pool)
+    kind._handle_workers = classmethod(handle_workers)
+
+
+class BrokenPool(Exception):
+    """A process of a pool failed outside of a task; the text is the start method."""
+
+
+def broken_pool(method):
+    if guest.script:
+        why = "imports the script: start them under if __name__ == '__main__':"
+    else:
+        why = "is a new Python without the functions and variables of this code: give it functions of a module"
+    return (
+        "a process of the pool ended with exit status 1, and what it was given is lost. With the start method '%s' each process "
+        "%s, or use multiprocessing.get_context('fork')" % (method, why)
+    )
+
+
+def fail_job(job, error):
+    job._cache.pop(job._job, None)
+    if hasattr(job, "_event"):
+        job._success, job._value = False, error
+        if job._error_callback:
+            job._error_callback(error)
+        job._event.set()
+        return
+    # An iterator of results.
+    with job._cond:
+        job._items.append((False, error))
+        job._index += 1
+        job._length = job._index
+        job._cond.notify()
+
+
 def use_reachable_sockets(connection):
     """Lets managers use TCP where Unix sockets with names are refused: in sandboxes with shared folders."""
     try:
@@ -176,6 +252,8 @@ ADJUSTMENTS = {
     "warnings": notice_unawaited,
     "multiprocessing.context": prefer_fork,
     "multiprocessing.connection": use_reachable_sockets,
+    "multiprocessing.spawn": give_main_a_file,
+    "multiprocessing.pool": end_broken_pools,
     "asyncio.events": let_cells_get_the_loop,
     "threading": show_thread_failures,
     "matplotlib.backends.backend_agg": lambda module: guest.part("display").adjust_agg(module),

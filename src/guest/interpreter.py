@@ -19,6 +19,7 @@ HAS_OWN_LOOP = {"run_until_complete", "run_forever", "Runner"}
 # imports.py says what happens to these modules when user code imports them.
 WATCHED_IMPORTS = {
     "linecache", "inspect", "warnings", "multiprocessing.context", "multiprocessing.connection",
+    "multiprocessing.spawn", "multiprocessing.pool",
     "matplotlib", "matplotlib.backends.backend_agg", "IPython.core.display_functions",
     "plotly.basedatatypes", "asyncio.events",
 }
@@ -72,6 +73,7 @@ class Interpreter:
         self.current = 0
         self.settings = settings
         self.channel = load("channel").Channel(down, up)
+        self.cell_name = None
         self.interrupts = load("interrupts").Interrupts(Interpreter.execute.__code__)
         self.parts, self.part_sources = {}, part_sources
         # The folder of the start; whether this process is replaced when the cell ends.
@@ -86,10 +88,11 @@ class Interpreter:
         self.shows_servers = False
         # Saved tools: those that are not yet defined, and the names of the others.
         self.tools, self.tool_names = [], set()
-        # The file of the code, as the command line named it; whether there is standard input.
-        self.script, self.has_input = None, False
-        # What is done before the code of a cell.
-        self.before_cell = None
+        # The file of the code, as the command line named it; the name that tracebacks have for code of the command line without
+        # a file; whether there is standard input.
+        self.script, self.shown_name, self.has_input = None, None, False
+        # What is done before the code of a cell; whether that is going on.
+        self.before_cell, self.is_preparing = None, False
         # Notices for the result of this run; ids of coroutines that already have one.
         self.notices, self.hinted = [], set()
         # Whether a notice of this cell names a coroutine that was not awaited.
@@ -146,10 +149,12 @@ class Interpreter:
             os._exit(SOFTWARE_FAILURE)
 
     def start_script(self, description):
-        if description:
+        if description == b"-":
+            sys.argv, self.shown_name = ["-"], "<stdin>"
+        elif description:
             self.part("script").prepare(description)
         else:
-            sys.argv = ["-c"]
+            sys.argv, self.shown_name = ["-c"], "<string>"
             self.offer_input()
 
     def offer_input(self):
@@ -285,6 +290,7 @@ class Interpreter:
             return error
 
     def evaluate(self, name, source):
+        self.cell_name = name
         try:
             self.evaluate_cell(name, source)
         except Exception:
@@ -312,6 +318,7 @@ class Interpreter:
             self.part("report").define_tools()
         if self.has_input and any(words in source for words in READS_INPUT):
             self.part("script").open_input()
+        self.is_preparing = True
         if self.before_cell is not None:
             self.before_cell()
         # A warning is shown again in each cell.
@@ -320,6 +327,7 @@ class Interpreter:
             self.part("packages").install_named()
         if "# /// script" in source:
             self.part("packages").install_script(source)
+        self.is_preparing = False
         codes = self.compile_cell(name, source)
         self.define_mentioned(source, codes)
         if any(code.co_flags & IS_COROUTINE or self.starts_tasks(code) for code in codes):

@@ -304,6 +304,8 @@ def line_run(line):
     if not words:
         usage("%run needs a file: %run script.py")
     path = words[0] if os.path.exists(words[0]) or words[0].endswith(".py") else words[0] + ".py"
+    if not os.path.exists(path):
+        raise FileNotFoundError(2, os.strerror(2), path)
     before = sys.argv
     sys.argv = [path, *words[1:]]
     try:

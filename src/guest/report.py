@@ -16,6 +16,7 @@ HOST_FILE = (
     "host files are not visible in the sandbox; the user can share a folder with `--share DIR`, "
     "which code reads at /shared/NAME, or copy a file in with `codebridge exec --in FILE`"
 )
+NO_SHARE = "hint: no folder is shared with the sandbox; the user can share one with `--share DIR`, which code reads at /shared/NAME"
 # Folders of the sandbox in which a missing file is none of the host's.
 OWN_FOLDERS = set("tmp workspace projects shared packages usr etc proc sys dev bin sbin lib lib64 run".split())
 # Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
@@ -38,6 +39,9 @@ def outcome(error):
     elif isinstance(error, KeyboardInterrupt) and guest.interrupts.count:
         status, code, line = "interrupted", 130, describe(error)
         text = render(error)
+    elif guest.is_preparing and isinstance(error, (guest.runtime.MCPError, OSError, ValueError)):
+        # None of the code is to blame: there is no traceback.
+        status, code, line = "refused", 1, " ".join(str(error).splitlines())
     else:
         status, code, line = "error", 1, describe(error)
         known = explain(error, line)
@@ -152,7 +156,7 @@ def own_frames(error):
 
     show_sources()
     frames = traceback.TracebackException(type(error), error, error.__traceback__).stack
-    frames[:] = [frame for frame in frames if is_own(frame.filename)]
+    frames[:] = [shown(frame) for frame in frames if is_own(frame.filename)]
     return "".join(frames.format())
 
 
@@ -161,18 +165,44 @@ def own_frames(error):
 
 def hint_at_host_file(error):
     """Says once how files of the host get in, where code looks for one by its path there."""
-    if type(error) is not FileNotFoundError or HOST_FILE in guest.hinted or was_to_run(error):
+    if type(error) is not FileNotFoundError or was_to_run(error):
         return
     try:
-        path = os.fsdecode(error.filename)
-        parts = os.path.normpath(path).split("/")
-        is_of_host = path.startswith("/") and parts[1] not in OWN_FOLDERS or path.startswith("~")
+        hint = hint_at_file(os.fsdecode(error.filename))
     except Exception:
         # User code controls the attributes.
         return
-    if is_of_host:
-        guest.hinted.add(HOST_FILE)
-        guest.notices.append(HOST_FILE)
+    if hint and hint not in guest.hinted:
+        guest.hinted.add(hint)
+        guest.notices.append(hint)
+
+
+def hint_at_file(path):
+    if path.startswith("~"):
+        return HOST_FILE
+    if not path.startswith("/"):
+        return hint_at_relative_file(path) if guest.shown_name else None
+    parts = os.path.normpath(path).split("/")
+    if parts[1] == "shared" and len(parts) > 2:
+        shares = sorted(os.listdir("/shared")) if os.path.isdir("/shared") else []
+        if not shares:
+            return NO_SHARE
+        known = ", ".join("/shared/" + name for name in shares)
+        return None if parts[2] in shares else "hint: there is no /shared/%s; the shared folders are %s" % (parts[2], known)
+    return None if parts[1] in OWN_FOLDERS else HOST_FILE
+
+
+def hint_at_relative_file(path):
+    """The sandbox of a command begins with an empty folder, where its user expects the own one."""
+    folder = os.path.dirname(path)
+    if not folder:
+        return "hint: the file is not in the sandbox; copy it in with `--in %s`, or share its folder with `--share DIR`" % path
+    if os.path.isdir(folder):
+        return None
+    return (
+        "hint: the folder %s is not in the sandbox; share it with `--share %s`, which code reads at /shared/%s, or make it with "
+        "os.makedirs" % (folder, folder, os.path.basename(folder))
+    )
 
 
 # Hints at a missing await.
@@ -202,7 +232,8 @@ def call_of(coroutine):
     """Returns what made a coroutine, as the user wrote it: `client.send` for a method that is `Client.send`."""
     name = coroutine.__qualname__
     last = name.rpartition(".")[2]
-    if name.startswith("mcp_") or not last.isidentifier():
+    # A pattern of a name without end would take as long.
+    if name.startswith("mcp_") or not last.isidentifier() or len(last) > 200:
         return name
     import re
 
@@ -267,6 +298,8 @@ def format_traceback(error):
     show_syntax(error)
     summary = traceback.TracebackException(type(error), error, error.__traceback__)
     prune(summary, set())
+    if is_cell(getattr(summary, "filename", None)):
+        summary.filename = guest.shown_name
     text = "".join(summary.format())
     if not summary.stack and text.startswith(HEADER):
         text = text[len(HEADER) :]
@@ -291,9 +324,27 @@ def prune(summary, seen):
     if summary is None or id(summary) in seen:
         return
     seen.add(id(summary))
-    summary.stack[:] = [frame for frame in summary.stack if not frame.filename.startswith(OURS)]
+    kept, is_hidden = [], False
+    for frame in summary.stack:
+        # What we call to run a file is ours as well.
+        is_hidden = frame.filename.startswith(OURS) or is_hidden and frame.filename.endswith(("runpy>", "/runpy.py"))
+        if not is_hidden:
+            kept.append(shown(frame))
+    summary.stack[:] = kept
     for other in summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or ()):
         prune(other, seen)
+
+
+def shown(frame):
+    """Names code of the command line as Python does. Its source was looked up under its own name."""
+    if is_cell(frame.filename):
+        frame.filename = guest.shown_name
+    return frame
+
+
+def is_cell(name):
+    """Whether code has another name in tracebacks."""
+    return guest.shown_name is not None and isinstance(name, str) and name.startswith("<cell ")
 
 
 def end_forked_child(error):

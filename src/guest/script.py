@@ -22,21 +22,32 @@ def raw(payload):
 
 
 def prepare(description):
+    global modules
     given = json.loads(description)
     sys.argv = given["argv"]
     if given["input"]:
         guest.offer_input()
+    guest.shown_name = "<string>" if sys.argv[:1] == ["-c"] else "<stdin>"
     if given["file"]:
-        guest.script = given["file"]
+        guest.shown_name = guest.script = given["file"]
         # Nothing is there, but what code writes beside itself it can find again.
-        guest.namespace["__file__"] = os.path.join(PLACE, os.path.basename(given["file"]))
+        guest.namespace["__file__"] = main_path()
         if given["modules"]:
-            sys.meta_path.insert(0, ScriptModules(os.path.dirname(given["file"]), given["modules"]))
+            modules = ScriptModules(os.path.dirname(given["file"]), given["modules"])
+            sys.meta_path.insert(0, modules)
     if given["files"]:
         guest.before_cell = lambda: receive_files(given["files"])
 
 
+def main_path():
+    """Returns the path of the script, where it would be."""
+    return os.path.join(PLACE, os.path.basename(guest.script))
+
+
 # Modules.
+
+# Those beside the script, and a folder with the script and those of them that were imported.
+modules, copies = None, None
 
 
 class ScriptModules:
@@ -46,6 +57,7 @@ class ScriptModules:
         self.folder, self.names = folder, frozenset(names)
         # Packages that came from here.
         self.packages = set()
+        self.sources = {}
 
     def find_spec(self, name, path=None, target=None):
         parent = name.rpartition(".")[0]
@@ -63,6 +75,7 @@ class ScriptModules:
         spec = ModuleSpec(name, self, origin=os.path.join(PLACE, found["path"]), is_package=found["is_package"])
         spec.loader_state = os.path.join(self.folder, found["path"]), found["source"]
         spec.has_location = True
+        self.sources[found["path"]] = found["source"]
         if found["is_package"]:
             self.packages.add(name)
         return spec
@@ -79,6 +92,24 @@ class ScriptModules:
         return sys.modules[name].__spec__.loader_state[1]
 
 
+def write_main(data):
+    """Has a new interpreter find the script, and the modules beside it that were imported; `data` is what it is told."""
+    global copies
+    if copies is None:
+        import tempfile
+
+        copies = tempfile.mkdtemp(prefix="script-")
+    main = os.path.basename(guest.script)
+    for name, source in [*(modules.sources.items() if modules else ()), (main, guest.sources[guest.script])]:
+        path = os.path.join(copies, name)
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as copy:
+                copy.write(source)
+    data["init_main_from_path"] = os.path.join(copies, main)
+    data["sys_path"].insert(0, copies)
+
+
 # Files.
 
 
@@ -93,8 +124,10 @@ def receive(index, name, bytes, is_executable, modified):
     space = os.statvfs(PLACE)
     free = space.f_bavail * space.f_frsize
     if bytes > free:
-        guest.notices.append("hint: give the sandbox a larger /workspace with MCP_BRIDGE_WORKSPACE_SIZE, or share the folder with --share")
-        raise OSError("could not copy %s into /workspace: it has %s, and %s are free" % (name, size(bytes), size(free)))
+        raise OSError(
+            "could not copy %s into /workspace: it has %s, and %s are free; hint: give the sandbox a larger /workspace with "
+            "--workspace-size SIZE, or share the folder with --share DIR" % (name, size(bytes), size(free))
+        )
     mode = 0o755 if is_executable else 0o644
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:

@@ -4,6 +4,8 @@
 import sys
 
 runtime = guest.runtime
+# Calls within each other that are looked through for the line of the code.
+MOST_FRAMES = 50
 # Alias -> server.
 by_alias = {}
 # The context of the last run, and the servers that it may use, by variable.
@@ -242,7 +244,7 @@ def sign_all():
 async def call(server, tool, arguments, doc=None):
     values = guest.part("values")
     encoded = values.encoded
-    params = {"server": server, "tool": tool, "arguments": arguments}
+    params = {"server": server, "tool": tool, "arguments": arguments, "line": line_of_code()}
     result = await runtime._ask_async("call", params, values.parse, values.jsonable)
     if doc and values.encoded != encoded:
         notice_bytes(server, tool, arguments, doc["inputSchema"])
@@ -251,8 +253,20 @@ async def call(server, tool, arguments, doc=None):
 
 def call_sync(server, tool, arguments):
     values = guest.part("values")
-    params = {"server": server, "tool": tool, "arguments": arguments}
+    params = {"server": server, "tool": tool, "arguments": arguments, "line": line_of_code()}
     return finished(values, server, tool, runtime._ask("call", params, values.parse, values.jsonable))
+
+
+def line_of_code():
+    """Returns the line of the current code that led to a call, or None: the host shows it to the person who has to allow the call."""
+    frame = sys._getframe(2)
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_code.co_filename == guest.cell_name:
+            return frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 def notice_bytes(server, tool, arguments, schema):

@@ -122,6 +122,7 @@ fn failed(failure: Option<Failure>, exit_code: Option<i32>) -> String {
     match (failure, exit_code) {
         (Some(Failure::NoRuntime), _) => "Error: no container runtime".to_owned(),
         (Some(Failure::NoImage), _) => "Error: no image".to_owned(),
+        (Some(Failure::Preparation), _) => "Error: the code did not run".to_owned(),
         (Some(Failure::Sandbox), None) => "Error: the sandbox failed".to_owned(),
         (_, Some(code)) => format!("Error: exit code {code}"),
         (_, None) => "Error".to_owned(),

@@ -7,7 +7,7 @@ use std::io;
 use codebridge_runtimes::exec::printable;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::changed_files::{ChangedFiles, PART};
+use super::call::{ChangedFiles, PART};
 use crate::upstream::CallOutcome;
 
 /// Type, id and length.
@@ -104,6 +104,8 @@ pub(super) enum DoneStatus {
     Error,
     Exit,
     Interrupted,
+    /// What the code needs could not be prepared; none of it ran.
+    Refused,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,6 +294,7 @@ fn parse_done(id: u32, text: &str) -> Option<FromGuest> {
         "error" => DoneStatus::Error,
         "exit" => DoneStatus::Exit,
         "interrupted" => DoneStatus::Interrupted,
+        "refused" => DoneStatus::Refused,
         _ => return None,
     };
     Some(FromGuest::Done(id, status, code.parse().ok()?, error.trim_end().to_string()))

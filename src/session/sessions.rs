@@ -10,17 +10,17 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::access::ServerAccess;
 use super::answers::Answerer;
-use super::displays::PictureBudget;
-use super::files::Files;
-use super::grant::Grant;
+use super::answers::Grant;
+use super::answers::ServerAccess;
+use super::answers::Transfers;
+use super::call::Wording;
+use super::interpreter::Files;
+use super::interpreter::{Budgets, Cell, FinishedRun};
 use super::interpreter::{Interpreter, StartError};
-use super::kept::Outputs;
 use super::launch::Launcher;
-use super::run::{Budgets, Cell, FinishedRun};
-use super::transfers::Transfers;
-use super::wording::Wording;
+use super::output::Outputs;
+use super::output::PictureBudget;
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome, RunPython,
     RunRequest,
@@ -87,11 +87,15 @@ impl Sessions {
     /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
-        let shares = Arc::clone(launcher.shares());
+        let capacity = Arc::clone(launcher.capacity());
         Self(Arc::new(Inner {
             launcher,
             upstream,
-            answerer: Arc::new(Answerer::new(Arc::clone(&outputs), settings.state_dir.value.clone(), shares)),
+            answerer: Arc::new(Answerer::new(
+                Arc::clone(&outputs),
+                settings.state_dir.value.clone(),
+                capacity,
+            )),
             outputs,
             slots: StdMutex::default(),
             files: StdMutex::default(),
@@ -305,9 +309,9 @@ impl Inner {
         let stop_guard = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let (upstream, shares) = (inner.upstream.clone(), Arc::clone(inner.launcher.shares()));
+            let (upstream, capacity) = (inner.upstream.clone(), Arc::clone(inner.launcher.capacity()));
             let transfers = Arc::new(Transfers::new(inner.artifacts.clone()));
-            let access = Arc::new(ServerAccess::new(upstream, shares, transfers, inner.one_shot));
+            let access = Arc::new(ServerAccess::new(upstream, capacity, transfers, inner.one_shot));
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));

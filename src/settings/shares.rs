@@ -87,6 +87,10 @@ impl ShareProblem {
         match self {
             Self::NoFolder => None,
             Self::NoName(path) => Some(format!("add a name: {}:NAME", path.display())),
+            Self::Name(name) if name.contains(',') => Some(
+                "did you mean two shares? Each has its own flag: --share DIR --share DIR; a folder with a comma needs a name: DIR:NAME"
+                    .into(),
+            ),
             Self::Name(_) => {
                 Some("add a name without slashes, commas, colons and control characters: DIR:NAME".into())
             }
@@ -114,6 +118,7 @@ mod tests {
                 assert!(found.to_string().contains("always read-only"), "{found}");
             }
         }
+        assert!(problem("a,b").hint().is_some_and(|hint| hint.contains("two shares")));
         let found = problem("/abs/data:/data");
         assert!(found.hint().is_some_and(|hint| hint.contains("NAME has no slash")), "{found}");
     }

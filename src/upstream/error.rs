@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::policy::Kind;
 use crate::upstream::discovery::{Skip, TrustError};
 use crate::upstream::govern::Denied;
 
@@ -54,6 +55,9 @@ pub enum UpstreamError {
     /// The server was not called, because the policy or the person does not allow it.
     #[error("the call of {server}.{tool} is denied: {why}")]
     Denied { server: Arc<str>, tool: String, why: Arc<Denied> },
+    /// Something else that the policy or the person does not allow.
+    #[error("the {kind} '{name}' is denied: {why}")]
+    NotAllowed { kind: Kind, name: String, why: Arc<Denied> },
     #[error(
         "could not {} server '{server}'{}: {why}{}{}", if .url.is_some() { "reach" } else { "start" }, at(.url), first_of(.printed),
         end_of(.stderr)
@@ -177,6 +181,7 @@ impl UpstreamError {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
             }
             Self::Denied { server, tool, why } => why.hint(server, tool),
+            Self::NotAllowed { why, .. } => why.hint_of_other(),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
             Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),
             Self::TimedOut { by_definition: true, .. } => {

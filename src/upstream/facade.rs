@@ -15,14 +15,14 @@ use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
-use super::govern::{WantedCall, admit, rules_for};
+use super::govern::{CalledBy, Wanted, WantedCall, admit, allow, rules_for};
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use super::raw_arguments::RawArguments;
 use crate::nearest::nearest;
-use crate::policy::{Policy, Shapes};
+use crate::policy::{Kind, Policy, Shapes};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 
@@ -263,6 +263,21 @@ impl Upstream {
         let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
         admitted.end(sent + received, begun.elapsed());
         outcome
+    }
+
+    /// Decides whether code may have a package or an artifact. The person may be asked.
+    ///
+    /// # Errors
+    /// It is denied.
+    pub async fn allow(
+        &self,
+        kind: Kind,
+        name: &str,
+        by: &CalledBy,
+        answers: &dyn Answers,
+        cancel: &CancellationToken,
+    ) -> Result<(), UpstreamError> {
+        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel }).await
     }
 
     /// Returns the tools of a server, listed again if the tool is not among them.

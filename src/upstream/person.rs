@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::questions::{Answers, Question};
+use super::questions::{Answers, BRIDGE, Question};
 
 /// A question that nobody answered for this long is refused.
 const ANSWER_LIMIT: Duration = Duration::from_secs(600);
 /// Characters and lines of a question: a person does not read more, and it could hide the important part.
 const LONGEST_REQUEST: usize = 2_000;
 const MOST_LINES: usize = 60;
-/// Who asks, where a question of a server has its name.
-pub(super) const BRIDGE: &str = "codebridge";
 /// The field of the form.
 const FIELD: &str = "approve";
 

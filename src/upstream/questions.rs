@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::Value;
 use tokio::sync::watch;
 
+/// Who asks, where a question of a server has its name. A server of this name waits as long.
+pub(super) const BRIDGE: &str = "codebridge";
+
 /// A request of a server.
 #[derive(Debug, Clone)]
 pub struct Question {
@@ -19,6 +22,13 @@ pub struct Question {
     pub method: String,
     /// Its parameters as they came.
     pub params: Option<Value>,
+}
+
+impl Question {
+    /// Whether the bridge itself asks, and no server.
+    pub fn is_of_bridge(&self) -> bool {
+        *self.server == *BRIDGE
+    }
 }
 
 /// Why a question has no answer: an error of JSON-RPC.

@@ -191,7 +191,7 @@ fn the_command_line_lists_gets_and_removes(env: &TestEnv) {
     let unknown = command(env, &["get", "b.txt"]);
     assert_eq!(unknown.code(), Some(2), "{unknown}");
     assert!(
-        unknown.stderr.contains("there is no artifact 'b.txt'\nhint: `codebridge artifact ls"),
+        unknown.stderr.contains("there is no artifact 'b.txt'\nhint: did you mean a.txt? `codebridge"),
         "{unknown}"
     );
     assert_eq!(command(env, &["prune"]).code(), Some(2));

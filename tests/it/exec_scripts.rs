@@ -116,9 +116,10 @@ fn files_that_do_not_fit_are_refused(env: &TestEnv) {
     let large = env.write("large", "");
     std::fs::File::options().write(true).open(&large).unwrap().set_len(1 << 40).unwrap();
     let output = exec(env, &["--in", large.to_str().unwrap(), "-c", "print('not run')"], b"");
-    assert_eq!((output.code(), output.stdout.as_str()), (Some(1), ""), "{output}");
+    assert_eq!((output.code(), output.stdout.as_str()), (Some(2), ""), "{output}");
     assert!(
-        output.stderr.contains("could not copy large into /workspace") && output.stderr.contains("hint: "),
+        output.stderr.contains("could not copy large into the sandbox: /workspace has ")
+            && output.stderr.contains("hint: give the sandbox a larger /workspace: --workspace-size "),
         "{output}"
     );
     let output = exec(env, &["--in", "/dev/zero", "-c", "1"], b"");

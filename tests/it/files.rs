@@ -24,6 +24,7 @@ pub(crate) fn register(suite: &mut Suite) {
             exec_copies_what_a_run_leaves,
         ],
     );
+    suite.on(&[Runtime::of_root(Kind::Runc)], "files", tests![a_forged_list_of_files_makes_no_folders]);
 }
 
 fn read(bridge: &Bridge<'_>, uri: &str) -> Result<Value, String> {
@@ -87,6 +88,9 @@ fn hostile_files_cost_nobody_anything(env: &TestEnv) {
     {
         assert!(read(&bridge, uri).unwrap_err().starts_with("there is no session"), "{uri}");
     }
+    // Behind the end there is nothing, however far.
+    let uri = format!("{}?start={}", files[0]["uri"].as_str().unwrap(), u64::MAX);
+    assert!(read(&bridge, &uri).is_ok());
     // The interpreter cannot speak for process 1: it ends its own session.
     for (session, kind) in [("f", "b'F'"), ("g", "b'G'")] {
         let code = format!("FORGED = [{kind}]\n{}", python!("changed_files", "forged"));
@@ -160,4 +164,14 @@ fn exec_copies_what_a_run_leaves(env: &TestEnv) {
     let forced = exec(&["--force"], "_ = open('out.csv', 'w').write('new')");
     assert_eq!(forced.code(), Some(0), "{forced}");
     assert_eq!(fs::read(out.join("out.csv")).unwrap(), b"new");
+}
+
+fn a_forged_list_of_files_makes_no_folders(env: &TestEnv) {
+    let out = env.folder("out");
+    let folder = out.to_str().unwrap();
+    let args = ["exec", "--out", folder, "-c", python!("changed_files", "forged_past_process_1")];
+    let output = env.bridge().args(&args).command().run(env.guard());
+    assert_eq!(output.code(), Some(74), "{output}");
+    assert!(output.stderr.contains("it has too many files"), "{output}");
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
 }

@@ -200,6 +200,11 @@ fn a_share_may_change_and_vanish(env: &TestEnv) {
     assert_eq!(bridge.run("os.listdir('/shared/work')").ok(), "[]");
     let another = bridge.run_in("another", "1");
     let _ = another.expect("error").because("does not exist, or is not a folder");
+    // A share is checked once: what takes its place later was not.
+    let _ = env.write("secret/key", "x");
+    symlink(env.folder("secret"), &folder).unwrap();
+    let linked = bridge.run_in("linked", "1");
+    let _ = linked.expect("error").because("it, or a folder above it, was replaced by a link");
     assert_eq!(bridge.run("6 * 7").ok(), "42");
     bridge.close();
 }

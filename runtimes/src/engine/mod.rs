@@ -1,14 +1,15 @@
 //! podman and docker: one driver, two rows of facts.
 //!
-//! `driver` drives them, `dialect` holds the facts, `info` reads what they report about themselves, `skeleton` makes the image that
-//! lets docker start a folder, `volumes` copies folders to engines elsewhere, `export` exports images from their stores, `desktop` knows the products that run docker's
-//! engine.
+//! `plan` computes the command line of a sandbox, `driver` drives the engine, `dialect` holds the facts, `info` reads what engines
+//! report about themselves, `skeleton` makes the image that lets docker start a folder, `volumes` copies folders to engines
+//! elsewhere, `export` exports images from their stores, `desktop` knows the products that run docker's engine.
 
 mod desktop;
 mod dialect;
 mod driver;
 mod export;
 mod info;
+mod plan;
 mod skeleton;
 mod volumes;
 

@@ -71,8 +71,8 @@ pub(crate) struct Archive {
 /// set-user-id bits, owners, devices, pipes and sockets are not copied.
 pub(crate) fn archive(folder: &Path, limit: u64) -> Result<Archive, ArchiveError> {
     let read = |error: Errno| ArchiveError::Read { path: folder.to_path_buf(), source: error.into() };
-    let root = openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let root = root.map_err(read)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = openat(CWD, folder, flags, Mode::empty()).map_err(read)?;
     let owner = fstat(&root).map_err(read)?;
     let mut walk = Walk {
         folder,
@@ -293,6 +293,14 @@ mod tests {
         let archive = archive(base.path(), 1 << 20).unwrap();
         assert_eq!(names(&archive), ["link 777", "sub 755", "sub/secret 644", "tool 755"]);
         assert_eq!(archive.left_out.to_string(), "socket");
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_folder_is_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("other")).unwrap();
+        symlink(base.path().join("other"), base.path().join("share")).unwrap();
+        assert!(matches!(archive(&base.path().join("share"), 1), Err(ArchiveError::Read { .. })));
     }
 
     #[test]

@@ -42,7 +42,7 @@ mod linux {
     use std::thread;
     use std::time::Duration;
 
-    use rustix::fs::{CWD, Mode, OFlags, fstat, open};
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, open, openat2};
     use rustix::mount::{
         MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree,
     };
@@ -57,7 +57,9 @@ mod linux {
 
     /// Returns a read-only mount of a folder on which its owner's files belong to `reader`.
     pub(in super::super) async fn map(folder: &Path, reader: (u32, u32)) -> io::Result<Mapped> {
-        let source = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        // Its owner may put a link in its place at any moment.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let source = openat2(CWD, folder, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let stat = fstat(&source)?;
         let ids = id_namespace((stat.st_uid, stat.st_gid), reader).await?;
         // Not recursive: the mounts below it may belong to file systems that cannot be mapped.

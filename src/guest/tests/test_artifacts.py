@@ -69,6 +69,11 @@ class Artifacts(unittest.TestCase):
             ("runtime.save_artifact(b'x')", "ValueError: an artifact needs a name"),
             ("runtime.save_artifact(7, 'x')", "TypeError: save_artifact takes a path, bytes, text"),
             ("runtime.save_artifact(b'x', 7)", "TypeError: name must be text"),
+            (
+                "runtime.save_artifact('x.txt', b'ab')",
+                "TypeError: save_artifact takes what to keep first, then its name: save_artifact(b'ab', 'x.txt')",
+            ),
+            ("runtime.save_artifact('x.txt', bytes(99))", "save_artifact(bytes, 'x.txt')"),
             ("runtime.save_artifact(iter([7]), 'x')", "TypeError: an iterator for save_artifact must yield bytes"),
         ):
             self.assertIn(error, self.guest.run(code).error, code)

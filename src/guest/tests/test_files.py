@@ -67,6 +67,11 @@ class Files(unittest.TestCase):
         open(os.path.join(self.folder, "w", "stop"), "w").close()
         self.guest.finish(number)
 
+    def test_a_part_behind_every_file_is_empty_and_the_session_lives(self):
+        self.run_code("open('a', 'w').write('a')")
+        self.assertEqual(self.read("a", 2**64 - 1), b"1\n")
+        self.assertEqual(self.read("a"), b"1\na")
+
     def test_no_path_leads_elsewhere(self):
         open(os.path.join(self.folder, "secret"), "w").close()
         self.run_code("os.symlink('../secret', 'link'); os.symlink('..', 'up'); os.mkfifo('pipe'); os.mkdir('s')")

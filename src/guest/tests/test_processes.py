@@ -94,6 +94,15 @@ class Children(CellTest):
             result = guest.run("import multiprocessing as m\nm.set_start_method('spawn')\nm.get_start_method()")
             self.assertEqual(result.out, "'spawn'\n")
 
+    def test_a_pool_that_does_not_find_a_function_of_the_session_ends(self):
+        result = self.guest.run(
+            "import multiprocessing\ndef f(x): return x\npool = multiprocessing.get_context('spawn').Pool(2)\npool.map(f, range(40), 1)"
+        )
+        self.assertIn("a new Python without the functions and variables of this code", result.error, result)
+        result = self.guest.run("try: pool.apply(abs, [1])\nfinally:\n    pool.terminate()\n    pool.join()")
+        self.assertIn("multiprocessing.get_context('fork')", result.error, result)
+        self.assertEqual(self.guest.run("with multiprocessing.Pool(2) as pool: print(pool.map(f, [1, 2]))").out, "[1, 2]\n")
+
     def test_threads(self):
         result = self.ok("import threading\nts = [threading.Thread(target=print, args=('t%d' % i,)) for i in range(20)]\nfor t in ts: t.start()\nfor t in ts: t.join()")
         self.assertEqual(sorted(result.out.split()), sorted("t%d" % i for i in range(20)))

@@ -63,6 +63,28 @@ class Scripts(unittest.TestCase):
 
         return answer
 
+    def test_processes_of_all_start_methods_import_the_script_and_the_modules_beside_it(self):
+        sources = {"helper": {"path": "helper.py", "source": "y = 10", "is_package": False}}
+        code = (
+            "import multiprocessing, os\nimport helper\ndef f(x): return x + helper.y\n"
+            "if __name__ == '__main__':\n    for method in 'spawn', 'forkserver':\n"
+            "        with multiprocessing.get_context(method).Pool(2) as pool: print(pool.map(f, [1, 2]), os.path.basename(__file__))"
+        )
+        self.guest.answer = self.answer(sources)
+        started(self.guest, ["d/a.py"], "d/a.py", ["helper"])
+        result = self.guest.run(code)
+        self.assertEqual((result.err, result.out), ("", "[11, 12] a.py\n" * 2), result)
+
+    def test_a_pool_whose_processes_cannot_import_the_script_ends(self):
+        started(self.guest, ["a.py"], "a.py")
+        head = "import multiprocessing\ndef f(x): return x\n"
+        for way in "pool.map(f, range(40), 1)", "list(pool.imap(f, [1, 2]))", "pool.apply(f, [1])":
+            # Without a guard, each process would start others.
+            result = self.guest.run(head + "with multiprocessing.get_context('spawn').Pool(2) as pool: print(%s)" % way)
+            self.assertEqual((result.status, result.out), ("error", ""), result)
+            self.assertIn("With the start method 'spawn' each process imports the script: start them under if", result.error)
+        self.assertEqual(self.guest.run("print(1)").out, "1\n")
+
     @unittest.skipIf(IN_CHROOT, "it sees other files")
     def test_files_are_written_before_the_code_runs(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +108,7 @@ class Scripts(unittest.TestCase):
                     self.assertEqual(file.read(), content)
                 started(guest, files=files[1:])
                 result = guest.run("print('not run')")
-                self.assertEqual((result.status, result.out), ("error", ""))
+                self.assertEqual((result.status, result.out, result.traceback), ("refused", "", ""))
                 self.assertIn("could not copy big into /workspace: it has 1073741824.0 GiB, and ", result.error)
                 started(guest, files=[dict(name="short", bytes=400000, is_executable=False, modified=0)])
                 self.assertIn("it changed meanwhile", guest.run("1").error)
@@ -114,6 +136,36 @@ class Input(unittest.TestCase):
         self.give(b"data")
         self.assertEqual(self.guest.run("import sys\nsys.stdin.isatty(), sys.argv").out, "(False, ['-c'])\n")
         self.assertEqual((self.asked(), self.pieces), (0, [b"data"]))
+
+    def test_code_without_a_file_has_the_names_of_python_in_tracebacks(self):
+        for payload, argv, name in (b"", "['-c']", "<string>"), (b"-", "['-']", "<stdin>"):
+            with self.subTest(name), Guest() as guest:
+                guest.send(b"Z", 0, payload)
+                result = guest.run("import sys, inspect\nprint(sys.argv)\ndef f():\n    1 / 0\nprint(inspect.getsource(f))\nf()")
+                self.assertEqual(result.out, argv + "\ndef f():\n    1 / 0\n\n")
+                self.assertIn('File "%s", line 4, in f\n    1 / 0\n' % name, result.traceback)
+                self.assertNotIn("<cell", result.traceback)
+                self.assertIn('File "%s", line 1\n    a b\n' % name, guest.run("a b").traceback)
+                # Code that code makes has that name too, and other lines.
+                made = guest.run("import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int\n    def __post_init__(self): 1 / 0\nA(1)")
+                self.assertEqual(made.traceback.count("1 / 0"), 1, made.traceback)
+        with Guest() as guest:
+            started(guest, ["-c", "x"], has_input=True)
+            self.assertIn('File "<string>", line 1', guest.run("1 / 0").traceback)
+
+    def test_a_file_of_the_host_is_missed(self):
+        def notices(code):
+            return "".join(self.guest.run(code).notices)
+
+        self.assertEqual(notices("open('missing.csv')"), "")
+        self.give()
+        self.assertIn("--in missing.csv", notices("open('missing.csv')"))
+        self.assertEqual(notices("open('missing.csv')"), "")
+        self.assertIn("--share some/data`, which code reads at /shared/data", notices("open('some/data/x.csv')"))
+        self.assertIn("no folder is shared", notices("open('/shared/data/x')"))
+        listed = "import os\nold, isdir = os.listdir, os.path.isdir\nos.listdir = lambda p: ['b', 'a']\nos.path.isdir = lambda p: True\n"
+        self.assertIn("no /shared/data; the shared folders are /shared/a, /shared/b", notices(listed + "open('/shared/data/x')"))
+        self.assertEqual(notices("open('/shared/a/x')"), "")
 
     def test_all_ways_to_read_it(self):
         for code, printed in (

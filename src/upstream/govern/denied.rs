@@ -32,6 +32,14 @@ pub enum Denied {
 }
 
 impl Denied {
+    /// The same for something else than a call.
+    pub(in crate::upstream) fn hint_of_other(&self) -> Option<String> {
+        match self {
+            Self::Rule(_) => Some("`codebridge help policy` explains rules for packages, shares and artifacts".into()),
+            other => other.hint("", ""),
+        }
+    }
+
     /// Returns what the user can do about it.
     pub(in crate::upstream) fn hint(&self, server: &str, tool: &str) -> Option<String> {
         let name = shell_word(&format!("{server}.{tool}"));

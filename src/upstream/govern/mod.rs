@@ -20,7 +20,7 @@ use super::pool::{Secrets, Tool, ToolList};
 use super::questions::Answers;
 use super::raw_arguments::RawArguments;
 use crate::policy::{
-    Annotations, Answer, Denial, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
+    Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
     Verdict, schema,
 };
 
@@ -135,44 +135,95 @@ fn check_pin(policy: &Policy, call: &WantedCall<'_>) -> Result<(), Denied> {
     }
 }
 
-/// Asks the person, unless an earlier answer covers the call.
-async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
-    let denied = |why| denied(call.server, call.tool, why);
-    let (approvals, run) = (&call.by.approvals, call.by.run);
-    let stand = || match approvals.stand(run, &call.server.name, call.tool) {
-        Standing::Approved => Ok(None),
-        Standing::Refused => Err(denied(Denied::Refused { rule: rule.clone() })),
-        Standing::Unknown { asked, approved } => Ok(Some((asked, approved))),
+/// Decides about something else than a call of a tool, and asks the person if a rule says so.
+///
+/// # Errors
+/// It is denied, or nobody needs it any more.
+pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), UpstreamError> {
+    let Wanted { kind, name, by, .. } = wanted;
+    let denied = |why| UpstreamError::NotAllowed { kind, name: name.to_owned(), why: Arc::new(why) };
+    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(()) };
+    let rule = match rules.of(kind, name, &by.caller()) {
+        Verdict::Allow(_) => return Ok(()),
+        Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
+        Verdict::Ask(rule) => rule,
     };
-    if stand()?.is_none() {
-        return Ok(());
+    let (group, name) = (format!("{kind}s of this session"), name.to_owned());
+    let asking = Asking { rule: &rule, group: &group, name: &name, by, answers: wanted.answers };
+    let text = |asked: u32, _| Some(question::text_of_other(kind, &name, by, &rule, asked));
+    tokio::select! {
+        done = asking.ask(text) => done.map_err(denied),
+        () = wanted.cancel.cancelled() => Err(denied(Denied::Unanswered { rule: rule.clone() })),
     }
-    let work = async {
-        let _turn = approvals.turn().await;
-        // An answer to another call may cover this one by now.
-        let Some((asked, approved)) = stand()? else { return Ok(()) };
+}
+
+/// Something else than a call of a tool that code wants.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) kind: Kind,
+    pub(super) name: &'a str,
+    pub(super) by: &'a CalledBy,
+    pub(super) answers: &'a dyn Answers,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+/// Asks the person whether a call may be made.
+async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
+    let asking = Asking { rule, group: &call.server.name, name: call.tool, by: call.by, answers: call.answers };
+    let text = |asked, approved| {
         let secrets =
             call.server.definition.as_ref().map(|definition| Secrets::of(definition)).unwrap_or_default();
-        let question = question::Question { call, rule, asked, approved, secrets: &secrets };
-        let Some(text) = question.text() else {
-            return Err(denied(Denied::TooLarge { rule: rule.clone() }));
-        };
-        match ask_with_form(call.answers, &text, schema(asked)).await {
+        question::Question { call, rule, asked, approved, secrets: &secrets }.text()
+    };
+    tokio::select! {
+        done = asking.ask(text) => done.map_err(|why| denied(call.server, call.tool, why)),
+        () = call.cancel.cancelled() => Err(cancelled(call)),
+    }
+}
+
+/// What the person is asked for.
+struct Asking<'a> {
+    rule: &'a RuleName,
+    /// The server of a tool; answers are kept by this and the name.
+    group: &'a str,
+    name: &'a str,
+    by: &'a CalledBy,
+    answers: &'a dyn Answers,
+}
+
+impl Asking<'_> {
+    /// Asks with the text that is made of how often the person was asked before, and how often it was approved; not if an earlier
+    /// answer covers it.
+    async fn ask(&self, text: impl Fn(u32, u64) -> Option<String> + Send) -> Result<(), Denied> {
+        if self.stand()?.is_none() {
+            return Ok(());
+        }
+        let (rule, approvals, run) = (self.rule.clone(), &self.by.approvals, self.by.run);
+        let _turn = approvals.turn().await;
+        // An answer to another question may cover this one by now.
+        let Some((asked, approved)) = self.stand()? else { return Ok(()) };
+        let Some(text) = text(asked, approved) else { return Err(Denied::TooLarge { rule }) };
+        match ask_with_form(self.answers, &text, schema(asked)).await {
             Asked::Answered(answer) => {
-                match approvals.keep(run, &call.server.name, call.tool, Answer::read(&answer)) {
+                match approvals.keep(run, self.group, self.name, Answer::read(&answer)) {
                     true => Ok(()),
-                    false => Err(denied(Denied::Refused { rule: rule.clone() })),
+                    false => Err(Denied::Refused { rule }),
                 }
             }
             Asked::Unanswered => {
-                approvals.keep(run, &call.server.name, call.tool, Answer::No);
-                Err(denied(Denied::Unanswered { rule: rule.clone() }))
+                approvals.keep(run, self.group, self.name, Answer::No);
+                Err(Denied::Unanswered { rule })
             }
-            Asked::NotAsked => Err(denied(Denied::NobodyToAsk { rule: rule.clone() })),
+            Asked::NotAsked => Err(Denied::NobodyToAsk { rule }),
         }
-    };
-    tokio::select! {
-        done = work => done,
-        () = call.cancel.cancelled() => Err(cancelled(call)),
+    }
+
+    /// Returns how often the person was asked and has approved; None if an earlier answer covers it.
+    fn stand(&self) -> Result<Option<(u32, u64)>, Denied> {
+        match self.by.approvals.stand(self.by.run, self.group, self.name) {
+            Standing::Approved => Ok(None),
+            Standing::Refused => Err(Denied::Refused { rule: self.rule.clone() }),
+            Standing::Unknown { asked, approved } => Ok(Some((asked, approved))),
+        }
     }
 }

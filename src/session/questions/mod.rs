@@ -1,0 +1,10 @@
+//! The questions that code in the sandbox asks the bridge, and what an answer is: types, read and written in one place.
+
+mod answer;
+mod question;
+
+pub(super) use answer::{Answer, QuestionError, ok};
+pub(super) use question::{
+    ArtifactPart, Call, GuestQuestion, InstallQuestion, MissingModule, NewArtifact, OneServer, OneTool,
+    OutputPart, Search, ServerFilter, ToolFilter, ToolSource, Transfer,
+};
