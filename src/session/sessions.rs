@@ -26,8 +26,9 @@ use super::{
     RunRequest,
 };
 use crate::artifacts::Artifacts;
-use crate::settings::Settings;
-use crate::upstream::Upstream;
+use crate::policy::Kind;
+use crate::settings::{Settings, Share};
+use crate::upstream::{CalledBy, Upstream};
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
@@ -56,6 +57,7 @@ struct Inner {
     became_idle: Notify,
     /// Whether the process ends with its first run.
     one_shot: bool,
+    shares: Vec<Share>,
     persist: bool,
     idle_limit: Option<Duration>,
     budgets: Budgets,
@@ -103,6 +105,7 @@ impl Sessions {
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
             became_idle: Notify::new(),
             one_shot: settings.one_shot,
+            shares: settings.share.value.clone(),
             persist: settings.session_persist.value,
             idle_limit: settings.runtime_idle_timeout.value,
             budgets: Budgets {
@@ -249,7 +252,7 @@ impl Inner {
         }
         let (live, mut notices) = match state.live.take() {
             Some(live) => (live, Vec::new()),
-            None => match self.start_for(caller).await {
+            None => match self.start_for(caller, &request.session).await {
                 Ok(started) => started,
                 Err(outcome) => return *outcome,
             },
@@ -281,14 +284,23 @@ impl Inner {
     }
 
     /// Starts an interpreter for a call, unless the call is cancelled meanwhile.
-    async fn start_for(self: &Arc<Self>, caller: &Caller) -> Result<(Live, Vec<String>), Box<RunOutcome>> {
+    async fn start_for(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: &str,
+    ) -> Result<(Live, Vec<String>), Box<RunOutcome>> {
+        let start = async {
+            let (denied, told) = self.denied_shares(caller, session).await;
+            let (live, notices) = self.start(&caller.progress, denied).await?;
+            Ok((live, told.into_iter().chain(notices).collect()))
+        };
         let started = tokio::select! {
-            started = self.start(&caller.progress) => started,
+            started = start => started,
             () = caller.cancel.cancelled() => {
                 return Err(Box::new(RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into())));
             }
         };
-        started.map_err(|error| {
+        started.map_err(|error: StartError| {
             let (failure, text) = (error.failure(), error.to_string());
             Box::new(match caller.cancel.is_cancelled() {
                 true => RunOutcome::cancelled(failure, text),
@@ -297,11 +309,27 @@ impl Inner {
         })
     }
 
+    /// Returns the shared folders that the policy denies to a session, by their paths in the sandbox, and what to say about it.
+    async fn denied_shares(&self, caller: &Caller, session: &str) -> (Vec<String>, Vec<String>) {
+        let by = CalledBy { session: Some(session.into()), ..CalledBy::default() };
+        let (mut denied, mut notices) = (Vec::new(), Vec::new());
+        for share in &self.shares {
+            let allowed =
+                self.upstream.allow(Kind::Share, &share.name, &by, &*caller.answers, &caller.cancel).await;
+            if let Err(error) = allowed {
+                denied.push(share.target());
+                notices.push(error.to_string());
+            }
+        }
+        (denied, notices)
+    }
+
     /// Starts an interpreter in a task of its own: when the caller stops waiting, the task is told to stop and removes what
     /// it has started.
     async fn start(
         self: &Arc<Self>,
         progress: &mpsc::Sender<Progress>,
+        denied_shares: Vec<String>,
     ) -> Result<(Live, Vec<String>), StartError> {
         let permit = self.reserve().await;
         let (inner, progress) = (Arc::clone(self), progress.clone());
@@ -311,7 +339,7 @@ impl Inner {
         self.tasks.spawn(async move {
             let (upstream, capacity) = (inner.upstream.clone(), Arc::clone(inner.launcher.capacity()));
             let transfers = Arc::new(Transfers::new(inner.artifacts.clone()));
-            let access = Arc::new(ServerAccess::new(upstream, capacity, transfers, inner.one_shot));
+            let access = Arc::new(ServerAccess::new(upstream, capacity, transfers, inner.one_shot).without_shares(denied_shares));
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));

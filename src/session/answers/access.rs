@@ -58,6 +58,8 @@ pub(in crate::session) struct ServerAccess {
     waits: Arc<PausedTime>,
     /// What the person has approved.
     approvals: Arc<Approvals>,
+    /// The paths of shared folders that the policy denies to it.
+    denied_shares: Vec<String>,
 }
 
 /// What holds for the current run. Grant and answers go on to hold for tasks that it leaves in the background.
@@ -130,7 +132,18 @@ impl ServerAccess {
             packages: OnceLock::new(),
             waits: Arc::default(),
             approvals: Arc::default(),
+            denied_shares: Vec::new(),
         }
+    }
+
+    /// Takes shared folders away, named by their paths in the sandbox.
+    pub(in crate::session) fn without_shares(self, denied_shares: Vec<String>) -> Self {
+        Self { denied_shares, ..self }
+    }
+
+    /// Whether the sandbox has a shared folder.
+    pub(in crate::session) fn has_share(&self, target: &str) -> bool {
+        !self.denied_shares.iter().any(|denied| denied == target)
     }
 
     pub(in crate::session) fn transfers(&self) -> &Arc<Transfers> {

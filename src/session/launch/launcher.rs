@@ -209,6 +209,7 @@ impl Launcher {
     ) -> Result<(Interpreter, Vec<String>), StartError> {
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
         let mut spec = self.template.spec(instance, guest::argv());
+        spec.shares.retain(|share| access.has_share(&share.target));
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
         spec.volumes.clone_from(&choice.volumes);
