@@ -14,6 +14,7 @@ use super::output::{print, print_now, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
+use super::terminal_answers::TerminalAnswers;
 use super::tools::split;
 use super::{CallArgs, Form};
 use crate::error::Exit;
@@ -30,6 +31,7 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
     let stop = CancellationToken::new();
     let mut spinner = Spinner::default();
     spinner.show(format!("calling {server}.{tool}"));
+    let bar = spinner.bar();
     let work = async {
         let arguments = match whole {
             Some(json) => json,
@@ -42,7 +44,11 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
             }
         };
         let arguments = RawArguments::new(arguments).map_err(CommandError::Arguments)?;
-        let call = workspace.upstream.call(server, tool, arguments, CallOptions::new(&stop));
+        let mut options = CallOptions::new(&stop);
+        if let Some(answers) = TerminalAnswers::open(bar) {
+            options.answers = answers;
+        }
+        let call = workspace.upstream.call(server, tool, arguments, options);
         Ok(call.await?)
     };
     let done: Result<CallOutcome, CommandError> = until_stopped(workspace, &stop, work).await?;

@@ -15,6 +15,7 @@ use super::pictures::Pictures;
 use super::say::{plain, say};
 use super::signals::Signals;
 use super::spinner::Spinner;
+use super::terminal_answers::TerminalAnswers;
 use super::{ExecArgs, code, outputs};
 use crate::error::Exit;
 use crate::mcp::stdio;
@@ -78,7 +79,8 @@ pub(super) async fn exec(
     let work = async {
         let caller = |progress| {
             let caller = Caller::without_answers(progress, stop.clone());
-            Caller { script: Some(Arc::new(script)), ..caller }
+            let answers = TerminalAnswers::open(None).unwrap_or_else(|| Arc::clone(&caller.answers));
+            Caller { script: Some(Arc::new(script)), answers, ..caller }
         };
         let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
         let is_copied = match &out {

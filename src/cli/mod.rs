@@ -34,6 +34,7 @@ mod servers;
 mod setup;
 mod signals;
 mod spinner;
+mod terminal_answers;
 mod tools;
 mod trust;
 mod usage;

@@ -22,6 +22,11 @@ impl Spinner {
         self.0.get_or_insert_with(start).set_message(visible_line(&text));
     }
 
+    /// Returns what is drawn, for those who need the terminal for themselves.
+    pub(super) fn bar(&self) -> Option<ProgressBar> {
+        self.0.clone()
+    }
+
     /// Leaves the terminal as it was.
     pub(super) fn clear(&mut self) {
         if let Some(bar) = self.0.take() {
