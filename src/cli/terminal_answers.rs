@@ -114,7 +114,8 @@ fn fill_in(
     let message = params["message"].as_str().unwrap_or_default();
     writeln!(screen, "\n{} asks:\n{}", visible_line(server), visible(message.trim_end()))?;
     let schema = &params["requestedSchema"];
-    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut content = Map::new();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let default = field.get("default").cloned();
@@ -138,7 +139,8 @@ fn read_field(
     screen: &mut impl Write,
     typed: &mut impl Lines,
 ) -> io::Result<Option<Value>> {
-    let choices: Vec<&str> = field["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let choices: Vec<&str> =
+        field["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (number, choice) in (1..).zip(&choices) {
         writeln!(screen, "  {number}  {}", visible_line(choice))?;
     }
@@ -188,7 +190,8 @@ mod tests {
     fn fill(schema: Value, typed: &[&'static str]) -> (Value, String) {
         let params = json!({ "message": "May I?\u{1b}[2J", "requestedSchema": schema });
         let mut screen = Vec::new();
-        let answer = fill_in("s", &params, &mut screen, &mut Script(typed.iter().copied().collect())).unwrap();
+        let answer =
+            fill_in("s", &params, &mut screen, &mut Script(typed.iter().copied().collect())).unwrap();
         (answer, String::from_utf8(screen).unwrap())
     }
 

@@ -16,7 +16,7 @@ use super::{Form, SearchArgs, ToolsCommand};
 use crate::error::Exit;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
 use crate::upstream::discovery::Server;
-use crate::upstream::{Searched, UnknownServer, UpstreamError, shell_word};
+use crate::upstream::{CalledBy, Searched, UnknownServer, UpstreamError, shell_word};
 use crate::workspace::Workspace;
 
 /// How long a search waits for servers that were never asked.
@@ -42,8 +42,9 @@ async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, Com
     };
     let mut spinner = Spinner::default();
     spinner.show("searching".into());
-    let Searched { tools, unknown } = until_stopped(workspace, &stop, search).await?;
+    let Searched { mut tools, unknown } = until_stopped(workspace, &stop, search).await?;
     spinner.clear();
+    workspace.upstream.mark_denied(&mut tools, &CalledBy::default());
     say_unknown(unknown);
     if tools.is_empty() && workspace.upstream.snapshot().servers.is_empty() {
         say_none_defined(workspace);
@@ -83,7 +84,8 @@ async fn show(workspace: &Workspace, name: &str, form: &Form) -> Result<ExitCode
     let docs = until_stopped(workspace, &stop, docs).await?;
     spinner.clear();
     let (server, docs) = docs?;
-    let items = items(&server, &docs, tool)?;
+    let mut items = items(&server, &docs, tool)?;
+    workspace.upstream.mark_denied(&mut items, &CalledBy::default());
     let text: String = items.iter().map(described).collect();
     match (tool, items.as_slice()) {
         (Some(_), [item]) => write(form, item, text, Exit::Success).await,
@@ -111,6 +113,12 @@ fn described(item: &ToolItem) -> String {
     for line in item.description.lines() {
         text.push_str(format!("    {line}").trim_end());
         text.push('\n');
+    }
+    if item.denied {
+        text.push_str("  the policy denies it\n");
+    }
+    for suspicious in &item.suspicious {
+        text.push_str(&format!("  warning: it has {suspicious}\n"));
     }
     for (name, schema) in [("arguments", &item.input_schema), ("result", &item.output_schema)] {
         if let Some(schema) = schema.as_ref().and_then(|schema| serde_json::to_string_pretty(schema).ok()) {

@@ -313,17 +313,6 @@ impl Rules {
         }
     }
 
-    /// Returns whether no call of a tool can be allowed, whatever its arguments are and whoever makes it.
-    pub fn always_denies(&self, server: &str, tool: &str, annotations: Annotations) -> bool {
-        let about = self.about_tool(server, tool);
-        let mut rules = about.iter().filter_map(|number| self.rules.get(*number as usize));
-        let deciding = rules.find(|rule| {
-            let may_decide = rule.annotations.is_none_or(|wanted| wanted.fit(annotations));
-            may_decide && (rule.effect != Effect::Deny || is_certain(rule))
-        });
-        deciding.is_none_or(|rule| rule.effect == Effect::Deny)
-    }
-
     /// Returns the budgets of runs and servers.
     pub fn budgets(&self) -> &Budgets {
         &self.budgets
@@ -438,11 +427,6 @@ impl Rules {
     pub fn file(&self) -> Arc<Path> {
         Arc::clone(&self.file)
     }
-}
-
-/// Whether a rule decides every call that it is about once its annotations fit.
-fn is_certain(rule: &Rule) -> bool {
-    rule.sessions.is_none() && rule.principals.is_none() && rule.conditions.is_empty()
 }
 
 /// Whether every name that fits `narrow` fits `wide` too, as far as that is plain to see.

@@ -223,7 +223,7 @@ fn the_start_file_allows_reading_and_asks_about_the_rest() {
 }
 
 #[test]
-fn what_never_decides_and_what_is_always_denied_is_found() {
+fn what_never_decides_and_what_is_denied_whatever_the_tool_is_are_found() {
     let text = r#"
 [[rule]]
 server = "*"
@@ -243,12 +243,13 @@ effect = "deny"
 "#;
     let rules = rules(text);
     assert_eq!(rules.unreachable(), [(6, 2)]);
-    let none = Annotations::of(None);
     for (server, tool, denied) in
         [("a", "get_x", false), ("a", "put", false), ("b", "put", true), ("c", "put", true)]
     {
-        assert_eq!(rules.always_denies(server, tool, none), denied, "{server}.{tool}");
+        assert_eq!(rules.denies_early(server, tool, &WHO).is_some(), denied, "{server}.{tool}");
     }
+    let reading = self::rules("[[rule]]\nannotations = { readOnlyHint = true }\neffect = \"allow\"");
+    assert_eq!(reading.denies_early("s", "t", &WHO), None, "it depends on the tool");
     let named: Vec<_> = rules.named_servers().into_iter().collect();
     assert_eq!(named, [("a".into(), 6), ("a".into(), 10), ("b".into(), 14)]);
 }

@@ -339,7 +339,10 @@ impl Inner {
         self.tasks.spawn(async move {
             let (upstream, capacity) = (inner.upstream.clone(), Arc::clone(inner.launcher.capacity()));
             let transfers = Arc::new(Transfers::new(inner.artifacts.clone()));
-            let access = Arc::new(ServerAccess::new(upstream, capacity, transfers, inner.one_shot).without_shares(denied_shares));
+            let access = Arc::new(
+                ServerAccess::new(upstream, capacity, transfers, inner.one_shot)
+                    .without_shares(denied_shares),
+            );
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
             let started =
                 started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));

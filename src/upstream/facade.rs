@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
-use super::catalog::{Detail, ServerDocs};
+use super::catalog::{Detail, ServerDocs, ToolItem};
 use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings};
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
@@ -278,6 +278,18 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<(), UpstreamError> {
         allow(&self.0.policy, Wanted { kind, name, by, answers, cancel }).await
+    }
+
+    /// Marks the tools that the policy always denies.
+    pub fn mark_denied(&self, tools: &mut [ToolItem], by: &CalledBy) {
+        let rules = self.0.policy.rules();
+        for item in tools {
+            item.denied = match &rules {
+                Ok(None) => false,
+                Ok(Some(rules)) => rules.denies_early(&item.server, &item.tool, &by.caller()).is_some(),
+                Err(_) => true,
+            };
+        }
     }
 
     /// Returns the tools of a server, listed again if the tool is not among them.

@@ -28,12 +28,12 @@ pub(super) enum Decision {
 
 /// What came of a form.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Asked {
-    /// The client's answer, whatever it is.
-    Answered(Value),
-    Unanswered,
+pub(super) enum FormReply {
+    /// What the client sent, whatever it is.
+    Answer(Value),
+    NoAnswer,
     /// The client cannot ask, or nobody could read the question.
-    NotAsked,
+    Unavailable,
 }
 
 /// Asks for an approval. Only the ticked field is one; some clients accept a form before anybody has read it.
@@ -44,9 +44,9 @@ pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision
         "required": [FIELD],
     });
     let answer = match ask_with_form(answers, request, schema).await {
-        Asked::Answered(answer) => answer,
-        Asked::Unanswered => return Decision::Unanswered,
-        Asked::NotAsked => return Decision::NotAsked,
+        FormReply::Answer(answer) => answer,
+        FormReply::NoAnswer => return Decision::Unanswered,
+        FormReply::Unavailable => return Decision::NotAsked,
     };
     match answer["action"].as_str() {
         Some("accept") if answer["content"][FIELD] == true => Decision::Approved,
@@ -57,17 +57,17 @@ pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision
 }
 
 /// Asks with a form: <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
-pub(super) async fn ask_with_form(answers: &dyn Answers, request: &str, schema: Value) -> Asked {
+pub(super) async fn ask_with_form(answers: &dyn Answers, request: &str, schema: Value) -> FormReply {
     let is_short = request.chars().count() <= LONGEST_REQUEST && request.lines().count() <= MOST_LINES;
     if !answers.offers().elicitation || !is_short {
-        return Asked::NotAsked;
+        return FormReply::Unavailable;
     }
     let form = json!({ "message": request, "requestedSchema": schema });
     let question =
         Question { server: BRIDGE.into(), method: "elicitation/create".into(), params: Some(form) };
     match tokio::time::timeout(ANSWER_LIMIT, answers.answer(question)).await {
-        Ok(Ok(answer)) => Asked::Answered(answer),
-        Ok(Err(_)) | Err(_) => Asked::Unanswered,
+        Ok(Ok(answer)) => FormReply::Answer(answer),
+        Ok(Err(_)) | Err(_) => FormReply::NoAnswer,
     }
 }
 

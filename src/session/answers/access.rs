@@ -13,15 +13,15 @@ use super::grant::{Grant, not_available};
 use super::packages::{Allowing, SessionPackages};
 use super::paused_time::PausedTime;
 use super::transfers::Transfers;
+use crate::policy::{Approvals, Kind};
 use crate::session::call::Script;
 use crate::session::capacity::Capacity;
 use crate::session::questions::{Answer, Call, InstallQuestion, QuestionError};
-use crate::policy::{Approvals, Kind};
 use crate::session::{Caller, Progress, RunRequest};
 use crate::upstream::discovery::Server;
 use crate::upstream::{
-    Answering, Answers, CallOptions, CalledBy, CallerGuard, ClientId, CodeLine, NoAnswers, Offers, Question, UnreadResults,
-    Upstream, UpstreamError,
+    Answering, Answers, CallOptions, CalledBy, CallerGuard, ClientId, CodeLine, NoAnswers, Offers, Question,
+    UnreadResults, Upstream, UpstreamError,
 };
 
 /// How long a search waits for servers whose tools are not known yet.
@@ -160,7 +160,8 @@ impl ServerAccess {
         // A run with little time gets what is known.
         let patience = PATIENCE.min(timeout / 2);
         let waits = Arc::clone(&self.waits);
-        let answers: Arc<dyn Answers> = Arc::new(PausingAnswers { answers: Arc::clone(&caller.answers), waits });
+        let answers: Arc<dyn Answers> =
+            Arc::new(PausingAnswers { answers: Arc::clone(&caller.answers), waits });
         let run = Some(self.upstream.begin_run(&answers, grant.askers()));
         let by = CalledBy {
             session: Some(session.unwrap_or(RunRequest::THROW_AWAY).into()),
@@ -234,7 +235,11 @@ impl ServerAccess {
     }
 
     /// Decides whether the current run may have an artifact. It is decided once for all parts of it.
-    pub(super) async fn allow_artifact(&self, name: &str, cancel: &CancellationToken) -> Result<(), QuestionError> {
+    pub(super) async fn allow_artifact(
+        &self,
+        name: &str,
+        cancel: &CancellationToken,
+    ) -> Result<(), QuestionError> {
         if self.lock().artifacts.contains(name) {
             return Ok(());
         }
@@ -247,12 +252,7 @@ impl ServerAccess {
     }
 
     /// Decides whether the current run may have something that is no tool.
-    async fn allow(
-        &self,
-        kind: Kind,
-        name: &str,
-        cancel: &CancellationToken,
-    ) -> Result<(), QuestionError> {
+    async fn allow(&self, kind: Kind, name: &str, cancel: &CancellationToken) -> Result<(), QuestionError> {
         let (by, answers) = {
             let current = self.lock();
             (current.by.clone(), Arc::clone(&current.answers))
@@ -269,6 +269,11 @@ impl ServerAccess {
     pub(in crate::session) fn script(&self) -> Result<Arc<Script>, QuestionError> {
         let script = self.lock().script.clone();
         script.ok_or_else(|| QuestionError::plain("only `codebridge exec` has a script and standard input"))
+    }
+
+    /// Returns who makes the calls of the current run.
+    pub(super) fn by(&self) -> CalledBy {
+        self.lock().by.clone()
     }
 
     /// Returns how long a search of the current run waits for servers whose tools are not known yet.

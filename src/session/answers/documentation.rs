@@ -104,8 +104,10 @@ impl ServerAccess {
         let limit = limit.unwrap_or(5).clamp(1, MOST_FOUND as i64);
         let patience = self.patience();
         let turn = self.searches.acquire().await;
-        let found = self.upstream.search(query, usize::try_from(limit).unwrap_or(1), detail, patience).await;
+        let mut found =
+            self.upstream.search(query, usize::try_from(limit).unwrap_or(1), detail, patience).await;
         drop(turn);
+        self.upstream.mark_denied(&mut found.tools, &self.by());
         Answer::work(move || {
             // The tools of a server that failed will not be known a moment later either.
             let pending = found.unknown.iter().filter(|server| server.failure.is_none());

@@ -35,7 +35,9 @@ impl Denied {
     /// The same for something else than a call.
     pub(in crate::upstream) fn hint_of_other(&self) -> Option<String> {
         match self {
-            Self::Rule(_) => Some("`codebridge help policy` explains rules for packages, shares and artifacts".into()),
+            Self::Rule(_) => {
+                Some("`codebridge help policy` explains rules for packages, shares and artifacts".into())
+            }
             other => other.hint("", ""),
         }
     }

@@ -15,7 +15,7 @@ pub use denied::Denied;
 
 use super::discovery::Server;
 use super::error::UpstreamError;
-use super::person::{Asked, ask_with_form};
+use super::person::{FormReply, ask_with_form};
 use super::pool::{Secrets, Tool, ToolList};
 use super::questions::Answers;
 use super::raw_arguments::RawArguments;
@@ -119,7 +119,7 @@ async fn decide(rules: &Arc<Rules>, call: &WantedCall<'_>) -> Verdict {
         rules.of_call(&call, &by.caller())
     };
     // A thread that failed has allowed nothing.
-    spawn_blocking(work).await.unwrap_or_else(|_| Verdict::Deny(Denial::NoRule(file)))
+    spawn_blocking(work).await.unwrap_or(Verdict::Deny(Denial::NoRule(file)))
 }
 
 /// Refuses a tool that is not as it was when it was accepted.
@@ -169,7 +169,8 @@ pub(super) struct Wanted<'a> {
 
 /// Asks the person whether a call may be made.
 async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
-    let asking = Asking { rule, group: &call.server.name, name: call.tool, by: call.by, answers: call.answers };
+    let asking =
+        Asking { rule, group: &call.server.name, name: call.tool, by: call.by, answers: call.answers };
     let text = |asked, approved| {
         let secrets =
             call.server.definition.as_ref().map(|definition| Secrets::of(definition)).unwrap_or_default();
@@ -204,17 +205,17 @@ impl Asking<'_> {
         let Some((asked, approved)) = self.stand()? else { return Ok(()) };
         let Some(text) = text(asked, approved) else { return Err(Denied::TooLarge { rule }) };
         match ask_with_form(self.answers, &text, schema(asked)).await {
-            Asked::Answered(answer) => {
+            FormReply::Answer(answer) => {
                 match approvals.keep(run, self.group, self.name, Answer::read(&answer)) {
                     true => Ok(()),
                     false => Err(Denied::Refused { rule }),
                 }
             }
-            Asked::Unanswered => {
+            FormReply::NoAnswer => {
                 approvals.keep(run, self.group, self.name, Answer::No);
                 Err(Denied::Unanswered { rule })
             }
-            Asked::NotAsked => Err(Denied::NobodyToAsk { rule }),
+            FormReply::Unavailable => Err(Denied::NobodyToAsk { rule }),
         }
     }
 
