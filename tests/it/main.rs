@@ -44,6 +44,7 @@ mod messages;
 mod notebook;
 mod output;
 mod packages;
+mod policy;
 mod questions;
 mod real_servers;
 mod reaper;
@@ -114,6 +115,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     output::register,
     notebook::register,
     packages::register,
+    policy::register,
     questions::register,
     real_servers::register,
     reaper::register,

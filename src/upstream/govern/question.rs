@@ -17,6 +17,8 @@ const LONGEST_SHOWN: usize = 300;
 const LONGEST_TEXT: usize = 1_500;
 /// Characters of a line of code.
 const LONGEST_LINE: usize = 160;
+/// Bytes of a credential that is looked for in the line of code.
+const SHORTEST: usize = 4;
 /// What is shown for a credential.
 const MASK: &str = "(hidden)";
 
@@ -51,9 +53,11 @@ impl Question<'_> {
         let WantedCall { server, tool, arguments, by, .. } = self.call;
         let mut text =
             format!("Allow this call?\n\ntool: {}.{}\n", short(&server.name, 100), short(tool, 200));
-        text.push_str(&self.arguments(arguments.as_bytes())?);
+        let mut hidden = Vec::new();
+        text.push_str(&self.arguments(arguments.as_bytes(), &mut hidden)?);
         if let Some(line) = &by.line {
             let code = self.secrets.redact(line.text.trim());
+            let code = hidden.iter().fold(code, |code, secret| code.replace(secret, MASK));
             text.push_str(&format!("line {} of the code: {}\n", line.number, short(&code, LONGEST_LINE)));
         }
         if let Some(session) = &by.session {
@@ -68,7 +72,8 @@ impl Question<'_> {
         Some(text)
     }
 
-    fn arguments(&self, json: &[u8]) -> Option<String> {
+    /// Adds the texts that are not shown to `hidden`: the line of code may have them too.
+    fn arguments(&self, json: &[u8], hidden: &mut Vec<String>) -> Option<String> {
         if json.len() > LARGEST {
             return None;
         }
@@ -80,7 +85,7 @@ impl Question<'_> {
         let mut text = String::from("arguments:\n");
         let mut left = LONGEST_TEXT;
         for (name, value) in members.iter().take(MOST_SHOWN) {
-            let shown = if is_sensitive(name) { MASK.to_owned() } else { self.masked(value) };
+            let shown = self.masked(name, value, hidden);
             let line = format!("  {}: {}\n", short(name, 100), short(&shown, LONGEST_SHOWN.min(left)));
             left = left.saturating_sub(line.chars().count()).max(20);
             text.push_str(&line);
@@ -92,25 +97,36 @@ impl Question<'_> {
     }
 
     /// Returns a value in one line, without credentials at any depth.
-    fn masked(&self, raw: &RawValue) -> String {
+    fn masked(&self, name: &str, raw: &RawValue, hidden: &mut Vec<String>) -> String {
         match serde_json::from_str::<Value>(raw.get()) {
-            Ok(value) => self.secrets.redact_value(mask(value)).to_string(),
+            Ok(value) => match mask(name, value, hidden) {
+                Value::String(text) if text == MASK => text,
+                value => self.secrets.redact_value(value).to_string(),
+            },
             Err(_) => self.secrets.redact(raw.get()),
         }
     }
 }
 
-fn mask(value: Value) -> Value {
+/// Hides what has the name of a credential.
+fn mask(name: &str, value: Value, hidden: &mut Vec<String>) -> Value {
     match value {
-        Value::Array(items) => items.into_iter().map(mask).collect(),
-        Value::Object(members) => members
-            .into_iter()
-            .map(|(name, value)| {
-                let value = if is_sensitive(&name) { MASK.into() } else { mask(value) };
+        Value::Array(items) => items.into_iter().map(|item| mask(name, item, hidden)).collect(),
+        Value::Object(members) => {
+            let mut masked = |(name, value): (String, Value)| {
+                let value = mask(&name, value, hidden);
                 (name, value)
-            })
-            .collect(),
-        other => other,
+            };
+            members.into_iter().map(&mut masked).collect()
+        }
+        value if !is_sensitive(name) => value,
+        Value::String(text) => {
+            if text.len() >= SHORTEST {
+                hidden.push(text);
+            }
+            MASK.into()
+        }
+        _ => MASK.into(),
     }
 }
 
