@@ -129,8 +129,15 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    fn is_about(&self, kind: Kind, server: &str, name: &str) -> bool {
-        self.kinds.contains(&kind) && any_fits(&self.servers, server) && any_fits(&self.names, name)
+    /// Whether it is about this name, or about some name where none is given.
+    fn is_about(&self, kind: Kind, server: &str, name: Option<&str>) -> bool {
+        self.kinds.contains(&kind)
+            && any_fits(&self.servers, server)
+            && name.is_none_or(|name| any_fits(&self.names, name))
+    }
+
+    fn is_about_any(&self) -> bool {
+        self.names.as_ref().is_none_or(|names| names.iter().any(|pattern| pattern == "*"))
     }
 
     /// Whether it decides whatever else is true of a call that it is about.
@@ -246,10 +253,18 @@ pub struct Rules {
     remembered: RwLock<Remembered>,
 }
 
-/// Numbers of rules, by server and tool.
+/// A rule about a tool or a server.
+#[derive(Debug, Clone, Copy)]
+struct About {
+    rule: u32,
+    /// Whether it is about all that is meant: a rule about some tools of a server may not be about the one that is called.
+    is_certain: bool,
+}
+
+/// Rules by server and tool.
 #[derive(Debug, Default)]
 struct Remembered {
-    rules: HashMap<String, HashMap<String, Arc<[u32]>>>,
+    rules: HashMap<String, HashMap<String, Arc<[About]>>>,
     count: usize,
 }
 
@@ -260,9 +275,9 @@ impl Rules {
 
     /// Decides a call of a tool.
     pub fn of_call(&self, call: &ToolCall<'_>, who: &Caller<'_>) -> Verdict {
-        let about = self.about_tool(call.server, call.tool);
+        let about = self.about(call.server, Some(call.tool));
         let mut arguments: Option<Value> = None;
-        for rule in about.iter().filter_map(|number| self.rules.get(*number as usize)) {
+        for rule in about.iter().filter_map(|about| self.rules.get(about.rule as usize)) {
             if !rule.decides_for(who, call.annotations) {
                 continue;
             }
@@ -290,26 +305,30 @@ impl Rules {
     pub fn of(&self, kind: Kind, name: &str, who: &Caller<'_>) -> Verdict {
         let none = Annotations::of(None);
         let fitting =
-            self.rules.iter().find(|rule| rule.is_about(kind, "", name) && rule.decides_for(who, none));
+            self.rules.iter().find(|rule| rule.is_about(kind, "", Some(name)) && rule.decides_for(who, none));
         fitting.map_or_else(|| self.nothing_fits(), |rule| self.verdict(rule))
     }
 
-    /// Returns why a call is denied, if that is so whatever its arguments and the annotations of the tool are.
-    pub fn denies_early(&self, server: &str, tool: &str, who: &Caller<'_>) -> Option<Denial> {
-        let about = self.about_tool(server, tool);
-        let mut rules = about.iter().filter_map(|number| self.rules.get(*number as usize));
+    /// Returns why a call of a tool is denied, if that is so whatever its arguments and the annotations of the tool are.
+    pub fn denies_tool(&self, server: &str, tool: &str, who: &Caller<'_>) -> Option<Denial> {
+        self.denies_early(&self.about(server, Some(tool)), who)
+    }
+
+    /// Returns why calls of all tools of a server are denied, if that is so.
+    pub fn denies_server(&self, server: &str, who: &Caller<'_>) -> Option<Denial> {
+        self.denies_early(&self.about(server, None), who)
+    }
+
+    fn denies_early(&self, about: &[About], who: &Caller<'_>) -> Option<Denial> {
         let none = Annotations::of(None);
-        let deciding = rules.find(|rule| rule.annotations.is_some() || rule.decides_for(who, none));
+        let mut rules = about.iter().filter_map(|about| Some((about, self.rules.get(about.rule as usize)?)));
+        let deciding = rules.find(|(_, rule)| rule.annotations.is_some() || rule.decides_for(who, none));
         match deciding {
             None => Some(Denial::NoRule(Arc::clone(&self.file))),
-            Some(rule)
-                if rule.effect == Effect::Deny
-                    && rule.annotations.is_none()
-                    && rule.conditions.is_empty() =>
-            {
-                Some(Denial::Rule { rule: self.name(rule) })
+            Some((about, rule)) => {
+                let is_certain = about.is_certain && rule.annotations.is_none() && rule.conditions.is_empty();
+                (rule.effect == Effect::Deny && is_certain).then(|| Denial::Rule { rule: self.name(rule) })
             }
-            Some(_) => None,
         }
     }
 
@@ -374,30 +393,35 @@ impl Rules {
         found
     }
 
-    fn about_tool(&self, server: &str, tool: &str) -> Arc<[u32]> {
+    /// Returns the rules about a tool, or those about any tool of a server.
+    fn about(&self, server: &str, tool: Option<&str>) -> Arc<[About]> {
+        // No tool has an empty name.
+        let key = tool.unwrap_or_default();
         let known = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(about) = known.rules.get(server).and_then(|tools| tools.get(tool)) {
+        if let Some(about) = known.rules.get(server).and_then(|tools| tools.get(key)) {
             return Arc::clone(about);
         }
         drop(known);
-        let mut about: Vec<u32> = Vec::new();
+        let mut about: Vec<About> = Vec::new();
         for (number, rule) in (0_u32..).zip(&self.rules) {
-            if rule.is_about(Kind::Tool, server, tool) {
-                about.push(number);
-                // Those behind it never decide.
-                if rule.is_unconditional() {
-                    break;
-                }
+            if !rule.is_about(Kind::Tool, server, tool) {
+                continue;
+            }
+            let is_certain = tool.is_some() || rule.is_about_any();
+            about.push(About { rule: number, is_certain });
+            // Those behind it never decide.
+            if is_certain && rule.is_unconditional() {
+                break;
             }
         }
-        let about: Arc<[u32]> = about.into();
+        let about: Arc<[About]> = about.into();
         let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
         if remembered.count >= MOST_REMEMBERED {
             *remembered = Remembered::default();
         }
         remembered.count += 1;
         let tools = remembered.rules.entry(server.to_owned()).or_default();
-        tools.insert(tool.to_owned(), Arc::clone(&about));
+        tools.insert(key.to_owned(), Arc::clone(&about));
         about
     }
 

@@ -246,10 +246,17 @@ effect = "deny"
     for (server, tool, denied) in
         [("a", "get_x", false), ("a", "put", false), ("b", "put", true), ("c", "put", true)]
     {
-        assert_eq!(rules.denies_early(server, tool, &WHO).is_some(), denied, "{server}.{tool}");
+        assert_eq!(rules.denies_tool(server, tool, &WHO).is_some(), denied, "{server}.{tool}");
     }
+    let servers = ["a", "b", "c"].map(|server| rules.denies_server(server, &WHO).is_some());
+    assert_eq!(servers, [false, false, false], "get_* is allowed for all");
+    let few = self::rules(
+        "[[rule]]\nserver = \"a\"\ntool = \"x-y\"\neffect = \"allow\"\n[[rule]]\nserver = \"b\"\ntool = \"x\"\neffect = \"deny\"",
+    );
+    let servers = ["a", "b", "c"].map(|server| few.denies_server(server, &WHO).is_some());
+    assert_eq!(servers, [false, false, true], "whether one is allowed depends on the tool");
     let reading = self::rules("[[rule]]\nannotations = { readOnlyHint = true }\neffect = \"allow\"");
-    assert_eq!(reading.denies_early("s", "t", &WHO), None, "it depends on the tool");
+    assert_eq!(reading.denies_tool("s", "t", &WHO), None, "it depends on the tool");
     let named: Vec<_> = rules.named_servers().into_iter().collect();
     assert_eq!(named, [("a".into(), 6), ("a".into(), 10), ("b".into(), 14)]);
 }

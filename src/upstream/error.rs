@@ -8,8 +8,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::policy::Kind;
+use crate::upstream::denied::Denied;
 use crate::upstream::discovery::{Skip, TrustError};
-use crate::upstream::govern::Denied;
+use crate::upstream::shell::{shell_word, trust_command};
 
 /// What helps a server that could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -248,16 +249,6 @@ fn package_of(program: &str) -> String {
         "python" | "python3" => "Python".into(),
         name => format!("'{name}'"),
     }
-}
-
-/// Returns the command that approves the definition of a server, to be typed in its folder.
-pub fn trust_command(name: &str) -> String {
-    format!("codebridge servers trust {}", shell_word(name))
-}
-
-/// Returns a name as it is typed in a shell.
-pub fn shell_word(name: &str) -> String {
-    shlex::try_quote(name).map_or_else(|_| name.to_owned(), |word| word.into_owned())
 }
 
 fn did_you_mean(nearest: &Option<Arc<str>>) -> String {

@@ -10,12 +10,13 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
+use super::called_by::CalledBy;
 use super::catalog::{Detail, ServerDocs, ToolItem};
 use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings};
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
-use super::govern::{CalledBy, Wanted, WantedCall, admit, allow, rules_for};
+use super::govern::{Wanted, WantedCall, admit, allow, rules_for};
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
@@ -286,7 +287,7 @@ impl Upstream {
         for item in tools {
             item.denied = match &rules {
                 Ok(None) => false,
-                Ok(Some(rules)) => rules.denies_early(&item.server, &item.tool, &by.caller()).is_some(),
+                Ok(Some(rules)) => rules.denies_tool(&item.server, &item.tool, &by.caller()).is_some(),
                 Err(_) => true,
             };
         }

@@ -10,12 +10,14 @@
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
 //! discovery                                       files ─▶ definitions
-//! alias, events, questions, raw_arguments, tool_doc, written
+//! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
 //! ```
 
 mod alias;
 mod arguments;
+mod called_by;
 pub mod catalog;
+mod denied;
 pub mod discovery;
 mod docs;
 mod error;
@@ -28,22 +30,26 @@ mod pool;
 mod questions;
 mod raw_arguments;
 pub mod search;
+mod shell;
 mod tool_doc;
 mod written;
 
 pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
+pub use called_by::{CalledBy, CodeLine};
+pub use denied::Denied;
 pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
-pub use error::{Remedy, UpstreamError, shell_word, trust_command};
+pub use error::{Remedy, UpstreamError};
 pub use events::Event;
 pub use facade::Upstream;
-pub use govern::{CalledBy, CodeLine, Denied};
+
 pub use options::{CallOptions, UnreadResults};
 pub use pool::{CallOutcome, Limits, Tool};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
+pub use shell::{shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};
 

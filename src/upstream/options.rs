@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::govern::CalledBy;
+use super::called_by::CalledBy;
 use super::questions::{Answers, NoAnswers};
 use crate::mcp::client::{ServerProgress, Unread};
 

@@ -114,7 +114,7 @@ fn the_readme_lists_every_topic(_: &TestEnv) {
 /// Every link to a file of the repository, and every `codebridge help TOPIC`.
 fn links_lead_to_files(_: &TestEnv) {
     let topics = TOPICS.iter().map(|topic| format!("src/help/{}.md", topic.name));
-    let pages = ["README.md", "tests/README.md", "bench/README.md"].map(String::from);
+    let pages = ["README.md", "CONTRIBUTING.md", "tests/README.md", "bench/README.md"].map(String::from);
     for page in topics.chain(pages) {
         let text = read(&page);
         let folder = root().join(&page).parent().unwrap().to_path_buf();
@@ -130,11 +130,11 @@ fn links_lead_to_files(_: &TestEnv) {
 }
 
 fn the_repository_layout_names_every_folder(_: &TestEnv) {
-    let readme = read("README.md");
+    let layout = read("CONTRIBUTING.md");
     for folder in fs::read_dir(root().join("src")).unwrap().flatten() {
         let name = folder.file_name().into_string().unwrap();
         if folder.path().is_dir() {
-            assert!(readme.contains(&format!("`src/{name}/`")), "README.md does not name src/{name}/");
+            assert!(layout.contains(&format!("`src/{name}/`")), "CONTRIBUTING.md does not name src/{name}/");
         }
     }
 }

@@ -1,42 +1,26 @@
 //! Decides each call before it is made. All calls pass here, whoever makes them and however they are written.
 
-mod called_by;
-mod denied;
 mod question;
+mod wanted;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
-use tokio_util::sync::CancellationToken;
 
-pub use called_by::{CalledBy, CodeLine};
-pub use denied::Denied;
+pub(super) use wanted::{Wanted, WantedCall};
 
+use super::called_by::CalledBy;
+use super::denied::Denied;
 use super::discovery::Server;
 use super::error::UpstreamError;
 use super::person::{FormReply, ask_with_form};
-use super::pool::{Secrets, Tool, ToolList};
+use super::pool::{Secrets, Tool};
 use super::questions::Answers;
-use super::raw_arguments::RawArguments;
 use crate::policy::{
-    Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
+    Annotations, Answer, Denial, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
     Verdict, schema,
 };
-
-/// A call that somebody wants to make.
-pub(super) struct WantedCall<'a> {
-    pub(super) server: &'a Server,
-    /// The name of the tool at its server.
-    pub(super) tool: &'a str,
-    /// None for a tool that its server does not list.
-    pub(super) listed: Option<&'a Tool>,
-    pub(super) tools: &'a ToolList,
-    pub(super) arguments: &'a RawArguments,
-    pub(super) by: &'a CalledBy,
-    pub(super) answers: &'a dyn Answers,
-    pub(super) cancel: &'a CancellationToken,
-}
 
 /// A call that may be made, until it ends.
 #[derive(Debug)]
@@ -55,7 +39,8 @@ impl Admitted {
 /// Returns the rules that decide a call; None without a policy.
 ///
 /// # Errors
-/// The policy cannot be used, or denies the call whatever its arguments and the tool are: then its server need not be started.
+/// The policy cannot be used, or denies all calls of the server: then it need not be started. Only the server knows its tools: code
+/// may call one by its alias.
 pub(super) fn rules_for(
     policy: &Policy,
     server: &Server,
@@ -64,7 +49,7 @@ pub(super) fn rules_for(
 ) -> Result<Option<Arc<Rules>>, UpstreamError> {
     let denied = |why| denied(server, tool, why);
     let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(None) };
-    match rules.denies_early(&server.name, tool, &by.caller()) {
+    match rules.denies_server(&server.name, &by.caller()) {
         Some(denial) => Err(denied(Denied::Rule(denial))),
         None => Ok(Some(rules)),
     }
@@ -155,16 +140,6 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
         done = asking.ask(text) => done.map_err(denied),
         () = wanted.cancel.cancelled() => Err(denied(Denied::Unanswered { rule: rule.clone() })),
     }
-}
-
-/// Something else than a call of a tool that code wants.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) kind: Kind,
-    pub(super) name: &'a str,
-    pub(super) by: &'a CalledBy,
-    pub(super) answers: &'a dyn Answers,
-    pub(super) cancel: &'a CancellationToken,
 }
 
 /// Asks the person whether a call may be made.

@@ -4,8 +4,9 @@ use codebridge_runtimes::exec::visible_line;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{CalledBy, WantedCall};
+use super::wanted::WantedCall;
 use crate::policy::{Kind, RuleName};
+use crate::upstream::called_by::CalledBy;
 use crate::upstream::pool::{Secrets, is_sensitive};
 
 /// Bytes of arguments that a person can be asked about.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::shell::shell_word;
 use crate::policy::{Denial, PinError, PolicyError, RuleName, Spent};
-use crate::upstream::error::shell_word;
 
 /// Why a call is denied.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum Denied {
 
 impl Denied {
     /// The same for something else than a call.
-    pub(in crate::upstream) fn hint_of_other(&self) -> Option<String> {
+    pub(super) fn hint_of_other(&self) -> Option<String> {
         match self {
             Self::Rule(_) => {
                 Some("`codebridge help policy` explains rules for packages, shares and artifacts".into())
@@ -43,7 +43,7 @@ impl Denied {
     }
 
     /// Returns what the user can do about it.
-    pub(in crate::upstream) fn hint(&self, server: &str, tool: &str) -> Option<String> {
+    pub(super) fn hint(&self, server: &str, tool: &str) -> Option<String> {
         let name = shell_word(&format!("{server}.{tool}"));
         match self {
             Self::Policy(_) => Some("correct the file; no restart is needed".into()),
