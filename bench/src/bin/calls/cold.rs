@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use codebridge::policy::Policy;
 use codebridge::upstream::catalog::Detail;
 use codebridge_runtimes::exec::{CommandLine, spawn_in};
 use serde_json::Value;
@@ -30,14 +31,14 @@ pub(crate) async fn measure(program: &Path, table: &mut Table) -> io::Result<()>
 
     let (mut load, mut first) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let bridge = upstream(home.path());
+        let bridge = upstream(home.path(), Policy::none());
         let started = Instant::now();
         let known = bridge.all_known_docs().await;
         load.push(started.elapsed());
         if known.iter().any(|(_, known)| known.docs.is_none()) {
             return Err(io::Error::other("not all of it was loaded"));
         }
-        let bridge = upstream(home.path());
+        let bridge = upstream(home.path(), Policy::none());
         let started = Instant::now();
         let found = bridge.search(QUERY, 5, Detail::Summary, Duration::ZERO).await;
         first.push(started.elapsed());

@@ -5,6 +5,7 @@
 
 mod cold;
 mod direct;
+mod governed;
 mod sandbox;
 mod server;
 mod table;
@@ -72,6 +73,7 @@ fn measure(options: &Options) -> io::Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         warm::measure(options.calls, &mut table).await?;
+        governed::measure(options.calls, &mut table).await?;
         for place in &options.sandbox {
             sandbox::measure(&options.program, place, options.calls, &mut table).await?;
         }
