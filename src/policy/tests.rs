@@ -216,10 +216,20 @@ fn the_start_file_allows_reading_and_asks_about_the_rest() {
         decided(&rules, "filesystem", "write_file", r#"{"path":"/home/me/drafts/x"}"#).0,
         Effect::Allow
     );
-    assert_eq!(
-        decided(&rules, "filesystem", "write_file", r#"{"path":"/home/me/drafts/../x"}"#).0,
-        Effect::Deny
-    );
+    for outside in ["../x", "a/../../.ssh/authorized_keys", "/../../x", ".hidden"] {
+        let arguments = format!(r#"{{"path":"/home/me/drafts/{outside}"}}"#);
+        assert_eq!(decided(&rules, "filesystem", "write_file", &arguments).0, Effect::Deny, "{outside}");
+    }
+}
+
+#[test]
+fn the_examples_of_the_documentation_hold() {
+    let page = include_str!("../help/policy.md");
+    let blocks = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let [examples, budgets, expected] = blocks.collect::<Vec<_>>()[..] else { panic!("other blocks") };
+    let rules = rules(&format!("{examples}{budgets}"));
+    let checked = Expectations::parse(Path::new("e.toml"), expected, LOCAL).unwrap().check(&rules);
+    assert!(checked.len() == 3 && checked.iter().all(Checked::holds), "{checked:?}");
 }
 
 #[test]
