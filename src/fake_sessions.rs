@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use crate::artifacts::Artifacts;
 use crate::session::{
-    Caller, ChangedFile, ChangedFiles, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome,
-    RunPython, RunRequest, Status, Stream,
+    Caller, ChangedFile, ChangedFiles, Failure, FileError, FilePart, Look, OutputStream, Progress,
+    RunOutcome, RunPython, RunRequest, Status, Stream,
 };
 
 /// Sessions that take these words as code: `echo TEXT`, `hold` (until released or cancelled), `stubborn` (until
@@ -37,7 +37,7 @@ pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
         exit_code: match status {
             Status::Success => Some(0),
             Status::Error => Some(1),
-            Status::Timeout | Status::Cancelled | Status::Refused => None,
+            Status::Timeout | Status::Cancelled | Status::Refused | Status::Running => None,
         },
         stdout: Stream { text: stdout.into(), total_bytes: stdout.len() as u64, truncated: false },
         stderr: Stream::default(),
@@ -47,6 +47,7 @@ pub(crate) fn outcome(status: Status, stdout: &str) -> RunOutcome {
         error: None,
         notices: Vec::new(),
         elapsed: Duration::ZERO,
+        running: None,
     }
 }
 
@@ -95,6 +96,14 @@ impl RunPython for FakeSessions {
             ("raise", _) => outcome(Status::Error, ""),
             _ => panic!("the test has no meaning for {code:?}"),
         }
+    }
+
+    async fn start(&self, request: RunRequest, caller: Caller) -> RunOutcome {
+        self.run(request, caller).await
+    }
+
+    async fn look(&self, _: Look, _: Caller) -> RunOutcome {
+        outcome(Status::Success, "")
     }
 
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {

@@ -67,6 +67,8 @@ pub enum Command {
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
     Reap(Form),
+    /// List what runs in the background, or print the output of one run
+    Runs(RunsArgs),
     /// Manage the files that code has saved
     #[command(subcommand)]
     Artifact(ArtifactCommand),
@@ -103,6 +105,15 @@ pub enum Command {
     /// Wait until a podman machine is idle and stop it; bridges start it themselves
     #[command(hide = true)]
     MachineSupervisor(MachineSupervisorArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RunsArgs {
+    /// The run, as the list names it
+    #[arg(value_name = "RUN")]
+    pub(super) run: Option<String>,
+    #[command(flatten)]
+    pub(super) form: Form,
 }
 
 #[derive(Debug, Args)]

@@ -66,6 +66,8 @@ pub(super) enum CommandError {
     Policy(PolicyError),
     #[error("there is no policy: '{}' does not exist", .0.display())]
     NoPolicy(PathBuf),
+    #[error("there is no run '{name}'")]
+    UnknownRun { name: String, nearest: Option<String> },
     #[error("'{}' exists already", .0.display())]
     PolicyExists(PathBuf),
     #[error("could not ask whether to accept the tools of '{0}': standard input is not a terminal")]
@@ -168,6 +170,8 @@ impl CommandError {
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
             Self::NoPolicy(_) => Some("write one with `codebridge policy init`; without one, every call is allowed".into()),
+            Self::UnknownRun { nearest: Some(nearest), .. } => Some(format!("did you mean '{nearest}'?")),
+            Self::UnknownRun { .. } => Some("`codebridge runs` lists them".into()),
             Self::PolicyExists(_) => Some("change it with an editor, or replace it with --force".into()),
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
@@ -211,6 +215,7 @@ impl CommandError {
             | Self::Policy(_)
             | Self::NoPolicy(_)
             | Self::PolicyExists(_)
+            | Self::UnknownRun { .. }
             | Self::Unaccepted(_)
             | Self::Recipe(_) => Exit::Usage,
             Self::Pins(_) => Exit::Io,

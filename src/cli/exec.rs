@@ -201,13 +201,16 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
             // The terminal shows the output of the code now.
             Progress::Calling(_) => {}
             Progress::Output(..) if !self.streams => {}
-            Progress::Displayed(picture) => match self.pictures.sequence(&picture).filter(|_| self.streams) {
-                Some(sequence) => {
-                    self.stdout.write_all(&sequence).await?;
-                    self.stdout.flush().await?;
+            Progress::Reported(what) => self.spinner.show(what),
+            Progress::Displayed(_, picture) => {
+                match self.pictures.sequence(&picture).filter(|_| self.streams) {
+                    Some(sequence) => {
+                        self.stdout.write_all(&sequence).await?;
+                        self.stdout.flush().await?;
+                    }
+                    None => self.hidden += 1,
                 }
-                None => self.hidden += 1,
-            },
+            }
             Progress::Output(stream, bytes) => {
                 self.spinner.clear();
                 let output = match stream {
@@ -244,7 +247,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
 /// Returns the exit status of the code, as a process would pass it on, or the one that says why there is none.
 fn exit_code(outcome: &RunOutcome, signal: Option<Exit>) -> ExitCode {
     match (outcome.status, outcome.failure) {
-        (Status::Success, _) => Exit::Success.into(),
+        (Status::Success | Status::Running, _) => Exit::Success.into(),
         (Status::Timeout, _) => Exit::Timeout.into(),
         (Status::Refused, _) | (_, Some(Failure::Request)) => Exit::Usage.into(),
         (Status::Cancelled, _) => signal.unwrap_or(Exit::Interrupted).into(),

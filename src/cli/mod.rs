@@ -27,6 +27,7 @@ mod pictures;
 mod policy;
 mod policy_args;
 mod policy_changes;
+mod runs;
 mod sandboxes;
 mod say;
 mod serve;
@@ -55,7 +56,7 @@ use say::say;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, ImageCommand, MachineSupervisorArgs,
-    PackagesCommand, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    PackagesCommand, RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use flags::SettingFlags;
@@ -129,6 +130,7 @@ async fn dispatch(
         Command::Servers(args) => servers::servers(&open(), args).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => call::call(&open(), args).await,
+        Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
         Command::Image(command) => image::image(command).await,
         Command::Policy(command) => policy::policy(&open(), command).await,

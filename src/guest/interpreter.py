@@ -397,6 +397,8 @@ class Interpreter:
             cache[name] = len(text), None, (text if text[-1:] == "\n" else text + "\n").splitlines(True), name
 
     def display(self, value):
+        if getattr(type(value), "_is_nothing", False):
+            value = None
         if value is not None:
             self.keep_value(value)
         if self.is_rich(value):

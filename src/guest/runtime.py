@@ -21,9 +21,11 @@ __all__ = [
     "list_tools_sync",
     "load_artifact",
     "output",
+    "progress",
     "query_tool_docs",
     "query_tool_docs_sync",
     "reset",
+    "runs",
     "save_artifact",
     "save_tool",
     "search_tool_docs",
@@ -109,6 +111,7 @@ text, a figure, a data frame, a file object or an iterator of bytes
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
+- runtime.progress(done, total=None, message=None): reports progress; runtime.runs(): the runs in the background
 - runtime.reset(): replaces the interpreter when this code ends; files stay
 - runtime.capability_summary(): this text
 """
@@ -218,6 +221,45 @@ def load_artifact(name, path=None, version=None):
     """Returns the bytes of an artifact, or writes them to a path and returns that. Works with and without await."""
     loaded = _guest.part("artifacts").load(name, path, version)
     return _ReadyBytes(loaded) if path is None else _ReadyText(loaded)
+
+
+# Long runs.
+
+
+class _Nothing:
+    """None, also for code that awaits it."""
+
+    # It is not shown as the value of a last expression.
+    _is_nothing = True
+
+    def __await__(self):
+        return iter(())
+
+    def __repr__(self):
+        return "None"
+
+    def __bool__(self):
+        return False
+
+
+def progress(done, total=None, message=None):
+    """Reports the progress of this code, which the user and run_python(run=N) see. Works with and without await."""
+    for name, number in (("done", done), ("total", total)):
+        if isinstance(number, bool) or not (isinstance(number, (int, float)) or (number is None and name == "total")):
+            raise TypeError("%s must be a number, not %r" % (name, number))
+        if number != number or number in (float("inf"), float("-inf")):
+            raise ValueError("%s must be a finite number, not %r" % (name, number))
+    message = None if message is None else str(message)[:_LONGEST_PROGRESS]
+    _ask("progress", {"done": done, "total": total, "message": message})
+    return _Nothing()
+
+
+_LONGEST_PROGRESS = 200
+
+
+def runs():
+    """Returns the runs in the background: run, session, status, seconds and progress of each. Works with and without await."""
+    return _ReadyList(_ask("runs", {}))
 
 
 # Packages.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::nearest::nearest;
-use crate::session::{Clamped, RunRequest};
+use crate::session::{Clamped, Look, RunRequest};
 use crate::settings::{Origin, parse_time};
 
 /// Names become labels; longer ones are a mistake.
@@ -21,10 +21,22 @@ pub(super) struct Timeouts {
     pub(super) max: Duration,
     /// Where `max` comes from.
     pub(super) max_from: Origin,
+    /// The longest time in the background.
+    pub(super) background: Duration,
+    /// Where `background` comes from.
+    pub(super) background_from: Origin,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
+    Run(RunRequest),
+    Background(RunRequest),
+    Look(Look),
 }
 
 /// The names of all arguments.
-const NAMES: [&str; 4] = ["code", "servers", "timeout", "session"];
+const NAMES: [&str; 7] = ["code", "servers", "timeout", "session", "background", "run", "stop"];
 /// Names that a note shows, and characters of each: whoever calls chooses both.
 const MOST_SHOWN: usize = 5;
 const LONGEST_SHOWN: usize = 40;
@@ -33,7 +45,7 @@ const LONGEST_SHOWN: usize = 40;
 pub(super) fn parse_arguments(
     mut arguments: Map<String, Value>,
     timeouts: Timeouts,
-) -> (Result<RunRequest, String>, Vec<String>) {
+) -> (Result<Asked, String>, Vec<String>) {
     // Models write `null` for an argument that they leave out.
     arguments.retain(|_, value| !value.is_null());
     let mut notes = unknown(&arguments);
@@ -44,12 +56,58 @@ fn request(
     mut arguments: Map<String, Value>,
     timeouts: Timeouts,
     notes: &mut Vec<String>,
-) -> Result<RunRequest, String> {
+) -> Result<Asked, String> {
+    let background = flag(&mut arguments, "background")?;
+    let stop = flag(&mut arguments, "stop")?;
+    if let Some(run) = arguments.remove("run") {
+        return look(run, stop, arguments, timeouts, notes).map(Asked::Look);
+    }
+    if stop {
+        return Err("'stop' needs 'run', the number of the run".into());
+    }
     let code = code(arguments.remove("code"))?;
     let servers = servers(arguments.remove("servers"), notes)?;
-    let (timeout, clamped) = timeout(arguments.remove("timeout"), timeouts, notes)?;
+    let limits = match background {
+        false => timeouts,
+        true => Timeouts {
+            default: timeouts.background,
+            max: timeouts.background,
+            max_from: timeouts.background_from,
+            ..timeouts
+        },
+    };
+    let (timeout, clamped) = timeout(arguments.remove("timeout"), limits, notes)?;
     let session = session(arguments.remove("session"), notes)?;
-    Ok(RunRequest { code, servers, timeout, session, clamped })
+    let request = RunRequest { code, servers, timeout, session, clamped };
+    Ok(if background { Asked::Background(request) } else { Asked::Run(request) })
+}
+
+/// Reads a look at a run; code and its arguments are left out.
+fn look(
+    run: Value,
+    stop: bool,
+    mut arguments: Map<String, Value>,
+    timeouts: Timeouts,
+    notes: &mut Vec<String>,
+) -> Result<Look, String> {
+    // Models write numbers as text, and empty code for a look.
+    let number = run.as_u64().or_else(|| run.as_str()?.trim().parse().ok());
+    let run =
+        number.and_then(|number| u32::try_from(number).ok()).ok_or("'run' must be the number of a run")?;
+    if arguments.remove("code").is_some_and(|code| code.as_str().is_none_or(|code| !code.trim().is_empty())) {
+        return Err("'run' looks at a run: leave 'code' out, or 'run'".into());
+    }
+    let (timeout, _) = timeout(arguments.remove("timeout"), timeouts, notes)?;
+    Ok(Look { run, timeout, stop })
+}
+
+fn flag(arguments: &mut Map<String, Value>, name: &str) -> Result<bool, String> {
+    match arguments.remove(name) {
+        None => Ok(false),
+        Some(Value::Bool(flag)) => Ok(flag),
+        Some(Value::String(text)) if text == "true" || text == "false" => Ok(text == "true"),
+        Some(_) => Err(format!("'{name}' must be true or false")),
+    }
 }
 
 fn unknown(arguments: &Map<String, Value>) -> Vec<String> {
@@ -162,6 +220,8 @@ mod tests {
         default: Duration::from_secs(30),
         max: Duration::from_secs(120),
         max_from: Origin::Default,
+        background: Duration::from_secs(3600),
+        background_from: Origin::Default,
     };
 
     fn parse(arguments: Value) -> Result<RunRequest, String> {
@@ -169,8 +229,51 @@ mod tests {
     }
 
     fn noted(arguments: Value) -> (Result<RunRequest, String>, Vec<String>) {
+        let (asked, notes) = asked(arguments);
+        let request = asked.map(|asked| match asked {
+            Asked::Run(request) => request,
+            other => panic!("{other:?}"),
+        });
+        (request, notes)
+    }
+
+    fn asked(arguments: Value) -> (Result<Asked, String>, Vec<String>) {
         let Value::Object(arguments) = arguments else { panic!("not an object") };
         parse_arguments(arguments, TIMEOUTS)
+    }
+
+    #[test]
+    fn a_run_in_the_background_has_its_own_limit() {
+        for (timeout, seconds) in [(json!(null), 3600), (json!(600), 600), (json!(7200), 3600)] {
+            let call = json!({ "code": "1", "background": true, "timeout": timeout });
+            let Ok(Asked::Background(request)) = asked(call).0 else { panic!("{timeout}") };
+            assert_eq!(
+                (request.timeout.as_secs(), request.clamped.is_some()),
+                (seconds, timeout == json!(7200))
+            );
+        }
+        assert!(matches!(asked(json!({ "code": "1", "background": "false" })).0, Ok(Asked::Run(_))));
+    }
+
+    #[test]
+    fn a_look_names_its_run_and_has_no_code() {
+        let look =
+            |run, seconds, stop| Ok(Asked::Look(Look { run, timeout: Duration::from_secs(seconds), stop }));
+        for (call, expected) in [
+            (json!({ "run": 17 }), look(17, 30, false)),
+            (json!({ "run": "17", "timeout": 600, "code": "" }), look(17, 120, false)),
+            (json!({ "run": 17, "stop": true }), look(17, 30, true)),
+            (
+                json!({ "run": 17, "code": "1" }),
+                Err("'run' looks at a run: leave 'code' out, or 'run'".into()),
+            ),
+            (json!({ "run": -1 }), Err("'run' must be the number of a run".into())),
+            (json!({ "run": 99_999_999_999_u64 }), Err("'run' must be the number of a run".into())),
+            (json!({ "code": "1", "stop": true }), Err("'stop' needs 'run', the number of the run".into())),
+            (json!({ "code": "1", "background": 1 }), Err("'background' must be true or false".into())),
+        ] {
+            assert_eq!(asked(call.clone()).0, expected, "{call}");
+        }
     }
 
     fn seconds(timeout: &str) -> Result<u64, String> {

@@ -1,6 +1,7 @@
 //! Answers the requests of one client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
@@ -14,7 +15,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::arguments::{Timeouts, parse_arguments};
+use super::arguments::{Asked, Timeouts, parse_arguments};
 use super::logs::LogReceiver;
 use super::offers::offers_of;
 use super::payload::Payload;
@@ -39,10 +40,24 @@ fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
 }
 
 /// Returns what a result says of its call. Code can be long.
-fn without_code(request: &RunRequest) -> RunRequest {
+fn without_code(asked: &Asked) -> RunRequest {
+    let (Asked::Run(request) | Asked::Background(request)) = asked else {
+        let (code, servers, session) = (String::new(), Vec::new(), String::new());
+        // How long a look waits is not how long its run may take.
+        return RunRequest { code, servers, timeout: Duration::ZERO, session, clamped: None };
+    };
     let RunRequest { servers, timeout, session, clamped, .. } = request;
     let (servers, session) = (servers.clone(), session.clone());
     RunRequest { code: String::new(), servers, timeout: *timeout, session, clamped: *clamped }
+}
+
+/// Does what a call asks for.
+async fn perform<P: RunPython>(sessions: &P, asked: Asked, caller: Caller) -> RunOutcome {
+    match asked {
+        Asked::Run(request) => sessions.run(request, caller).await,
+        Asked::Background(request) => sessions.start(request, caller).await,
+        Asked::Look(look) => sessions.look(look, caller).await,
+    }
 }
 
 /// Runs a call in the order in which calls were read. The notes are on its arguments.
@@ -73,14 +88,21 @@ pub(super) struct McpHandler<P> {
 impl<P: RunPython> McpHandler<P> {
     pub(super) fn new(sessions: Arc<P>, logs: Arc<LogReceiver>, settings: &Settings) -> Self {
         let max = &settings.max_timeout;
-        let timeouts = Timeouts { default: *settings.timeout, max: **max, max_from: max.origin };
+        let background = &settings.max_background;
+        let timeouts = Timeouts {
+            default: *settings.timeout,
+            max: **max,
+            max_from: max.origin,
+            background: **background,
+            background_from: background.origin,
+        };
         let (id, rounds) = (ClientId::next(), Rounds::default());
         Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
     }
 
     async fn run(
         &self,
-        request: RunRequest,
+        asked: Asked,
         notes: Vec<String>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
@@ -91,8 +113,8 @@ impl<P: RunPython> McpHandler<P> {
         };
         let caller = Caller { progress, answers, cancel: context.ct.clone(), script: None };
         // Boxed, because the type of this future would be nested too deep for the compiler.
-        let about = without_code(&request);
-        let run = Box::pin(self.sessions.run(request, caller));
+        let about = without_code(&asked);
+        let run = Box::pin(perform(&*self.sessions, asked, caller));
         let run = in_turn(context.extensions.get::<Turn>().cloned(), notes, run);
         let outcome = progress::forward_progress(run, &mut events, &context).await;
         self.result(&Payload::new(&about, outcome))
@@ -101,14 +123,16 @@ impl<P: RunPython> McpHandler<P> {
     /// Begins a call whose client can be asked by its result.
     fn begin(
         &self,
-        request: RunRequest,
+        asked: Asked,
         notes: Vec<String>,
         offers: Offers,
         context: &RequestContext<RoleServer>,
     ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
-        Round::begin(without_code(&request), self.id, offers, |caller| {
-            tokio::spawn(async move { in_turn(turn, notes, Box::pin(sessions.run(request, caller))).await })
+        Round::begin(without_code(&asked), self.id, offers, |caller| {
+            tokio::spawn(
+                async move { in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await },
+            )
         })
     }
 
@@ -193,17 +217,17 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
                 None => self.refusal("no call waits for these answers: make the call again".into()).into(),
             });
         }
-        let (request, notes) = parse_arguments(call.arguments.unwrap_or_default(), self.timeouts);
-        let request = match request {
-            Ok(request) => request,
+        let (asked, notes) = parse_arguments(call.arguments.unwrap_or_default(), self.timeouts);
+        let asked = match asked {
+            Ok(asked) => asked,
             Err(message) => {
                 let refused = Payload { notices: notes, ..Payload::validation_error(message) };
                 return Ok(self.result(&refused).into());
             }
         };
         Ok(match offers_by_result(&context) {
-            Some(offers) => self.resume_round(self.begin(request, notes, offers, &context), context).await,
-            None => self.run(request, notes, context).await.into(),
+            Some(offers) => self.resume_round(self.begin(asked, notes, offers, &context), context).await,
+            None => self.run(asked, notes, context).await.into(),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::session::{ChangedFiles, Display, Failure, RunOutcome, RunRequest, Sta
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Payload {
-    /// `success`, `error`, `timeout`, `cancelled` or `validation_error`.
+    /// `success`, `error`, `timeout`, `cancelled`, `validation_error` or `running`.
     pub status: &'static str,
     /// The outcome in one line.
     pub summary: String,
@@ -42,13 +42,14 @@ pub struct Payload {
     /// The artifacts that it saved.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "artifact_fields")]
     pub artifacts: Vec<Artifact>,
-    /// The number of the run, when output was cut and the rest can be read.
+    /// The number of the run, when it goes on, or its output was cut and the rest can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<u32>,
 }
 
 impl Payload {
     pub(super) const SUCCESS: &str = "success";
+    pub(super) const RUNNING: &str = "running";
 
     /// Returns the payload of a call that ran or failed to start.
     pub fn new(request: &RunRequest, outcome: RunOutcome) -> Self {
@@ -71,12 +72,17 @@ impl Payload {
             Status::Success if silent => (Self::SUCCESS, "Success (no output)".to_owned(), outcome.error),
             Status::Success => (Self::SUCCESS, "Success".to_owned(), outcome.error),
             Status::Error => ("error", failed(outcome.failure, outcome.exit_code), outcome.error),
+            // How long the code may run is not known to a look.
+            Status::Timeout if request.timeout.is_zero() => ("timeout", "Timeout".to_owned(), outcome.error),
             Status::Timeout => (
                 "timeout",
                 format!("Timeout: execution exceeded {seconds}s"),
                 outcome.error.or_else(|| Some(format!("Execution timed out after {seconds} seconds"))),
             ),
             Status::Cancelled => ("cancelled", "Cancelled".to_owned(), outcome.error),
+            Status::Running => {
+                (Self::RUNNING, outcome.running.map(|now| now.describe()).unwrap_or_default(), None)
+            }
             Status::Refused => {
                 let refused = Self::validation_error(outcome.error.unwrap_or_default());
                 return Self { notices, ..refused };
@@ -90,12 +96,12 @@ impl Payload {
             stdout: lines(outcome.stdout),
             stderr: lines(outcome.stderr),
             error,
-            timeout_seconds: (outcome.status == Status::Timeout).then_some(seconds),
+            timeout_seconds: (outcome.status == Status::Timeout && seconds > 0).then_some(seconds),
             notices,
             displays: outcome.displays,
             files,
             artifacts: outcome.artifacts,
-            run_id: cut.then_some(outcome.run_id),
+            run_id: (cut || outcome.status == Status::Running).then_some(outcome.run_id),
         }
     }
 
@@ -106,7 +112,7 @@ impl Payload {
 
     /// Whether the result is an error for the client.
     pub fn is_error(&self) -> bool {
-        self.status != Self::SUCCESS
+        !matches!(self.status, Self::SUCCESS | Self::RUNNING)
     }
 }
 

@@ -99,7 +99,8 @@ impl Latest {
             }
             Progress::Running => self.set("running".to_owned()),
             Progress::Output(_, bytes) => self.take_in_output(&bytes),
-            Progress::Displayed(_) => {}
+            Progress::Reported(what) => self.set(what),
+            Progress::Displayed(..) => {}
         }
     }
 

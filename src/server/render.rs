@@ -62,7 +62,8 @@ fn compact_text(payload: &Payload) -> String {
     let mut parts = lines_before(payload);
     parts.extend_from_slice(&payload.stdout);
     parts.extend(lines_after(payload));
-    let is_silent = payload.stdout.is_empty()
+    let is_silent = payload.status != Payload::RUNNING
+        && payload.stdout.is_empty()
         && payload.stderr.is_empty()
         && payload.error.is_none()
         && payload.files.is_none()
@@ -164,6 +165,9 @@ fn link(display: &Display) -> Option<ContentBlock> {
 /// Returns the lines before standard output.
 fn lines_before(payload: &Payload) -> Vec<String> {
     let mut parts = Vec::new();
+    if payload.status == Payload::RUNNING {
+        parts.push(payload.summary.clone());
+    }
     if payload.is_error() {
         parts.push(format!("status: {}", payload.status));
         parts.extend(payload.exit_code.map(|code| format!("exit: {code}")));
@@ -188,7 +192,7 @@ fn lines_after(payload: &Payload) -> Vec<String> {
 /// Returns the fields that are not obvious from a success.
 fn compact_fields(payload: &Payload) -> Value {
     let mut fields = rmcp::model::object(full_fields(payload));
-    if !payload.is_error() {
+    if payload.status == Payload::SUCCESS {
         fields.shift_remove("status");
     }
     if payload.exit_code == Some(0) {
@@ -301,6 +305,7 @@ mod tests {
             error: None,
             notices: Vec::new(),
             elapsed: Duration::from_millis(3),
+            running: None,
         }
     }
 

@@ -11,8 +11,8 @@ const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
     Start with print(runtime.capability_summary()). \
     MCP servers: runtime.discovered_servers() names them, await runtime.search_tool_docs('words') finds tools; \
     with servers=['x'] code may await mcp_x.tool(arg=1). \
-    Variables, imports and files in /workspace and /tmp stay for later calls. \
-    The result is what the code prints and the value of its last expression.";
+    Variables and files in /workspace and /tmp stay. \
+    The result is what it prints and its last expression.";
 
 pub(super) fn run_python(timeouts: Timeouts) -> Tool {
     let seconds = format!("Seconds, 1 to {}; default {}", timeouts.max.as_secs(), timeouts.default.as_secs());
@@ -23,15 +23,17 @@ pub(super) fn run_python(timeouts: Timeouts) -> Tool {
             "servers": {
                 "type": "array",
                 "items": { "type": "string" },
-                "description": "MCP servers that the code may call; ['*'] = any",
+                "description": "MCP servers the code may call; ['*'] = any",
             },
             "timeout": { "type": "integer", "description": seconds },
             "session": {
                 "type": "string",
-                "description": "Interpreter, default main; new = only for this call",
+                "description": "Interpreter, default main; new = this call only",
             },
+            "background": { "type": "boolean", "description": "Answer with the run's number" },
+            "run": { "type": "integer", "description": "Instead of code: look at this run" },
+            "stop": { "type": "boolean", "description": "Stop that run" },
         },
-        "required": ["code"],
     });
     Tool::new(RUN_PYTHON, DESCRIPTION, object(schema)).with_title("Run Python")
 }

@@ -4,11 +4,13 @@
 //! clients read output that was cut.
 //!
 //! ```text
-//! sessions (queue, names, idle) ─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt, runs) ─▶ output
+//! sessions (queue, names, idle) ─▶ background (runs that nobody waits for)
+//!    └─▶ launch (runtime, sandbox) ─▶ interpreter (frames, interrupt, runs) ─▶ output
 //!                                                                    └─▶ answers (access of the code) ─▶ questions
 //! ```
 
 mod answers;
+mod background;
 mod bytecode;
 mod call;
 mod capacity;
@@ -20,10 +22,11 @@ mod questions;
 mod saved_tools;
 mod sessions;
 
+pub use background::{RecordedRun, RecordedState, Records};
 pub use call::{
     Caller, ChangedFile, ChangedFiles, Clamped, Display, Failure, FileError, FileIn, FilePart, Form, Input,
-    OutputStream, Picture, Progress, RunOutcome, RunPython, RunRequest, SESSION_URIS, Script, Status, Stream,
-    is_shown, remark, split_hint,
+    ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunPython, RunRequest, RunningNow,
+    SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
 };
 pub use launch::{Launcher, cache_dir};
 pub use output::whole_characters;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use codebridge_runtimes::random_hex;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use super::answers::Answerer;
 use super::answers::Grant;
 use super::answers::ServerAccess;
 use super::answers::Transfers;
+use super::background::{BackgroundRun, BackgroundRuns, Records, WaitsFor};
 use super::call::Wording;
 use super::interpreter::Files;
 use super::interpreter::{Budgets, Cell, FinishedRun};
@@ -22,7 +24,7 @@ use super::launch::Launcher;
 use super::output::Outputs;
 use super::output::PictureBudget;
 use super::{
-    Caller, ChangedFile, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome, RunPython,
+    Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
     RunRequest,
 };
 use crate::artifacts::Artifacts;
@@ -62,6 +64,9 @@ struct Inner {
     idle_limit: Option<Duration>,
     budgets: Budgets,
     next_run: AtomicU32,
+    background: Arc<BackgroundRuns>,
+    /// What runs in the background have printed.
+    records: Records,
     closing: CancellationToken,
     /// Removals under way.
     tasks: TaskTracker,
@@ -90,6 +95,7 @@ impl Sessions {
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let capacity = Arc::clone(launcher.capacity());
+        let background = Arc::<BackgroundRuns>::default();
         Self(Arc::new(Inner {
             launcher,
             upstream,
@@ -97,6 +103,7 @@ impl Sessions {
                 Arc::clone(&outputs),
                 settings.state_dir.value.clone(),
                 capacity,
+                Arc::clone(&background),
             )),
             outputs,
             slots: StdMutex::default(),
@@ -115,6 +122,8 @@ impl Sessions {
                 streams_pictures: settings.one_shot,
             },
             next_run: AtomicU32::new(1),
+            background,
+            records: Records::at(&settings.state_dir.value, random_hex::<4>()),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
@@ -127,10 +136,16 @@ impl Sessions {
     }
 }
 
-impl RunPython for Sessions {
-    async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
+impl Sessions {
+    /// Runs code for a caller, or in the background.
+    async fn run_as(
+        &self,
+        request: RunRequest,
+        caller: &Caller,
+        background: Option<&BackgroundRun>,
+    ) -> RunOutcome {
         let inner = &self.0;
-        let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
+        let throw_away = inner.ends_with_run(&request.session);
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
         // Side by side: a call keeps its place in the queue of its session while its servers are looked up, and a mistake in
         // their names is reported before its turn has come.
@@ -147,7 +162,7 @@ impl RunPython for Sessions {
             timer.abort();
         }
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, throw_away, request, grant, &caller) => outcome,
+            outcome = inner.run_in(&mut state, throw_away, request, grant, caller, background) => outcome,
             () = inner.closing.cancelled() => {
                 RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
             },
@@ -161,6 +176,45 @@ impl RunPython for Sessions {
         drop(state);
         inner.became_idle.notify_waiters();
         outcome
+    }
+}
+
+impl RunPython for Sessions {
+    async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
+        let is_alone = self.0.ends_with_run(&request.session);
+        match self.0.background.busy(&request.session).filter(|_| !is_alone) {
+            Some(busy) => RunOutcome::refused(busy),
+            None => self.run_as(request, &caller, None).await,
+        }
+    }
+
+    async fn start(&self, request: RunRequest, caller: Caller) -> RunOutcome {
+        let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
+        let added = self.0.background.add(session, is_alone, &*caller.answers, self.0.budgets.stdout);
+        let run = match added {
+            Ok(run) => run,
+            Err(busy) => return RunOutcome::refused(busy),
+        };
+        let (sessions, running) = (self.clone(), Arc::clone(&run));
+        // It ends when the sessions are closed.
+        tokio::spawn(async move {
+            let (of_run, events) = running.caller();
+            let work = sessions.run_as(request, &of_run, Some(&running));
+            let outcome = running.collect(work, events).await;
+            running.end(outcome);
+        });
+        let outcome = run.first_look(&caller).await;
+        if run.number().is_none() {
+            self.0.background.remove(&run);
+        }
+        outcome
+    }
+
+    async fn look(&self, look: Look, caller: Caller) -> RunOutcome {
+        match self.0.background.get(look.run) {
+            Ok(run) => run.look(look, &caller, false).await,
+            Err(unknown) => RunOutcome::refused(unknown),
+        }
     }
 
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>> {
@@ -213,6 +267,11 @@ impl RunPython for Sessions {
 }
 
 impl Inner {
+    /// Whether the interpreter of a session ends with its run.
+    fn ends_with_run(&self, session: &str) -> bool {
+        !self.persist || session == RunRequest::THROW_AWAY
+    }
+
     async fn end_all(self: &Arc<Self>) {
         let slots: Vec<_> = lock(&self.slots).drain().map(|(_, slot)| slot).collect();
         for slot in slots {
@@ -243,6 +302,7 @@ impl Inner {
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
+        background: Option<&BackgroundRun>,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live
             && let Some(loss) = live.interpreter.lost_while_idle()
@@ -266,12 +326,18 @@ impl Inner {
             notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));
         }
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
+        if let Some(background) = background {
+            let waits_for = live.interpreter.waits_for();
+            background.begin(id, self.records.begin(id, &request.session), WaitsFor(waits_for));
+        }
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
         let wording = Wording::of(&request, throw_away, self.one_shot);
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
-        let cell = Cell { id, code, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
+        let streams_pictures = self.budgets.streams_pictures || background.is_some();
+        let budgets = Budgets { streams_pictures, ..self.budgets };
+        let cell = Cell { id, code, session: name, grant, timeout, budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);

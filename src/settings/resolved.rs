@@ -29,6 +29,8 @@ pub struct Settings {
     pub timeout: Setting<Duration>,
     /// The longest time limit that a call can request.
     pub max_timeout: Setting<Duration>,
+    /// The time limit of code in the background.
+    pub max_background: Setting<Duration>,
     /// Bytes of memory of a sandbox, including swap.
     pub memory: Setting<u64>,
     /// Bytes of the folder of a session's files.
@@ -103,6 +105,7 @@ impl Settings {
             image: raw.image()?,
             timeout: timeout.map(|time| time.min(max_timeout.value)),
             max_timeout,
+            max_background: raw.positive_time(&var::MAX_BACKGROUND)?,
             memory: raw.size(&var::MEMORY, Limits::LEAST_MEMORY, "16m")?,
             workspace_size: raw.size(&var::WORKSPACE_SIZE, LEAST_WORKSPACE, "1m")?,
             pids: raw.pids()?,

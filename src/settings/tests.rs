@@ -66,6 +66,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_IMAGE", "host:"),
         ("MCP_BRIDGE_TIMEOUT", "45s"),
         ("MCP_BRIDGE_MAX_TIMEOUT", "5m"),
+        ("MCP_BRIDGE_MAX_BACKGROUND", "2h"),
         ("MCP_BRIDGE_MEMORY", "1g"),
         ("MCP_BRIDGE_MEMORY_LIMIT", "2g"),
         ("MCP_BRIDGE_WORKSPACE_SIZE", "64m"),

@@ -70,7 +70,7 @@ const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers",
 
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands =
-    Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy"]);
+    Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "runs"]);
 /// Settings of what code may do.
 const GOVERNED: Commands = Commands::Only(&["serve", "exec", "doctor", "call", "policy"]);
 /// Settings of artifacts.
@@ -109,6 +109,8 @@ variables! {
         "Default time limit of a call, in seconds; `30s` and `2m` are also accepted";
     MAX_TIMEOUT = ["MCP_BRIDGE_MAX_TIMEOUT"] "max-timeout" "TIME" "120" CALLING
         "Longest time limit that a call can request, in seconds";
+    MAX_BACKGROUND = ["MCP_BRIDGE_MAX_BACKGROUND"] "max-background" "TIME" "3600" SERVING
+        "Longest time that code may run in the background (`background=true`), in seconds; `2h` is also accepted";
     MEMORY = ["MCP_BRIDGE_MEMORY", "MCP_BRIDGE_MEMORY_LIMIT"] "memory" "SIZE" "512m" SANDBOXES
         "Memory of a sandbox, including swap: `512m`, `1g` or bytes";
     WORKSPACE_SIZE = ["MCP_BRIDGE_WORKSPACE_SIZE"] "workspace-size" "SIZE" "128m" SANDBOXES

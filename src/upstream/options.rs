@@ -1,6 +1,7 @@
 //! The caller's end of a tool call.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,8 @@ pub struct CallOptions<'a> {
     pub answers: Arc<dyn Answers>,
     /// Counts the result until the caller drops it.
     pub unread: Option<UnreadResults>,
+    /// How long the call may take at least, where its server's definition sets no limit: as long as the run that makes it.
+    pub at_least: Duration,
     /// Cancels the call.
     pub cancel: &'a CancellationToken,
 }
@@ -36,6 +39,7 @@ impl<'a> CallOptions<'a> {
             progress: None,
             answers: Arc::new(NoAnswers::default()),
             unread: None,
+            at_least: Duration::ZERO,
             cancel,
         }
     }

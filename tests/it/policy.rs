@@ -37,7 +37,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-fn write_policy(env: &TestEnv, text: &str) {
+pub(crate) fn write_policy(env: &TestEnv, text: &str) {
     env.write("home/MCPs/policy.toml", text);
 }
 
@@ -51,7 +51,7 @@ fn run(bridge: &Bridge<'_>, code: &str) -> Outcome {
 }
 
 /// A bridge whose client shows forms.
-fn with_forms<'a>(env: &'a TestEnv) -> Bridge<'a> {
+pub(crate) fn with_forms<'a>(env: &'a TestEnv) -> Bridge<'a> {
     let bridge = env.bridge().spawn();
     bridge.ask(
         "initialize",
@@ -84,7 +84,7 @@ fn reply(bridge: &Bridge<'_>, form: &Value, result: &Value) {
 }
 
 /// Answers with one of the choices of the form, counted from 0; returns what the form says.
-fn choose(env: &TestEnv, bridge: &Bridge<'_>, number: usize, choice: usize) -> String {
+pub(crate) fn choose(env: &TestEnv, bridge: &Bridge<'_>, number: usize, choice: usize) -> String {
     let form = form(env, bridge, number);
     let answer = &form["params"]["requestedSchema"]["properties"]["answer"]["enum"][choice];
     reply(bridge, &form, &json!({ "action": "accept", "content": { "answer": answer, "calls": 2 } }));

@@ -16,7 +16,7 @@ use super::transfers::Transfers;
 use crate::policy::{Approvals, Kind};
 use crate::session::call::Script;
 use crate::session::capacity::Capacity;
-use crate::session::questions::{Answer, Call, InstallQuestion, QuestionError};
+use crate::session::questions::{Answer, Call, InstallQuestion, QuestionError, ReportedProgress};
 use crate::session::{Caller, Progress, RunRequest};
 use crate::upstream::discovery::Server;
 use crate::upstream::{
@@ -80,6 +80,8 @@ struct Current {
     artifacts: HashSet<String>,
     under_way: Vec<Awaited>,
     patience: Duration,
+    /// How long the run may take.
+    timeout: Duration,
 }
 
 /// A run that begins.
@@ -99,6 +101,7 @@ struct Granted {
     answers: Arc<dyn Answers>,
     by: CalledBy,
     code: Arc<str>,
+    timeout: Duration,
 }
 
 impl ServerAccess {
@@ -120,6 +123,7 @@ impl ServerAccess {
             artifacts: HashSet::new(),
             under_way: Vec::new(),
             patience: Duration::ZERO,
+            timeout: Duration::ZERO,
         };
         Self {
             upstream,
@@ -181,6 +185,7 @@ impl ServerAccess {
             artifacts: HashSet::new(),
             under_way,
             patience,
+            timeout,
         };
         Run(self)
     }
@@ -303,13 +308,21 @@ impl ServerAccess {
         cancel: &CancellationToken,
     ) -> Result<Answer, QuestionError> {
         let Call { server, tool, arguments, line } = call;
-        let Granted { server, progress, answers, by, code } = self.granted(&server, cancel).await?;
+        let Granted { server, progress, answers, by, code, timeout } = self.granted(&server, cancel).await?;
         let by = CalledBy { line: line.and_then(|number| code_line(&code, number)), ..by };
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
-        let options = CallOptions { by, progress, answers, unread: Some(self.unread.clone()), cancel };
+        let unread = Some(self.unread.clone());
+        let options = CallOptions { by, progress, answers, unread, at_least: timeout, cancel };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
         let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
         Answer::result(outcome)
+    }
+
+    /// Passes on the progress that code reports of itself.
+    pub(in crate::session) fn report(&self, progress: &ReportedProgress) {
+        let Some(sender) = self.lock().progress.clone() else { return };
+        // What does not fit in the queue is out of date by the time it would.
+        let _ = sender.try_send(Progress::Reported(progress.text()));
     }
 
     /// Returns the server of a name that the current run may call. In a run that may call any server, the person may have to approve its definition first.
@@ -320,6 +333,7 @@ impl ServerAccess {
             answers: Arc::clone(&current.answers),
             by: current.by.clone(),
             code: Arc::clone(&current.code),
+            timeout: current.timeout,
         };
         let known = {
             let current = self.lock();

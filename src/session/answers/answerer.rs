@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::ServerAccess;
 use crate::session::OutputStream;
+use crate::session::background::BackgroundRuns;
 use crate::session::capacity::Capacity;
 use crate::session::frames::{AnswerJson, ToGuest};
 use crate::session::output::Outputs;
@@ -130,6 +131,7 @@ pub(in crate::session) struct Answerer {
     outputs: Arc<Mutex<Outputs>>,
     tools: SavedTools,
     capacity: Arc<Capacity>,
+    background: Arc<BackgroundRuns>,
 }
 
 impl Answerer {
@@ -137,8 +139,9 @@ impl Answerer {
         outputs: Arc<Mutex<Outputs>>,
         state_dir: PathBuf,
         capacity: Arc<Capacity>,
+        background: Arc<BackgroundRuns>,
     ) -> Self {
-        Self { outputs, tools: SavedTools::at(state_dir), capacity }
+        Self { outputs, tools: SavedTools::at(state_dir), capacity, background }
     }
 
     pub(in crate::session) fn tools(&self) -> &SavedTools {
@@ -206,6 +209,11 @@ impl Answerer {
                 };
                 Answer::work(move || Ok(read))
             }
+            GuestQuestion::Runs => Answer::work(move || answerer.runs()),
+            GuestQuestion::Progress(progress) => {
+                access.report(&progress);
+                Answer::work(|| ok(&()))
+            }
             GuestQuestion::Call(call) => access.call(call, cancel).await,
             GuestQuestion::Servers(filter) => access.servers(filter).await,
             GuestQuestion::Server(server) => access.server(server),
@@ -252,6 +260,21 @@ impl Answerer {
         ok(&json!({ "text": String::from_utf8_lossy(&bytes), "end": end, "last": last }))
     }
 
+    /// Returns the runs in the background.
+    fn runs(&self) -> Result<Vec<u8>, QuestionError> {
+        let runs = self.background.list();
+        let fields = runs.into_iter().map(|run| {
+            json!({
+                "run": run.run,
+                "session": run.session,
+                "status": run.status,
+                "seconds": run.elapsed.as_secs(),
+                "progress": run.progress,
+            })
+        });
+        ok(&fields.collect::<Vec<_>>())
+    }
+
     /// Saves a function. The sandbox does not learn where on the host.
     fn save_tool(&self, tool: &ToolSource) -> Result<Vec<u8>, QuestionError> {
         let saved = self.tools.save(&tool.name, &tool.source);
@@ -278,7 +301,8 @@ mod tests {
 
     fn parts(dir: &std::path::Path) -> (Arc<Answerer>, Arc<ServerAccess>) {
         let capacity = Arc::<Capacity>::default();
-        let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity)));
+        let answerer =
+            Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity), Arc::default()));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
         let upstream = Upstream::new(&settings, [].into(), Reaper::of(None), Arc::new(Policy::of(&settings)));
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));

@@ -1,6 +1,7 @@
 //! The interface of the sessions to the server and the command line: what a call is given, and how it ends.
 
 mod changed_files;
+mod look;
 mod outcome;
 mod run_python;
 mod script;
@@ -8,6 +9,7 @@ mod wording;
 
 pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
 pub(super) use changed_files::{PART, is_below};
+pub use look::{ListedRun, Look, RunningNow};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,
     is_shown, remark, split_hint,

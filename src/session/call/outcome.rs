@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::changed_files::ChangedFiles;
+use super::look::RunningNow;
 use crate::artifacts::Artifact;
 use crate::settings::{Origin, variables};
 
@@ -66,6 +67,22 @@ pub enum Status {
     Cancelled,
     /// The call names a server that it cannot have; nothing was started.
     Refused,
+    /// The code still runs, in the background.
+    Running,
+}
+
+impl Status {
+    /// Returns the status as results write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "validation_error",
+            Self::Running => "running",
+        }
+    }
 }
 
 /// Why a call did not succeed, as far as exit codes distinguish it.
@@ -150,6 +167,8 @@ pub struct RunOutcome {
     /// Notices for the caller: a new session, a missing await, a fallback image.
     pub notices: Vec<String>,
     pub elapsed: Duration,
+    /// What a run in the background is doing that has not ended.
+    pub running: Option<RunningNow>,
 }
 
 /// Returns the line that shows a notice.
@@ -183,6 +202,20 @@ impl RunOutcome {
             error: Some(error),
             notices: Vec::new(),
             elapsed: Duration::ZERO,
+            running: None,
+        }
+    }
+
+    /// The outcome of a look at a run that goes on.
+    pub(in crate::session) fn running(now: RunningNow) -> Self {
+        Self {
+            run_id: now.run,
+            status: Status::Running,
+            failure: None,
+            error: None,
+            elapsed: now.elapsed,
+            running: Some(now),
+            ..Self::not_started(Failure::Code, String::new())
         }
     }
 
@@ -204,10 +237,12 @@ pub enum Progress {
     Running,
     /// The progress that a server reports of a call that the code makes.
     Calling(String),
+    /// The progress that the code reports of itself.
+    Reported(String),
     /// A piece of standard output or standard error, as it arrives.
     Output(OutputStream, Vec<u8>),
-    /// A picture that the code displays, where the process ends with the run.
-    Displayed(Picture),
+    /// A picture that the code displays, with the number of the displayed object, where somebody sees it before the end.
+    Displayed(usize, Picture),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::script::Script;
 use crate::artifacts::Artifacts;
-use crate::session::{ChangedFile, FileError, FilePart, OutputStream, Progress, RunOutcome, RunRequest};
+use crate::session::{
+    ChangedFile, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunRequest,
+};
 use crate::upstream::{Answers, NoAnswers};
 
 /// The connection of a run to whoever asked for it.
@@ -36,6 +38,13 @@ impl Caller {
 pub trait RunPython: Send + Sync + 'static {
     /// Runs the code; never fails: what goes wrong is in the outcome.
     fn run(&self, request: RunRequest, caller: Caller) -> impl Future<Output = RunOutcome> + Send;
+
+    /// Starts the code in the background. Returns when it runs: its outcome where it ends within a moment.
+    fn start(&self, request: RunRequest, caller: Caller) -> impl Future<Output = RunOutcome> + Send;
+
+    /// Waits until a run in the background ends, displays something, reports progress or needs an answer, and returns what
+    /// is new since the last look. The caller is who is asked meanwhile.
+    fn look(&self, look: Look, caller: Caller) -> impl Future<Output = RunOutcome> + Send;
 
     /// Returns part of the kept output of a run: bytes from `start`, at most `length`; None when nothing of that run is kept.
     fn output(&self, run_id: u32, stream: OutputStream, start: u64, length: u64) -> Option<Vec<u8>>;

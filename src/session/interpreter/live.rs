@@ -210,6 +210,12 @@ impl Interpreter {
         }
     }
 
+    /// Returns what says, at any time, what the code waits for.
+    pub(in crate::session) fn waits_for(&self) -> Box<dyn Fn() -> Vec<String> + Send + Sync> {
+        let access = Arc::clone(&self.access);
+        Box::new(move || access.under_way())
+    }
+
     pub(in crate::session) fn files(&self) -> &Arc<Files> {
         &self.files
     }

@@ -12,7 +12,7 @@ use crate::session::call::Wording;
 use crate::session::frames::{DoneStatus, FrameError, FromGuest};
 use crate::session::output::Capture;
 use crate::session::output::{DisplayCapture, PictureBudget};
-use crate::session::output::{Kept, Outputs};
+use crate::session::output::{Kept, Outputs, Rewritten};
 use crate::session::{Failure, OutputStream, Progress, RunOutcome, Status};
 
 /// Bytes of a traceback, which has a budget of its own so that other output on standard error cannot push it out.
@@ -121,6 +121,8 @@ impl Early {
 pub(super) struct RunInProgress {
     stdout: Capture,
     stderr: Capture,
+    /// What standard error holds back of progress bars.
+    rewritten: Rewritten,
     traceback: Capture,
     displays: DisplayCapture,
     pictures: PictureBudget,
@@ -135,6 +137,7 @@ impl RunInProgress {
         let mut run = Self {
             stdout: capture(budgets.stdout),
             stderr: capture(budgets.stderr),
+            rewritten: Rewritten::default(),
             traceback: capture(TRACEBACK_BUDGET),
             displays: DisplayCapture::new(Arc::clone(outputs)),
             pictures: budgets.pictures,
@@ -143,8 +146,13 @@ impl RunInProgress {
             notices: early.notices,
         };
         run.stdout.push(&early.stdout);
-        run.stderr.push(&early.stderr);
+        run.push_stderr(&early.stderr);
         run
+    }
+
+    fn push_stderr(&mut self, bytes: &[u8]) {
+        let shown = self.rewritten.push(bytes);
+        self.stderr.push(&shown);
     }
 
     /// Takes a frame; returns the end of the run when it is one. Output that came between runs belongs to this one.
@@ -162,7 +170,7 @@ impl RunInProgress {
                     *output = Some(Progress::Output(OutputStream::Stdout, bytes));
                 }
                 FromGuest::Stderr(bytes) => {
-                    self.stderr.push(&bytes);
+                    self.push_stderr(&bytes);
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Traceback(bytes) => {
@@ -171,7 +179,10 @@ impl RunInProgress {
                 }
                 FromGuest::Display { piece, is_last } => {
                     if self.displays.push(&piece, is_last, self.stdout.total()) && self.streams_pictures {
-                        *output = self.displays.last_picture().map(Progress::Displayed);
+                        *output = self
+                            .displays
+                            .last_picture()
+                            .map(|(number, picture)| Progress::Displayed(number, picture));
                     }
                 }
                 FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
@@ -211,6 +222,8 @@ impl RunInProgress {
         let rest = |stream: &'static str| move || words.wording.rest_of_output(run_id, stream);
         let lines = |bytes| self.stdout.lines_in(bytes);
         let (displays, kept_displays) = self.displays.finish(run_id, self.pictures, lines, &mut self.notices);
+        let unfinished = self.rewritten.finish();
+        self.stderr.push(&unfinished);
         let (stdout, kept_stdout) = self.stdout.finish(rest("stdout"));
         let (mut stderr, kept_stderr) = self.stderr.finish(rest("stderr"));
         let (traceback, kept_traceback) = self.traceback.finish(rest("traceback"));
@@ -250,6 +263,7 @@ impl RunInProgress {
             error,
             notices,
             elapsed,
+            running: None,
         };
         let streams = [kept_stdout, kept_stderr, kept_traceback];
         FinishedRun { outcome, loss, kept: Kept { streams, displays: kept_displays } }

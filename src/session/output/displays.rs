@@ -47,10 +47,11 @@ impl DisplayCapture {
         Self { outputs, file: None, arriving: None, items: Vec::new(), lost: 0 }
     }
 
-    /// Returns the picture of the object that arrived last, if it has one.
-    pub(in crate::session) fn last_picture(&self) -> Option<Picture> {
+    /// Returns the picture of the object that arrived last, if it has one, with the number of the object.
+    pub(in crate::session) fn last_picture(&self) -> Option<(usize, Picture)> {
         let mut budget = PictureBudget { count: 1, bytes: LARGEST_PICTURE };
-        picture(self.file.as_ref()?, self.items.last()?, &mut budget)
+        let picture = picture(self.file.as_ref()?, self.items.last()?, &mut budget)?;
+        Some((self.items.len(), picture))
     }
 
     /// Takes a piece of an object, and returns whether it is kept whole by now. `after` is the number of bytes of standard

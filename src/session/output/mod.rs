@@ -3,8 +3,10 @@
 mod capture;
 mod displays;
 mod kept;
+mod rewritten;
 
 pub(super) use capture::Capture;
 pub use capture::whole_characters;
 pub(super) use displays::{DisplayCapture, PictureBudget};
 pub(super) use kept::{Kept, Outputs};
+pub(super) use rewritten::Rewritten;

@@ -6,5 +6,5 @@ mod question;
 pub(super) use answer::{Answer, QuestionError, ok};
 pub(super) use question::{
     ArtifactPart, Call, GuestQuestion, InstallQuestion, MissingModule, NewArtifact, OneServer, OneTool,
-    OutputPart, Search, ServerFilter, ToolFilter, ToolSource, Transfer,
+    OutputPart, ReportedProgress, Search, ServerFilter, ToolFilter, ToolSource, Transfer,
 };

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 
+use codebridge_runtimes::exec::visible_line;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -25,6 +26,8 @@ const LONGEST_PARAMS: usize = 64 << 10;
 const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME);
 /// The same for packages to install, with what the image has.
 const LONGEST_INSTALL: usize = 512 << 10;
+/// Characters of the message of progress that are shown.
+const LONGEST_PROGRESS: usize = 200;
 /// Bytes of a question that are parsed in a moment.
 const SHORT: usize = 64 << 10;
 
@@ -50,6 +53,8 @@ pub(in crate::session) enum GuestQuestion {
     Artifacts,
     ReadArtifact(ArtifactPart),
     Module(ModuleName),
+    Runs,
+    Progress(ReportedProgress),
     FileIn(FilePiece),
     Input(InputWanted),
 }
@@ -77,6 +82,24 @@ pub(in crate::session) struct ArtifactPart {
     pub(in crate::session) version: Option<u32>,
     pub(in crate::session) start: u64,
     pub(in crate::session) length: u64,
+}
+
+/// The progress that code reports of itself.
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct ReportedProgress {
+    pub(in crate::session) done: f64,
+    pub(in crate::session) total: Option<f64>,
+    pub(in crate::session) message: Option<String>,
+}
+
+impl ReportedProgress {
+    /// Returns it in one line: `3/10 files`.
+    pub(in crate::session) fn text(&self) -> String {
+        let Self { done, total, message } = self;
+        let total = total.map_or_else(String::new, |total| format!("/{total}"));
+        let message: String = message.iter().flat_map(|text| text.chars()).take(LONGEST_PROGRESS).collect();
+        visible_line(format!("{done}{total} {message}").trim_end())
+    }
 }
 
 /// A module beside the script of the command line.
@@ -282,6 +305,8 @@ impl GuestQuestion {
             r#""install""# => Self::Install(read_up_to(LONGEST_INSTALL, params)?),
             r#""missing_module""# => Self::MissingModule(read(params)?),
             r#""module""# => Self::Module(read(params)?),
+            r#""runs""# => Self::Runs,
+            r#""progress""# => Self::Progress(read(params)?),
             r#""file_in""# => Self::FileIn(read(params)?),
             r#""input""# => Self::Input(read(params)?),
             _ => return Err(QuestionError::plain("the bridge does not know this method")),

@@ -212,14 +212,14 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
-        let CallOptions { progress, answers, unread, cancel, by: _ } = options;
+        let CallOptions { progress, answers, unread, at_least, cancel, by: _ } = options;
         // The transport puts the arguments in.
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
         request.extensions_mut().insert(arguments);
         let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
-        let limit = self.parts.definition.call_timeout.unwrap_or(limit);
+        let limit = self.parts.definition.call_timeout.unwrap_or(limit.max(at_least));
         let request = ClientRequest::CallToolRequest(request);
         let expected = Expected::new(progress, unread.map(|results| results.0));
         let (result, share) = self.request(tool, request, expected, limit, cancel).await?;

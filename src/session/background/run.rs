@@ -1,0 +1,428 @@
+//! One run in the background.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::questions::Questions;
+use super::record::Record;
+use super::unseen::Unseen;
+use crate::session::output::Rewritten;
+use crate::session::{
+    Caller, Display, Failure, Form, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunningNow,
+    Status,
+};
+use crate::upstream::Answers;
+
+/// A run that has just begun is waited for this long: short ones need no look.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// Progress ends a look after this, and not earlier: code may report it many times in a second.
+const PROGRESS_PACE: Duration = Duration::from_secs(5);
+/// How long a look waits for the end of a run that it stops.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of pictures that wait for a look.
+const PICTURES: usize = 4 << 20;
+
+/// One run in the background.
+#[derive(Debug)]
+pub(in crate::session) struct BackgroundRun {
+    pub(super) session: String,
+    /// Set when its code begins to run.
+    number: OnceLock<u32>,
+    /// Says what its code waits for.
+    waits_for: OnceLock<WaitsFor>,
+    cancel: CancellationToken,
+    questions: Arc<Questions>,
+    state: Mutex<State>,
+    changed: Notify,
+    /// Held by the look that waits: one at a time, so that each piece of output is shown once.
+    looking: tokio::sync::Mutex<()>,
+}
+
+/// Returns what the code of a run waits for.
+pub(in crate::session) struct WaitsFor(pub(in crate::session) Box<dyn Fn() -> Vec<String> + Send + Sync>);
+
+impl std::fmt::Debug for WaitsFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WaitsFor")
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    began: Instant,
+    preparing: Option<String>,
+    stdout: Unseen,
+    stderr: Unseen,
+    /// What standard error holds back of progress bars.
+    rewritten: Rewritten,
+    displays: Vec<Display>,
+    /// Pictures that looks have shown.
+    pictures_shown: usize,
+    picture_bytes: usize,
+    progress: Option<String>,
+    is_progress_new: bool,
+    /// Whether a look has shown some of the output.
+    is_shown_in_part: bool,
+    record: Option<Record>,
+    end: Option<End>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+struct End {
+    outcome: Option<Box<RunOutcome>>,
+    status: Status,
+    elapsed: Duration,
+}
+
+/// What a look finds.
+enum Found {
+    Ended(Box<RunOutcome>),
+    News,
+    Nothing { progress: Option<String> },
+}
+
+impl BackgroundRun {
+    pub(super) fn new(session: String, answers: &dyn Answers, budget: usize) -> Self {
+        let state = State {
+            began: Instant::now(),
+            preparing: None,
+            stdout: Unseen::new(budget),
+            stderr: Unseen::new(budget),
+            rewritten: Rewritten::default(),
+            displays: Vec::new(),
+            pictures_shown: 0,
+            picture_bytes: 0,
+            progress: None,
+            is_progress_new: false,
+            is_shown_in_part: false,
+            record: None,
+            end: None,
+        };
+        Self {
+            session,
+            number: OnceLock::new(),
+            waits_for: OnceLock::new(),
+            cancel: CancellationToken::new(),
+            questions: Arc::new(Questions::of(answers)),
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            looking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns who asks for the run, in place of the call that has begun it; and the other end of its progress.
+    pub(in crate::session) fn caller(&self) -> (Caller, mpsc::Receiver<Progress>) {
+        let (progress, events) = mpsc::channel(64);
+        let answers = Arc::clone(&self.questions) as Arc<dyn Answers>;
+        (Caller { progress, answers, cancel: self.cancel.clone(), script: None }, events)
+    }
+
+    /// Says that the code begins to run.
+    pub(in crate::session) fn begin(&self, number: u32, record: Option<Record>, waits_for: WaitsFor) {
+        let _ = self.number.set(number);
+        let _ = self.waits_for.set(waits_for);
+        let mut state = self.lock();
+        (state.began, state.preparing, state.record) = (Instant::now(), None, record);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes what happens during a run; returns how it ends.
+    pub(in crate::session) async fn collect(
+        &self,
+        work: impl Future<Output = RunOutcome>,
+        mut events: mpsc::Receiver<Progress>,
+    ) -> RunOutcome {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => {
+                    self.take_in(event);
+                    self.changed.notify_waiters();
+                }
+                outcome = &mut work => {
+                    // Background tasks of the code may hold the other end, but all output of the run is here.
+                    while let Ok(event) = events.try_recv() {
+                        self.take_in(event);
+                    }
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    fn take_in(&self, event: Progress) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        match event {
+            Progress::Preparing(what) => state.preparing = Some(what),
+            Progress::Running | Progress::Calling(_) => {}
+            Progress::Reported(what) => {
+                if let Some(record) = &mut state.record {
+                    record.progress(&what);
+                }
+                (state.progress, state.is_progress_new) = (Some(what), true);
+            }
+            Progress::Output(stream, bytes) => {
+                if let Some(record) = &mut state.record {
+                    record.output(&bytes);
+                }
+                match stream {
+                    OutputStream::Stdout => state.stdout.push(&bytes),
+                    OutputStream::Stderr | OutputStream::Traceback => {
+                        let shown = state.rewritten.push(&bytes);
+                        state.stderr.push(&shown);
+                    }
+                }
+            }
+            Progress::Displayed(number, picture) => state.add_picture(self.number.get(), number, picture),
+        }
+    }
+
+    /// Keeps how it ended.
+    pub(in crate::session) fn end(&self, outcome: RunOutcome) {
+        let mut state = self.lock();
+        if let Some(record) = state.record.take() {
+            record.end(outcome.status, outcome.error.as_deref());
+        }
+        let (status, elapsed) = (outcome.status, outcome.elapsed);
+        state.end = Some(End { outcome: Some(Box::new(outcome)), status, elapsed });
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    pub(in crate::session) fn number(&self) -> Option<u32> {
+        self.number.get().copied()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().end.is_some()
+    }
+
+    /// Waits until the code runs, and a moment for its end.
+    pub(in crate::session) async fn first_look(&self, caller: &Caller) -> RunOutcome {
+        let turn = self.looking.lock().await;
+        loop {
+            let changed = self.changed.notified();
+            let has_begun = self.number().is_some() || self.has_ended();
+            if has_begun {
+                break;
+            }
+            self.forward(caller, None);
+            tokio::select! {
+                () = changed => {}
+                waiting = self.questions.first() => self.ask(&waiting, caller).await,
+                () = caller.cancel.cancelled() => {
+                    self.cancel.cancel();
+                    return RunOutcome::cancelled(Failure::Code, "cancelled before it started".into());
+                }
+            }
+        }
+        drop(turn);
+        let run = self.number().unwrap_or_default();
+        let only_the_end = Look { run, timeout: FIRST_LOOK, stop: false };
+        self.look(only_the_end, caller, true).await
+    }
+
+    /// Waits for something new, at most as long as the look says, and returns what is new since the last look.
+    pub(in crate::session) async fn look(
+        &self,
+        look: Look,
+        caller: &Caller,
+        only_the_end: bool,
+    ) -> RunOutcome {
+        let _turn = tokio::select! {
+            turn = self.looking.lock() => turn,
+            () = caller.cancel.cancelled() => return self.unchanged(),
+        };
+        if look.stop {
+            self.cancel.cancel();
+        }
+        let begun = tokio::time::Instant::now();
+        let deadline = begun + if look.stop { look.timeout.max(STOP_LIMIT) } else { look.timeout };
+        loop {
+            let changed = self.changed.notified();
+            let takes_progress = begun.elapsed() >= PROGRESS_PACE;
+            match self.find(takes_progress && !only_the_end, only_the_end || look.stop) {
+                Found::Ended(outcome) => return *outcome,
+                Found::News => return self.running(),
+                Found::Nothing { progress } => self.forward(caller, progress),
+            }
+            let progress_is_due = async {
+                match takes_progress || only_the_end {
+                    true => std::future::pending().await,
+                    false => sleep_until(begun + PROGRESS_PACE).await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = progress_is_due => {}
+                () = sleep_until(deadline) => return self.running(),
+                waiting = self.questions.first() => match timeout(deadline.saturating_duration_since(tokio::time::Instant::now()).max(STOP_LIMIT), self.ask(&waiting, caller)).await {
+                    Ok(()) => {}
+                    Err(_) => return self.running(),
+                },
+                // Only the look is cancelled: what it has not returned is new for the next one.
+                () = caller.cancel.cancelled() => return self.unchanged(),
+            }
+        }
+    }
+
+    /// Asks the client of a look; the question stays the first if the look ends before.
+    async fn ask(&self, waiting: &Arc<super::questions::Waiting>, caller: &Caller) {
+        let answer = tokio::select! {
+            answer = caller.answers.answer(waiting.question.clone()) => answer,
+            () = caller.cancel.cancelled() => return,
+        };
+        self.questions.answer(waiting, answer);
+    }
+
+    /// Tells the client of a look what happens.
+    fn forward(&self, caller: &Caller, progress: Option<String>) {
+        let preparing = self.lock().preparing.clone();
+        let event = match (preparing, progress) {
+            (Some(what), _) => Progress::Preparing(what),
+            (None, Some(progress)) => Progress::Reported(progress),
+            (None, None) => return,
+        };
+        // Only the latest counts.
+        let _ = caller.progress.try_send(event);
+    }
+
+    fn find(&self, takes_progress: bool, only_the_end: bool) -> Found {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return Found::Ended(Box::new(state.ended()));
+        }
+        if (!only_the_end && !state.displays.is_empty()) || (takes_progress && state.is_progress_new) {
+            return Found::News;
+        }
+        Found::Nothing { progress: state.progress.clone() }
+    }
+
+    /// Takes what is new, as a result.
+    fn running(&self) -> RunOutcome {
+        let now = self.now();
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return state.ended();
+        }
+        state.is_progress_new = false;
+        let (stdout, stderr) = (state.stdout.take(true), state.stderr.take(true));
+        let displays = std::mem::take(&mut state.displays);
+        state.pictures_shown += displays.len();
+        state.picture_bytes = 0;
+        state.is_shown_in_part |= stdout.total_bytes + stderr.total_bytes > 0 || !displays.is_empty();
+        RunOutcome { stdout, stderr, displays, ..RunOutcome::running(now) }
+    }
+
+    /// Returns the result of a look that nobody waits for: it takes nothing.
+    fn unchanged(&self) -> RunOutcome {
+        RunOutcome::running(self.now())
+    }
+
+    fn now(&self) -> RunningNow {
+        let mut waits_for = self.waits_for.get().map_or_else(Vec::new, |waits_for| (waits_for.0)());
+        if self.questions.is_waiting() {
+            waits_for.push("an answer of the user".into());
+        }
+        let state = self.lock();
+        RunningNow {
+            run: self.number().unwrap_or_default(),
+            session: self.session.clone(),
+            elapsed: state.began.elapsed(),
+            progress: state.progress.clone(),
+            waits_for,
+        }
+    }
+
+    /// Returns why its session takes no other call.
+    pub(super) fn busy(&self) -> String {
+        let session = &self.session;
+        match self.number() {
+            None => format!(
+                "session '{session}' is busy: a background run is starting in it; use another session"
+            ),
+            Some(run) => {
+                let what = self.now().describe();
+                format!(
+                    "session '{session}' is busy: {what}; hint: run_python(run={run}) waits for it, run_python(run={run}, stop=true) stops it, or use another session"
+                )
+            }
+        }
+    }
+
+    /// Returns the run as lists show it; None before its code runs.
+    pub(super) fn listed(&self) -> Option<ListedRun> {
+        let run = self.number()?;
+        let state = self.lock();
+        let (status, elapsed) = match &state.end {
+            None => ("running", state.began.elapsed()),
+            Some(end) => (end.status.name(), end.elapsed),
+        };
+        Some(ListedRun {
+            run,
+            session: self.session.clone(),
+            status,
+            elapsed,
+            progress: state.progress.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add_picture(&mut self, run: Option<&u32>, number: usize, picture: Picture) {
+        let size = picture.data.as_ref().map_or(0, Vec::len);
+        let has_space = self.picture_bytes + size <= PICTURES;
+        self.picture_bytes += if has_space { size } else { 0 };
+        let picture = Picture { data: picture.data.filter(|_| has_space), ..picture };
+        self.displays.push(Display {
+            uri: format!("codebridge://runs/{}/display/{number}", run.copied().unwrap_or_default()),
+            after_line: self.stdout.lines(),
+            forms: vec![Form { mime: picture.mime.clone(), bytes: picture.bytes }],
+            picture: Some(picture),
+        });
+    }
+
+    /// Returns the result, without what looks have shown; once. Later looks get the status alone.
+    fn ended(&mut self) -> RunOutcome {
+        let Some(end) = &mut self.end else {
+            return RunOutcome::not_started(Failure::Sandbox, String::new());
+        };
+        let Some(outcome) = end.outcome.take() else {
+            let mut again =
+                RunOutcome::not_started(Failure::Code, "the result of this run was shown already".into());
+            (again.status, again.elapsed) = (end.status, end.elapsed);
+            if end.status == Status::Success {
+                (again.failure, again.error) = (None, None);
+                again.notices.push("the result of this run was shown already".into());
+            }
+            return again;
+        };
+        if !self.is_shown_in_part {
+            return *outcome;
+        }
+        let mut shown = self.pictures_shown;
+        let mut outcome = *outcome;
+        outcome.displays.retain(|display| {
+            let was_shown = display.picture.is_some() && shown > 0;
+            shown -= usize::from(was_shown);
+            !was_shown
+        });
+        outcome.displays.iter_mut().for_each(|display| display.after_line = usize::MAX);
+        let unfinished = self.rewritten.finish();
+        self.stderr.push(&unfinished);
+        RunOutcome { stdout: self.stdout.take(false), stderr: self.stderr.take(false), ..outcome }
+    }
+}

@@ -1,0 +1,84 @@
+//! All runs in the background of a workspace.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::run::BackgroundRun;
+use crate::session::ListedRun;
+use crate::upstream::Answers;
+
+/// Runs that have ended and can still be looked at.
+const MOST_ENDED: usize = 16;
+
+/// All runs in the background of a workspace, oldest first.
+#[derive(Debug, Default)]
+pub(in crate::session) struct BackgroundRuns(Mutex<Vec<Arc<BackgroundRun>>>);
+
+impl BackgroundRuns {
+    /// Adds a run that begins in a session; `budget` is how many bytes of each stream wait for a look.
+    ///
+    /// # Errors
+    /// The session has one already; the text says which.
+    pub(in crate::session) fn add(
+        &self,
+        session: &str,
+        is_alone: bool,
+        answers: &dyn Answers,
+        budget: usize,
+    ) -> Result<Arc<BackgroundRun>, String> {
+        let mut runs = self.lock();
+        if !is_alone && let Some(busy) = busy_in(&runs, session) {
+            return Err(busy.busy());
+        }
+        let run = Arc::new(BackgroundRun::new(session.to_owned(), answers, budget));
+        runs.push(Arc::clone(&run));
+        let ended = runs.iter().filter(|run| run.has_ended()).count();
+        if ended > MOST_ENDED
+            && let Some(oldest) = runs.iter().position(|run| run.has_ended())
+        {
+            runs.remove(oldest);
+        }
+        Ok(run)
+    }
+
+    /// Removes one whose code never ran.
+    pub(in crate::session) fn remove(&self, run: &Arc<BackgroundRun>) {
+        self.lock().retain(|other| !Arc::ptr_eq(other, run));
+    }
+
+    /// Returns why a session takes no other call; None if it does.
+    pub(in crate::session) fn busy(&self, session: &str) -> Option<String> {
+        let runs = self.lock();
+        busy_in(&runs, session).map(|run| run.busy())
+    }
+
+    /// Returns the run of a number.
+    ///
+    /// # Errors
+    /// There is none; the text names those that there are.
+    pub(in crate::session) fn get(&self, number: u32) -> Result<Arc<BackgroundRun>, String> {
+        let runs = self.lock();
+        if let Some(run) = runs.iter().find(|run| run.number() == Some(number)) {
+            return Ok(Arc::clone(run));
+        }
+        let known: Vec<String> =
+            runs.iter().filter_map(|run| run.number()).map(|run| run.to_string()).collect();
+        Err(match known.is_empty() {
+            true => format!(
+                "there is no run {number} in the background; hint: run_python(code=…, background=true) starts one"
+            ),
+            false => format!("there is no run {number} in the background; there are {}", known.join(", ")),
+        })
+    }
+
+    pub(in crate::session) fn list(&self) -> Vec<ListedRun> {
+        self.lock().iter().filter_map(|run| run.listed()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<BackgroundRun>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn busy_in<'a>(runs: &'a [Arc<BackgroundRun>], session: &str) -> Option<&'a Arc<BackgroundRun>> {
+    runs.iter().find(|run| run.session == session && !run.has_ended())
+}

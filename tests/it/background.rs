@@ -1,0 +1,252 @@
+//! Code in the background: it goes on while nobody waits for it, and looks show what is new.
+
+use serde_json::{Value, json};
+
+use crate::harness::bridge::Bridge;
+use crate::harness::matrix::Kind;
+use crate::harness::outcome::Outcome;
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
+use crate::policy::{choose, with_forms, write_policy};
+use crate::server_access::{define, fake};
+use crate::tests;
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.each_runtime("background", tests![a_run_goes_on_without_its_call_and_is_looked_at_by_its_number]);
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "background",
+        tests![
+            a_short_run_is_answered_at_once,
+            a_busy_session_names_its_run_and_others_take_calls,
+            a_stopped_run_keeps_its_variables,
+            pictures_end_a_look_and_are_shown_once,
+            progress_bars_are_one_line,
+            a_cancelled_look_loses_nothing,
+            a_question_waits_for_a_look,
+            a_run_may_take_longer_than_a_call,
+            wrong_numbers_and_arguments_are_refused,
+            what_a_run_printed_is_kept_when_its_bridge_ends,
+        ],
+    );
+}
+
+/// Waits until somebody writes the file `/workspace/go`, which other sessions cannot; here the run's own thread does not need it.
+const WAIT: &str = "
+import os, time
+print('begun', flush=True)
+while not os.path.exists('/workspace/go'):
+    time.sleep(0.02)
+print('done')
+";
+
+fn start(bridge: &Bridge<'_>, session: &str, code: &str) -> Outcome {
+    bridge.call(json!({ "code": code, "session": session, "background": true }))
+}
+
+fn look(bridge: &Bridge<'_>, run: u64, timeout: u64) -> Outcome {
+    bridge.call(json!({ "run": run, "timeout": timeout }))
+}
+
+fn stop(bridge: &Bridge<'_>, run: u64) -> Outcome {
+    bridge.call(json!({ "run": run, "stop": true }))
+}
+
+/// The number of a run that goes on.
+fn number(outcome: &Outcome) -> u64 {
+    assert!(outcome.text.starts_with("run "), "{outcome}");
+    outcome.structured["runId"].as_u64().unwrap()
+}
+
+/// The addresses of what a look shows.
+fn displays(outcome: &Outcome) -> Vec<String> {
+    let displays = outcome.structured["displays"].as_array().cloned().unwrap_or_default();
+    displays.iter().map(|display| display["uri"].as_str().unwrap().to_owned()).collect()
+}
+
+fn a_run_goes_on_without_its_call_and_is_looked_at_by_its_number(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let code = "import time\nfor n in range(4):\n    print('line', n, flush=True)\n    time.sleep(0.7)\nn";
+    let begun = start(&bridge, "main", code);
+    let run = number(&begun);
+    assert!(begun.text.contains("is running in session main"), "{begun}");
+    assert_eq!(begun.status(), "running");
+    let mut text = begun.text.clone();
+    let last = loop {
+        let seen = look(&bridge, run, 2);
+        text.push('\n');
+        text.push_str(&seen.text);
+        if seen.status() != "running" {
+            break seen;
+        }
+    };
+    assert_eq!(last.status(), "success", "{last}");
+    for n in 0..4 {
+        assert_eq!(text.matches(&format!("line {n}")).count(), 1, "each line once: {text}");
+    }
+    assert!(text.trim_end().ends_with('3'), "the value of the last expression: {text}");
+    assert_eq!(bridge.run("n").ok(), "3", "the session is free again, with its variables");
+    bridge.close();
+}
+
+fn a_short_run_is_answered_at_once(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    assert_eq!(start(&bridge, "main", "1 + 1").ok(), "2");
+    let failed = start(&bridge, "main", "1 / 0").expect("error");
+    assert!(failed.error().contains("ZeroDivisionError"), "{failed}");
+    assert_eq!(start(&bridge, "new", "'alone'").ok(), "'alone'");
+    bridge.close();
+}
+
+fn a_busy_session_names_its_run_and_others_take_calls(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let run = number(&start(&bridge, "main", WAIT));
+    let busy = bridge.run("1");
+    assert!(busy.text.contains(&format!("session 'main' is busy: run {run} is running")), "{busy}");
+    assert!(busy.text.contains(&format!("run_python(run={run}) waits for it")), "{busy}");
+    let again = start(&bridge, "main", "1");
+    assert!(again.text.contains("is busy"), "{again}");
+    let runs = bridge
+        .call(json!({ "code": "(await runtime.runs(), runtime.runs()[0]['run'])", "session": "other" }))
+        .ok();
+    assert!(runs.contains("'session': 'main'") && runs.contains("'status': 'running'"), "{runs}");
+    let stopped = stop(&bridge, run);
+    assert_eq!(stopped.status(), "cancelled", "{stopped}");
+    assert_eq!(bridge.run("1").ok(), "1");
+    bridge.close();
+}
+
+fn a_stopped_run_keeps_its_variables(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let run = number(&start(&bridge, "main", &format!("x = 42{WAIT}")));
+    let stopped = stop(&bridge, run);
+    assert!(stopped.error().contains("variables are kept"), "{stopped}");
+    assert_eq!(bridge.run("x").ok(), "42");
+    let again = look(&bridge, run, 1);
+    assert!(again.text.contains("was shown already"), "{again}");
+    bridge.close();
+}
+
+fn pictures_end_a_look_and_are_shown_once(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let picture = "
+import base64, time
+class Picture:
+    def _repr_png_(self):
+        return base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==')
+time.sleep(1.5)
+display(Picture())
+";
+    let run = number(&start(&bridge, "main", &format!("{picture}{WAIT}")));
+    let shown = look(&bridge, run, 60);
+    assert_eq!(shown.status(), "running", "{shown}");
+    assert_eq!(displays(&shown), [format!("codebridge://runs/{run}/display/1")], "{shown}");
+    let last = stop(&bridge, run);
+    assert!(displays(&last).is_empty(), "{last}");
+    bridge.close();
+}
+
+fn progress_bars_are_one_line(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let code = "
+import sys
+for n in range(101):
+    sys.stderr.write('\\r%3d%%|%s|' % (n, '#' * (n // 10)))
+sys.stderr.write('\\n')
+runtime.progress(3, 10, 'files')
+await runtime.progress(4.5)
+";
+    let outcome = bridge.run(code);
+    assert_eq!(outcome.stderr(), "100%|##########|", "{outcome}");
+    for wrong in
+        ["runtime.progress('x')", "runtime.progress(float('nan'))", "runtime.progress(1, float('inf'))"]
+    {
+        assert!(bridge.run(wrong).expect("error").error().contains("must be a"), "{wrong}");
+    }
+    let run = number(&start(&bridge, "main", &format!("runtime.progress(3, 10, 'fi\\nles'){WAIT}")));
+    let seen = look(&bridge, run, 1);
+    assert!(seen.text.contains(": 3/10 fi\u{fffd}les"), "{seen}");
+    let _ = stop(&bridge, run);
+    bridge.close();
+}
+
+fn a_cancelled_look_loses_nothing(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let code = "import time\ntime.sleep(1.5)\nprint('later')\ntime.sleep(0.5)";
+    let run = number(&start(&bridge, "main", code));
+    let pending = bridge.start_call(json!({ "run": run, "timeout": 60 }));
+    pending.0.cancel();
+    assert_eq!(look(&bridge, run, 60).ok(), "later");
+    bridge.close();
+}
+
+fn a_question_waits_for_a_look(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &["--few"]) }));
+    write_policy(env, "[[rule]]\neffect = 'ask'\n");
+    let bridge = with_forms(env);
+    let code = "import time\ntime.sleep(1.5)\nawait mcp_fake.echo(a=1)";
+    let begun = bridge.call(json!({ "code": code, "servers": ["fake"], "background": true }));
+    let run = number(&begun);
+    let list = |bridge: &Bridge<'_>| bridge.call(json!({ "run": run, "timeout": 1 }));
+    // Nobody is asked before somebody looks.
+    let pending = bridge.start_call(json!({ "run": run, "timeout": 60 }));
+    let asked = choose(env, &bridge, 0, 1);
+    assert!(asked.contains("tool: fake.echo"), "{asked}");
+    assert_eq!(pending.outcome().ok(), "{'a': 1}");
+    assert!(list(&bridge).text.contains("was shown already"));
+    bridge.close();
+}
+
+fn a_run_may_take_longer_than_a_call(env: &TestEnv) {
+    let bridge = env.bridge().var("MCP_BRIDGE_MAX_TIMEOUT", "1").var("MCP_BRIDGE_TIMEOUT", "1").start();
+    let begun = start(&bridge, "main", "import time\ntime.sleep(2.5)\nprint('late')");
+    let run = number(&begun);
+    let ended = eventually("the run ends", env.guard().left(), || {
+        Some(look(&bridge, run, 1)).filter(|seen| seen.status() != "running")
+    });
+    assert_eq!(ended.ok(), "late");
+    let short = bridge.call(json!({ "code": WAIT, "background": true, "timeout": 2 }));
+    let run = number(&short);
+    let ended = eventually("the run ends", env.guard().left(), || {
+        Some(look(&bridge, run, 1)).filter(|seen| seen.status() != "running")
+    });
+    assert_eq!(ended.status(), "timeout", "{ended}");
+    assert!(ended.error().contains("stopped after 2 s"), "{ended}");
+    bridge.close();
+}
+
+fn wrong_numbers_and_arguments_are_refused(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    for (call, why) in [
+        (json!({ "run": 99 }), "there is no run 99 in the background"),
+        (json!({ "run": 1, "code": "1" }), "leave 'code' out"),
+        (json!({ "stop": true }), "'stop' needs 'run'"),
+        (json!({ "run": "x" }), "'run' must be the number"),
+    ] {
+        let refused = bridge.call(call.clone());
+        assert_eq!(refused.status(), "validation_error", "{call}: {refused}");
+        assert!(refused.text.contains(why), "{call}: {refused}");
+    }
+    bridge.close();
+}
+
+fn what_a_run_printed_is_kept_when_its_bridge_ends(env: &TestEnv) {
+    let listed = || -> Vec<Value> {
+        let text = env.bridge().args(&["runs", "--json"]).command().run(env.guard()).ok();
+        serde_json::from_str(&text).unwrap()
+    };
+    assert!(listed().is_empty());
+    let bridge = env.bridge().start();
+    let run =
+        number(&start(&bridge, "main", &format!("print('\\x1b[2Jkept')\nruntime.progress(1, 2){WAIT}")));
+    let running = listed();
+    assert_eq!((&running[0]["status"], &running[0]["session"]), (&json!("running"), &json!("main")));
+    let name = running[0]["run"].as_str().unwrap().to_owned();
+    assert!(name.ends_with(&format!("-{run}")), "{name}");
+    bridge.close();
+    let ended = listed();
+    assert!(["cancelled", "lost"].contains(&ended[0]["status"].as_str().unwrap()), "{ended:?}");
+    let shown = env.bridge().args(&["runs", &name]).command().run(env.guard()).ok();
+    assert!(shown.contains("kept\nbegun\n") && !shown.contains('\x1b'), "{shown}");
+    let unknown = env.bridge().args(&["runs", "nope"]).command().run(env.guard());
+    assert!(unknown.code() == Some(2) && unknown.stderr.contains("there is no run 'nope'"), "{unknown}");
+}
