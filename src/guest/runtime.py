@@ -111,7 +111,8 @@ text, a figure, a data frame, a file object or an iterator of bytes
 - runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
-- runtime.progress(done, total=None, message=None): reports progress; runtime.runs(): the runs in the background
+- runtime.progress(done, total=None, message=None): reports the progress of this code
+- runtime.runs(): the runs in the background
 - runtime.reset(): replaces the interpreter when this code ends; files stay
 - runtime.capability_summary(): this text
 """
