@@ -28,6 +28,7 @@ use super::{
 use crate::artifacts::Artifacts;
 use crate::policy::Kind;
 use crate::settings::{Settings, Share};
+use crate::telemetry::{OpenSession, RunEnd, Telemetry};
 use crate::upstream::{CalledBy, Upstream};
 
 /// Bytes of standard error that are shown beside a traceback.
@@ -45,6 +46,7 @@ pub struct Sessions(Arc<Inner>);
 struct Inner {
     launcher: Arc<Launcher>,
     upstream: Upstream,
+    telemetry: Telemetry,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -83,6 +85,7 @@ struct SlotState {
 struct Live {
     interpreter: Interpreter,
     _permit: OwnedSemaphorePermit,
+    _open: OpenSession,
 }
 
 impl Sessions {
@@ -90,9 +93,11 @@ impl Sessions {
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let capacity = Arc::clone(launcher.capacity());
+        let telemetry = launcher.telemetry().clone();
         Self(Arc::new(Inner {
             launcher,
             upstream,
+            telemetry,
             answerer: Arc::new(Answerer::new(
                 Arc::clone(&outputs),
                 settings.state_dir.value.clone(),
@@ -125,10 +130,9 @@ impl Sessions {
         self.0.closing.cancel();
         self.0.end_all().await;
     }
-}
 
-impl RunPython for Sessions {
-    async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
+    /// Runs code when its session is free.
+    async fn run_in_turn(&self, request: RunRequest, caller: Caller) -> RunOutcome {
         let inner = &self.0;
         let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
@@ -160,6 +164,16 @@ impl RunPython for Sessions {
         }
         drop(state);
         inner.became_idle.notify_waiters();
+        outcome
+    }
+}
+
+impl RunPython for Sessions {
+    async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
+        let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
+        let caller = Caller { trace: span.context(), ..caller };
+        let outcome = self.run_in_turn(request, caller).await;
+        span.end(run_end(&outcome));
         outcome
     }
 
@@ -272,8 +286,11 @@ impl Inner {
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
         let cell = Cell { id, code, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
-        let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
+        let FinishedRun { mut outcome, loss, kept, out_of_memory } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
+        if out_of_memory {
+            self.telemetry.out_of_memory();
+        }
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
             outcome.notices.extend(wording.session_ended(&session));
@@ -344,8 +361,7 @@ impl Inner {
                     .without_shares(denied_shares),
             );
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
-            let started =
-                started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));
+            let started = started.map(|(interpreter, notices)| (inner.live(interpreter, permit), notices));
             if let Err(Ok((live, _))) = sender.send(started) {
                 inner.end(Some(live));
             }
@@ -388,9 +404,13 @@ impl Inner {
         true
     }
 
+    fn live(&self, interpreter: Interpreter, permit: OwnedSemaphorePermit) -> Live {
+        Live { interpreter, _permit: permit, _open: self.telemetry.open_session() }
+    }
+
     /// Removes the sandbox of an interpreter; its permit is free at once.
     fn end(self: &Arc<Self>, live: Option<Live>) {
-        let Some(Live { interpreter, _permit }) = live else { return };
+        let Some(Live { interpreter, _permit, _open }) = live else { return };
         self.tasks.spawn(async move {
             if let Err(error) = interpreter.end().await {
                 tracing::error!(%error, "a sandbox was left behind");
@@ -413,6 +433,17 @@ impl Inner {
             }
         });
         Some(timer.abort_handle())
+    }
+}
+
+/// Returns what is recorded of a run.
+fn run_end(outcome: &RunOutcome) -> RunEnd {
+    RunEnd {
+        outcome: outcome.status.name(),
+        run: outcome.run_id,
+        exit_code: outcome.exit_code,
+        stdout: outcome.stdout.total_bytes,
+        stderr: outcome.stderr.total_bytes,
     }
 }
 

@@ -68,6 +68,19 @@ pub enum Status {
     Refused,
 }
 
+impl Status {
+    /// Returns the word for it in logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Why a call did not succeed, as far as exit codes distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {

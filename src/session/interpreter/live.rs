@@ -89,6 +89,18 @@ impl StartError {
         }
     }
 
+    /// Returns the word for it in metrics.
+    pub(in crate::session) fn kind(&self) -> &'static str {
+        match self {
+            Self::NothingWorks(_) => "no_runtime",
+            Self::NoSuchPath { .. } => "no_image",
+            Self::State(_) => "state_folder",
+            Self::Launch(_) | Self::Pipes { .. } | Self::Protocol(_) => "launch_failed",
+            Self::Refused(_) | Self::LastRefused { .. } => "refused",
+            Self::Stopped => "cancelled",
+        }
+    }
+
     pub(in crate::session) fn failure(&self) -> Failure {
         match self {
             Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
