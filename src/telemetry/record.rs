@@ -21,6 +21,7 @@ use crate::settings::Environment;
 /// The MCP method and the operation that are recorded.
 const METHOD: &str = "tools/call";
 const OPERATION: &str = "execute_tool";
+const TOOL: &str = "gen_ai.tool.name";
 const ERROR_TYPE: &str = "error.type";
 /// Characters of a name. Models choose those of sessions, servers those of tools.
 const LONGEST_NAME: usize = 80;
@@ -55,19 +56,13 @@ impl Telemetry {
         Self(Some(Arc::new(Inner { plan, service, parent, pipeline })))
     }
 
-    /// Returns what is sent where.
-    pub fn state(&self) -> TelemetryState {
-        TelemetryState::of(&match &self.0 {
-            None => Ok(None),
-            Some(inner) => inner.plan.clone().map(Some),
-        })
-    }
-
-    /// Sends what there is; returns why the collector did not take it.
-    pub async fn check(&self) -> Option<String> {
-        match self.0.as_ref()?.pipeline.get()? {
-            Some(pipeline) => pipeline.check().await,
-            None => None,
+    /// Returns what is sent where, and sends what there is to find out whether the collector takes it.
+    pub async fn examine(&self) -> TelemetryState {
+        let Some(inner) = &self.0 else { return TelemetryState::off() };
+        let state = TelemetryState::of(&inner.plan);
+        match inner.pipeline.get() {
+            Some(Some(pipeline)) => TelemetryState { error: pipeline.check().await, ..state },
+            _ => state,
         }
     }
 
@@ -94,7 +89,8 @@ impl Telemetry {
         let Some(pipeline) = self.pipeline() else { return RunSpan(None) };
         let own = self.0.as_ref().map(|inner| &inner.parent);
         let parent = own.filter(|_| *parent == TraceContext::default()).unwrap_or(parent);
-        let mut attributes = about("run_python");
+        let mut attributes = about();
+        attributes.push(KeyValue::new(TOOL, "run_python"));
         attributes.push(KeyValue::new("codebridge.session.name", bounded(session)));
         let name = format!("{METHOD} run_python");
         RunSpan(Some(Recorded::begin(pipeline, name, SpanKind::Server, attributes, parent)))
@@ -105,7 +101,7 @@ impl Telemetry {
         let Some(pipeline) = self.pipeline() else { return CallSpan(None) };
         let own = self.0.as_ref().map(|inner| &inner.parent);
         let parent = own.filter(|_| *parent == TraceContext::default()).unwrap_or(parent);
-        let mut attributes = about(UNKNOWN_TOOL);
+        let mut attributes = about();
         attributes.push(KeyValue::new("codebridge.server.name", bounded(server)));
         attributes.extend(transport.map(|transport| KeyValue::new("network.transport", transport.name())));
         CallSpan(Some(Recorded::begin(pipeline, METHOD.to_owned(), SpanKind::Client, attributes, parent)))
@@ -172,12 +168,8 @@ impl Inner {
 }
 
 /// What spans and metrics of MCP have: <https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/>.
-fn about(tool: &'static str) -> Vec<KeyValue> {
-    vec![
-        KeyValue::new("mcp.method.name", METHOD),
-        KeyValue::new("gen_ai.operation.name", OPERATION),
-        KeyValue::new("gen_ai.tool.name", tool),
-    ]
+fn about() -> Vec<KeyValue> {
+    vec![KeyValue::new("mcp.method.name", METHOD), KeyValue::new("gen_ai.operation.name", OPERATION)]
 }
 
 /// Returns the start of a name that somebody else chose, in one visible line.
@@ -295,12 +287,11 @@ impl CallSpan {
     /// Names the tool, once it is known that its server has it.
     pub fn set_tool(&mut self, tool: &str) {
         let Some(recorded) = &mut self.0 else { return };
-        let tool = KeyValue::new("gen_ai.tool.name", bounded(tool));
+        let tool = KeyValue::new(TOOL, bounded(tool));
         if let Some(span) = &mut recorded.span {
             span.update_name(format!("{METHOD} {}", tool.value.as_str()));
             span.set_attribute(tool.clone());
         }
-        recorded.attributes.retain(|attribute| attribute.key != tool.key);
         recorded.attributes.push(tool);
     }
 
@@ -316,8 +307,11 @@ impl CallSpan {
             Some(Failed::Protocol(code)) => vec![KeyValue::new("rpc.response.status_code", code.to_string())],
             _ => Vec::new(),
         };
-        let (seconds, attributes) = recorded.end(failed.map(|failed| failed.error_type().into()), code);
+        let (seconds, mut attributes) = recorded.end(failed.map(|failed| failed.error_type().into()), code);
         if let Some(instruments) = instruments {
+            if attributes.iter().all(|attribute| attribute.key.as_str() != TOOL) {
+                attributes.push(KeyValue::new(TOOL, UNKNOWN_TOOL));
+            }
             instruments.client_duration.record(seconds, &attributes);
         }
     }

@@ -32,17 +32,13 @@ pub struct TelemetryState {
 }
 
 impl TelemetryState {
-    pub(super) fn of(plan: &Result<Option<Plan>, PlanError>) -> Self {
-        let off = Self {
-            status: TelemetryStatus::Off,
-            traces: None,
-            metrics: None,
-            headers: Vec::new(),
-            error: None,
-        };
+    pub(super) fn off() -> Self {
+        Self { status: TelemetryStatus::Off, traces: None, metrics: None, headers: Vec::new(), error: None }
+    }
+
+    pub(super) fn of(plan: &Result<Plan, PlanError>) -> Self {
         match plan {
-            Ok(None) => off,
-            Ok(Some(Plan { traces, metrics, .. })) => {
+            Ok(Plan { traces, metrics, .. }) => {
                 let headers = traces.iter().chain(metrics).flat_map(|target| target.headers.keys().cloned());
                 Self {
                     status: TelemetryStatus::On,
@@ -54,7 +50,7 @@ impl TelemetryState {
             }
             Err(error) => {
                 let error = format!("{error}\nhint: {}", error.hint);
-                Self { status: TelemetryStatus::Refused, error: Some(error), ..off }
+                Self { status: TelemetryStatus::Refused, error: Some(error), ..Self::off() }
             }
         }
     }

@@ -351,11 +351,13 @@ impl Interpreter {
         };
         drop(calls);
         self.sandbox.set_busy(false);
+        let killed = self.killed;
         let end = self.explain_memory(end, wording, &mut run.notices);
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
         let mut finished = run.finish(id, end, interrupt, started.elapsed(), &words);
+        finished.out_of_memory |= self.killed != killed;
         finished.outcome.artifacts = access.transfers().take_saved();
         if let Some(session) = session {
             let changed = std::mem::take(&mut finished.outcome.files).in_session(&session);
