@@ -130,7 +130,7 @@ fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
         .var("OTEL_TRACES_EXPORTER", "none")
         .var("OTEL_METRIC_EXPORT_INTERVAL", "200")
         .start();
-    let long = "s".repeat(300);
+    let long = "s".repeat(64);
     let _ = bridge.run_in(&long, "print('12345')").expect("success");
     let _ = bridge.run("import sys; sys.exit(3)").expect("error");
     let _ = bridge.call(json!({ "code": CODE, "servers": ["fake"] })).expect("error");

@@ -57,6 +57,7 @@ impl<'a> Collector<'a> {
         let (port, grpc) = (free_port(), free_port());
         let mut command = env.command(program);
         let addresses = [format!("127.0.0.1:{port}"), format!("127.0.0.1:{grpc}")];
+        command.argv.push("start".into());
         for (flag, value) in [
             ("--exporter", "blackhole"),
             ("--debug-log", "traces"),
@@ -72,6 +73,7 @@ impl<'a> Collector<'a> {
         collect(process.child.stdout.take().unwrap(), said.clone());
         collect(process.child.stderr.take().unwrap(), process.transcript.clone());
         eventually("the collector serves", env.guard().left(), || {
+            assert_eq!(process.child.try_wait().unwrap(), None, "{}", process.transcript.text());
             TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
         });
         Self { env, port, said, _process: process }
