@@ -60,3 +60,20 @@ impl Instruments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_help_has_every_metric() {
+        let help = include_str!("../help/telemetry.md");
+        let code = include_str!("instruments.rs").split("mod tests").next().unwrap();
+        let names: Vec<_> = code
+            .split('"')
+            .filter(|text| text.starts_with("mcp.") || text.starts_with("codebridge.") && !text.contains(' '))
+            .collect();
+        assert_eq!(names.len(), 9, "{names:?}");
+        for name in names {
+            assert!(help.contains(&format!("| `{name}` |")), "{name}");
+        }
+    }
+}

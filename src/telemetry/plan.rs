@@ -236,6 +236,14 @@ mod tests {
     }
 
     #[test]
+    fn the_help_has_every_variable() {
+        let help = include_str!("../help/telemetry.md");
+        for name in VARIABLES {
+            assert!(help.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn nothing_is_sent_unless_a_variable_says_where() {
         const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
         assert_eq!(plan(&[]), Ok(None));

@@ -137,7 +137,7 @@ fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     // While it runs, by the interval.
     let points = collector.points("codebridge.sessions.open");
     assert!(value(&points, "codebridge.sessions.open", &[]) > Some(0.0), "{points:#?}");
-    let _ = bridge.call(json!({ "code": "1", "servers": ["nobody"] })).expect("error");
+    let _ = bridge.call(json!({ "code": "1", "servers": ["nobody"] })).expect("validation_error");
     bridge.close();
     let points = collector.points("mcp.client.operation.duration");
     let is = |metric, attributes: &[(&str, &str)], expected| {
