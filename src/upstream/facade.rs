@@ -292,6 +292,7 @@ impl Upstream {
             by: &options.by,
             answers: &*options.answers,
             cancel,
+            telemetry: &self.0.telemetry,
         };
         let admitted = admit(policy, &rules, wanted).await?;
         let (begun, sent) = (Instant::now(), arguments.as_bytes().len());
@@ -313,7 +314,8 @@ impl Upstream {
         answers: &dyn Answers,
         cancel: &CancellationToken,
     ) -> Result<(), UpstreamError> {
-        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel }).await
+        let telemetry = &self.0.telemetry;
+        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel, telemetry }).await
     }
 
     /// Marks the tools that the policy always denies.

@@ -21,6 +21,7 @@ use crate::policy::{
     Annotations, Answer, Denial, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
     Verdict, schema,
 };
+use crate::telemetry::Telemetry;
 
 /// A call that may be made, until it ends.
 #[derive(Debug)]
@@ -134,7 +135,8 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
         Verdict::Ask(rule) => rule,
     };
     let (group, name) = (format!("{kind}s of this session"), name.to_owned());
-    let asking = Asking { rule: &rule, group: &group, name: &name, by, answers: wanted.answers };
+    let Wanted { answers, telemetry, .. } = wanted;
+    let asking = Asking { rule: &rule, group: &group, name: &name, by, answers, telemetry };
     let text = |asked: u32, _| Some(question::text_of_other(kind, &name, by, &rule, asked));
     tokio::select! {
         done = asking.ask(text) => done.map_err(denied),
@@ -144,8 +146,8 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
 
 /// Asks the person whether a call may be made.
 async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
-    let asking =
-        Asking { rule, group: &call.server.name, name: call.tool, by: call.by, answers: call.answers };
+    let WantedCall { tool, by, answers, telemetry, .. } = *call;
+    let asking = Asking { rule, group: &call.server.name, name: tool, by, answers, telemetry };
     let text = |asked, approved| {
         let secrets =
             call.server.definition.as_ref().map(|definition| Secrets::of(definition)).unwrap_or_default();
@@ -165,6 +167,7 @@ struct Asking<'a> {
     name: &'a str,
     by: &'a CalledBy,
     answers: &'a dyn Answers,
+    telemetry: &'a Telemetry,
 }
 
 impl Asking<'_> {
@@ -181,16 +184,19 @@ impl Asking<'_> {
         let Some(text) = text(asked, approved) else { return Err(Denied::TooLarge { rule }) };
         match ask_with_form(self.answers, &text, schema(asked)).await {
             FormReply::Answer(answer) => {
-                match approvals.keep(run, self.group, self.name, Answer::read(&answer)) {
-                    true => Ok(()),
-                    false => Err(Denied::Refused { rule }),
-                }
+                let approved = approvals.keep(run, self.group, self.name, Answer::read(&answer));
+                self.telemetry.answered(if approved { "approved" } else { "refused" });
+                if approved { Ok(()) } else { Err(Denied::Refused { rule }) }
             }
             FormReply::NoAnswer => {
                 approvals.keep(run, self.group, self.name, Answer::No);
+                self.telemetry.answered("unanswered");
                 Err(Denied::Unanswered { rule })
             }
-            FormReply::Unavailable => Err(Denied::NobodyToAsk { rule }),
+            FormReply::Unavailable => {
+                self.telemetry.answered("not_asked");
+                Err(Denied::NobodyToAsk { rule })
+            }
         }
     }
 
