@@ -26,5 +26,6 @@ pub mod settings;
 pub mod setup;
 pub mod shares;
 pub mod sizes;
+pub mod telemetry;
 pub mod upstream;
 pub mod workspace;

@@ -23,6 +23,7 @@ use crate::image_sources::image_resolver;
 use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::Settings;
+use crate::telemetry::TelemetryState;
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
 
@@ -50,6 +51,7 @@ pub struct Diagnosis {
     pub images: Store,
     pub servers: Servers,
     pub policy: PolicyState,
+    pub telemetry: TelemetryState,
     /// Sandboxes of bridges that are gone.
     pub leftovers: Vec<SandboxEntry>,
     /// Real code in a real session; None if no runtime works.
@@ -174,6 +176,7 @@ impl Diagnosis {
             images: store(),
             servers: servers(upstream),
             policy: policy_state(policy, upstream),
+            telemetry: bridge.telemetry.examine().await,
             leftovers: listed.into_iter().filter(|entry| entry.owner == OwnerState::Dead).collect(),
             run,
             fixed: Vec::new(),

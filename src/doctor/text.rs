@@ -8,6 +8,7 @@ use codebridge_runtimes::{
 
 use super::{Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
 use crate::sizes::bytes_text;
+use crate::telemetry::{TelemetryState, TelemetryStatus};
 
 /// The longest foreign message in a line, in characters. The JSON has all of it.
 const MESSAGE_LIMIT: usize = 300;
@@ -33,6 +34,7 @@ impl Diagnosis {
         line(&mut text, "images", kept);
         self.describe_servers(&mut text);
         self.describe_policy(&mut text);
+        self.describe_telemetry(&mut text);
         if !self.leftovers.is_empty() {
             let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
             let names = names.join(", ");
@@ -89,6 +91,30 @@ impl Diagnosis {
         }
         for warning in warnings {
             detail(text, "", "warning", shortened(warning));
+        }
+    }
+
+    fn describe_telemetry(&self, text: &mut String) {
+        let TelemetryState { status, traces, metrics, headers, error } = &self.telemetry;
+        let head = "otel";
+        match status {
+            TelemetryStatus::Off => line(text, head, "off; see `codebridge help telemetry`"),
+            TelemetryStatus::Refused => line(text, head, "off: the variables cannot be used"),
+            TelemetryStatus::On => {
+                let to = |what: &str, target: &Option<String>| {
+                    target.as_ref().map(|target| format!("{what} to {target}"))
+                };
+                let targets: Vec<_> =
+                    [to("traces", traces), to("metrics", metrics)].into_iter().flatten().collect();
+                line(text, head, targets.join(", "));
+            }
+        }
+        if !headers.is_empty() {
+            let shown: Vec<_> = headers.iter().map(|name| format!("{name}=***")).collect();
+            detail(text, "", "headers", shown.join(", "));
+        }
+        for words in error.iter().flat_map(|error| error.lines()) {
+            detail(text, "", "", words);
         }
     }
 

@@ -26,6 +26,7 @@ use super::{progress, resources, tool, viewer};
 use crate::mcp::server::Turn;
 use crate::session::{Caller, RunOutcome, RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
+use crate::telemetry::TraceContext;
 use crate::upstream::{Answers, ClientId, NoAnswers, Offers};
 
 /// Returns what the client of a call can be asked by its result; None for one that is asked by requests, or answers nothing.
@@ -33,6 +34,11 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
     let has_rounds = context.protocol_version()? >= ProtocolVersion::V_2026_07_28;
     let offers = offers_of(&context.client_capabilities()?);
     (has_rounds && offers != Offers::default()).then_some(offers)
+}
+
+/// Returns the trace that the client says its call belongs to.
+fn trace_of(context: &RequestContext<RoleServer>) -> TraceContext {
+    TraceContext::parse(context.meta.get_traceparent(), context.meta.get_tracestate())
 }
 
 fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
@@ -111,7 +117,8 @@ impl<P: RunPython> McpHandler<P> {
             Some(answers) => Arc::new(answers),
             None => Arc::new(NoAnswers(self.id)),
         };
-        let caller = Caller { progress, answers, cancel: context.ct.clone(), script: None };
+        let caller =
+            Caller { progress, answers, cancel: context.ct.clone(), script: None, trace: trace_of(&context) };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&asked);
         let run = Box::pin(perform(&*self.sessions, asked, caller));
@@ -129,7 +136,7 @@ impl<P: RunPython> McpHandler<P> {
         context: &RequestContext<RoleServer>,
     ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
-        Round::begin(without_code(&asked), self.id, offers, |caller| {
+        Round::begin(without_code(&asked), self.id, offers, trace_of(context), |caller| {
             tokio::spawn(
                 async move { in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await },
             )

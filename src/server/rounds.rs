@@ -14,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::offers::supports;
 use crate::session::{Caller, Progress, RunOutcome, RunRequest};
+use crate::telemetry::TraceContext;
 use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
 
 /// Calls that wait for the next round of their client; one more cancels the oldest.
@@ -116,13 +117,14 @@ impl Round {
         request: RunRequest,
         client: ClientId,
         offers: Offers,
+        trace: TraceContext,
         run: impl FnOnce(Caller) -> JoinHandle<RunOutcome>,
     ) -> Self {
         let (questions, asked) = mpsc::channel(MOST_ASKED);
         let (progress, events) = mpsc::channel(super::progress::QUEUE);
         let cancel = CancellationToken::new();
         let answers = Arc::new(RoundAnswers { client, offers, questions });
-        let run = run(Caller { progress, answers, cancel: cancel.clone(), script: None });
+        let run = run(Caller { progress, answers, cancel: cancel.clone(), script: None, trace });
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };
         Self { request, running, events, _cancel: cancel.drop_guard() }
     }

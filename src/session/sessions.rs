@@ -30,6 +30,7 @@ use super::{
 use crate::artifacts::Artifacts;
 use crate::policy::Kind;
 use crate::settings::{Settings, Share};
+use crate::telemetry::{OpenSession, RunEnd, Telemetry};
 use crate::upstream::{CalledBy, Upstream};
 
 /// Bytes of standard error that are shown beside a traceback.
@@ -47,6 +48,7 @@ pub struct Sessions(Arc<Inner>);
 struct Inner {
     launcher: Arc<Launcher>,
     upstream: Upstream,
+    telemetry: Telemetry,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -88,6 +90,7 @@ struct SlotState {
 struct Live {
     interpreter: Interpreter,
     _permit: OwnedSemaphorePermit,
+    _open: OpenSession,
 }
 
 impl Sessions {
@@ -96,9 +99,11 @@ impl Sessions {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let capacity = Arc::clone(launcher.capacity());
         let background = Arc::<BackgroundRuns>::default();
+        let telemetry = launcher.telemetry().clone();
         Self(Arc::new(Inner {
             launcher,
             upstream,
+            telemetry,
             answerer: Arc::new(Answerer::new(
                 Arc::clone(&outputs),
                 settings.state_dir.value.clone(),
@@ -134,11 +139,23 @@ impl Sessions {
         self.0.closing.cancel();
         self.0.end_all().await;
     }
-}
 
-impl Sessions {
     /// Runs code for a caller, or in the background.
     async fn run_as(
+        &self,
+        request: RunRequest,
+        caller: Caller,
+        background: Option<&BackgroundRun>,
+    ) -> RunOutcome {
+        let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
+        let caller = Caller { trace: span.context(), ..caller };
+        let outcome = self.run_in_turn(request, &caller, background).await;
+        span.end(run_end(&outcome));
+        outcome
+    }
+
+    /// Runs code when its session is free.
+    async fn run_in_turn(
         &self,
         request: RunRequest,
         caller: &Caller,
@@ -184,7 +201,7 @@ impl RunPython for Sessions {
         let is_alone = self.0.ends_with_run(&request.session);
         match self.0.background.busy(&request.session).filter(|_| !is_alone) {
             Some(busy) => RunOutcome::refused(busy),
-            None => self.run_as(request, &caller, None).await,
+            None => self.run_as(request, caller, None).await,
         }
     }
 
@@ -195,11 +212,11 @@ impl RunPython for Sessions {
             Ok(run) => run,
             Err(busy) => return RunOutcome::refused(busy),
         };
-        let (sessions, running) = (self.clone(), Arc::clone(&run));
+        let (sessions, running, trace) = (self.clone(), Arc::clone(&run), caller.trace.clone());
         // It ends when the sessions are closed.
         tokio::spawn(async move {
-            let (of_run, events) = running.caller();
-            let work = sessions.run_as(request, &of_run, Some(&running));
+            let (of_run, events) = running.caller(trace);
+            let work = sessions.run_as(request, of_run, Some(&running));
             let outcome = running.collect(work, events).await;
             running.end(outcome);
         });
@@ -338,8 +355,11 @@ impl Inner {
         let streams_pictures = self.budgets.streams_pictures || background.is_some();
         let budgets = Budgets { streams_pictures, ..self.budgets };
         let cell = Cell { id, code, session: name, grant, timeout, budgets, outputs, wording };
-        let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
+        let FinishedRun { mut outcome, loss, kept, out_of_memory } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
+        if out_of_memory {
+            self.telemetry.out_of_memory();
+        }
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
             outcome.notices.extend(wording.session_ended(&session));
@@ -410,8 +430,7 @@ impl Inner {
                     .without_shares(denied_shares),
             );
             let started = inner.launcher.start(&inner.answerer, &access, &progress, &stop).await;
-            let started =
-                started.map(|(interpreter, notices)| (Live { interpreter, _permit: permit }, notices));
+            let started = started.map(|(interpreter, notices)| (inner.live(interpreter, permit), notices));
             if let Err(Ok((live, _))) = sender.send(started) {
                 inner.end(Some(live));
             }
@@ -454,9 +473,13 @@ impl Inner {
         true
     }
 
+    fn live(&self, interpreter: Interpreter, permit: OwnedSemaphorePermit) -> Live {
+        Live { interpreter, _permit: permit, _open: self.telemetry.open_session() }
+    }
+
     /// Removes the sandbox of an interpreter; its permit is free at once.
     fn end(self: &Arc<Self>, live: Option<Live>) {
-        let Some(Live { interpreter, _permit }) = live else { return };
+        let Some(Live { interpreter, _permit, _open }) = live else { return };
         self.tasks.spawn(async move {
             if let Err(error) = interpreter.end().await {
                 tracing::error!(%error, "a sandbox was left behind");
@@ -479,6 +502,17 @@ impl Inner {
             }
         });
         Some(timer.abort_handle())
+    }
+}
+
+/// Returns what is recorded of a run.
+fn run_end(outcome: &RunOutcome) -> RunEnd {
+    RunEnd {
+        outcome: outcome.status.name(),
+        run: outcome.run_id,
+        exit_code: outcome.exit_code,
+        stdout: outcome.stdout.total_bytes,
+        stderr: outcome.stderr.total_bytes,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::policy::{Approvals, Caller, LOCAL, RunUse};
+use crate::telemetry::TraceContext;
 
 /// Who makes a call. Nothing of it comes from the sandbox, except the number of the line.
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub struct CalledBy {
     /// What the calls of this run have used.
     pub used: Arc<RunUse>,
     pub line: Option<CodeLine>,
+    /// The trace that the call belongs to.
+    pub trace: TraceContext,
 }
 
 /// The line of code that makes a call.
@@ -37,6 +40,7 @@ impl Default for CalledBy {
             approvals: Arc::default(),
             used: Arc::default(),
             line: None,
+            trace: TraceContext::default(),
         }
     }
 }

@@ -137,6 +137,26 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// Returns the word for it in metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "unknown_server",
+            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Trust(_) => "unused_server",
+            Self::UnknownTool { .. } => "unknown_tool",
+            Self::Arguments { .. } => "invalid_arguments",
+            Self::Denied { .. } | Self::NotAllowed { .. } => "denied",
+            Self::Start { .. } | Self::BackingOff { .. } => "start_failed",
+            Self::Http { .. } => "http_error",
+            Self::Ended { .. } => "server_ended",
+            Self::TimedOut { .. } => "timeout",
+            Self::Cancelled { .. } | Self::ShuttingDown => "cancelled",
+            Self::Refused { .. } => "refused",
+            Self::Unread { .. } => "unread",
+            Self::Malformed { .. } => "malformed",
+            Self::Unreachable { .. } => "unreachable",
+        }
+    }
+
     /// Returns the error and, on a line of its own, what to do about it.
     pub fn with_hint(&self) -> String {
         match self.hint() {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::check_arguments;
 use super::called_by::CalledBy;
 use super::catalog::{Detail, ServerDocs, ToolItem};
-use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings};
+use super::discovery::{Discovery, Launch, Proposal, Server, Skip, Snapshot, Surroundings};
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
@@ -26,6 +26,7 @@ use crate::nearest::nearest;
 use crate::policy::{Kind, Policy, Shapes};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
+use crate::telemetry::{CallSpan, Failed, Telemetry, Transport};
 
 /// A form that was closed so often counts as refused: code could show it again and again.
 const MOST_UNANSWERED: u32 = 3;
@@ -38,6 +39,7 @@ pub struct Upstream(Arc<Inner>);
 struct Inner {
     discovery: Discovery,
     policy: Arc<Policy>,
+    telemetry: Telemetry,
     pool: Arc<Pool>,
     docs: Docs,
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
@@ -49,17 +51,29 @@ struct Inner {
 
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
-    pub fn new(settings: &Settings, environment: Environment, reaper: Reaper, policy: Arc<Policy>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: Environment,
+        reaper: Reaper,
+        policy: Arc<Policy>,
+        telemetry: Telemetry,
+    ) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy)
+        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy, telemetry)
     }
 
     /// Those of any surroundings.
-    pub fn with(surroundings: Surroundings, limits: Limits, reaper: Reaper, policy: Arc<Policy>) -> Self {
+    pub fn with(
+        surroundings: Surroundings,
+        limits: Limits,
+        reaper: Reaper,
+        policy: Arc<Policy>,
+        telemetry: Telemetry,
+    ) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
@@ -67,6 +81,7 @@ impl Upstream {
         Self(Arc::new(Inner {
             discovery: Discovery::new(surroundings),
             policy,
+            telemetry,
             pool,
             docs,
             asked: Default::default(),
@@ -130,7 +145,9 @@ impl Upstream {
         if *unanswered >= MOST_UNANSWERED {
             return Err(distrusted());
         }
-        match ask_person(answers, &proposal.request(server)).await {
+        let decision = ask_person(answers, &proposal.request(server)).await;
+        self.0.telemetry.answered(decision.name());
+        match decision {
             Decision::Approved => self.trust(server, proposal),
             Decision::Refused => {
                 *unanswered = MOST_UNANSWERED;
@@ -224,7 +241,24 @@ impl Upstream {
         server: &Arc<Server>,
         tool: &str,
         arguments: RawArguments,
+        mut options: CallOptions<'_>,
+    ) -> Result<CallOutcome, UpstreamError> {
+        let mut span = self.0.telemetry.begin_call(&server.name, transport_of(server), &options.by.trace);
+        if let Some(context) = span.context() {
+            options.by.trace = context;
+        }
+        let outcome = self.admit_and_call(server, tool, arguments, options, &mut span).await;
+        span.end(failure_of(&outcome));
+        outcome
+    }
+
+    async fn admit_and_call(
+        &self,
+        server: &Arc<Server>,
+        tool: &str,
+        arguments: RawArguments,
         options: CallOptions<'_>,
+        span: &mut CallSpan,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
         let policy = &self.0.policy;
@@ -246,6 +280,7 @@ impl Upstream {
             None if tools.tools.is_empty() => tool,
             None => return Err(self.unknown_tool(server, tool, tools).await),
         };
+        span.set_tool(name);
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
         let Some(rules) = rules else { return self.0.pool.call(request, name, arguments, options).await };
         let wanted = WantedCall {
@@ -257,6 +292,7 @@ impl Upstream {
             by: &options.by,
             answers: &*options.answers,
             cancel,
+            telemetry: &self.0.telemetry,
         };
         let admitted = admit(policy, &rules, wanted).await?;
         let (begun, sent) = (Instant::now(), arguments.as_bytes().len());
@@ -278,7 +314,8 @@ impl Upstream {
         answers: &dyn Answers,
         cancel: &CancellationToken,
     ) -> Result<(), UpstreamError> {
-        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel }).await
+        let telemetry = &self.0.telemetry;
+        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel, telemetry }).await
     }
 
     /// Marks the tools that the policy always denies.
@@ -397,6 +434,23 @@ impl Upstream {
     pub async fn shutdown(&self) {
         self.0.pool.shutdown().await;
         self.0.docs.finish().await;
+    }
+}
+
+/// Returns what messages to a server travel over; None if its definition is not used.
+fn transport_of(server: &Server) -> Option<Transport> {
+    Some(match server.definition.as_ref().ok()?.launch {
+        Launch::Stdio { .. } => Transport::Pipe,
+        Launch::Http { .. } => Transport::Tcp,
+    })
+}
+
+/// Returns what is recorded of a call that has no good result.
+fn failure_of(outcome: &Result<CallOutcome, UpstreamError>) -> Option<Failed> {
+    match outcome {
+        Ok(outcome) => outcome.is_error.then_some(Failed::Tool),
+        Err(UpstreamError::Refused { code, .. }) => Some(Failed::Protocol(*code)),
+        Err(error) => Some(Failed::Other(error.kind())),
     }
 }
 

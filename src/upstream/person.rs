@@ -26,6 +26,18 @@ pub(super) enum Decision {
     NotAsked,
 }
 
+impl Decision {
+    /// Returns the word for it in metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Refused => "refused",
+            Self::Unanswered => "unanswered",
+            Self::NotAsked => "not_asked",
+        }
+    }
+}
+
 /// What came of a form.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FormReply {

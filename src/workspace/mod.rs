@@ -12,6 +12,7 @@ use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions, cache_dir};
 use crate::settings::{Environment, Settings};
+use crate::telemetry::Telemetry;
 use crate::upstream::Upstream;
 
 /// How long the removal of sandboxes and the end of the reaper may take. A removal that takes longer is on an engine that hangs, and a
@@ -24,6 +25,7 @@ pub struct Bridge {
     pub settings: Settings,
     pub launcher: Arc<Launcher>,
     pub packages: Arc<PackageService>,
+    pub telemetry: Telemetry,
     environment: Environment,
     reaper: Reaper,
 }
@@ -42,23 +44,25 @@ impl Bridge {
         let reaper = Reaper::of_this_program();
         let packages = PackageService::new(&settings, environment.clone(), reaper.clone(), cache_dir());
         let packages = Arc::new(packages);
-        let launcher = Arc::new(Launcher::new(&settings, reaper.clone(), Arc::clone(&packages)));
-        Self { settings, launcher, packages, environment, reaper }
+        let telemetry = Telemetry::of(&environment);
+        let launcher = Launcher::new(&settings, reaper.clone(), Arc::clone(&packages), telemetry.clone());
+        Self { settings, launcher: Arc::new(launcher), packages, telemetry, environment, reaper }
     }
 }
 
 impl Workspace {
     pub fn new(bridge: Arc<Bridge>) -> Self {
-        let Bridge { settings, launcher, environment, reaper, .. } = &*bridge;
+        let Bridge { settings, launcher, telemetry, environment, reaper, .. } = &*bridge;
         let policy = Arc::new(Policy::of(settings));
-        let upstream = Upstream::new(settings, environment.clone(), reaper.clone(), Arc::clone(&policy));
+        let (environment, reaper) = (environment.clone(), reaper.clone());
+        let upstream = Upstream::new(settings, environment, reaper, Arc::clone(&policy), telemetry.clone());
         let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
         Self { bridge, sessions, upstream, policy }
     }
 
     /// Ends all sessions and servers, and the bridge with them: this is its only workspace.
     pub async fn close(&self) {
-        let Bridge { launcher, reaper, .. } = &*self.bridge;
+        let Bridge { launcher, reaper, telemetry, .. } = &*self.bridge;
         let removal = async {
             self.sessions.close().await;
             launcher.close().await;
@@ -66,6 +70,7 @@ impl Workspace {
         let deadline = Instant::now() + CLOSE_LIMIT;
         // Side by side: neither needs the other, and each may take its time.
         let (removed, ()) = tokio::join!(timeout_at(deadline, removal), self.upstream.shutdown());
+        telemetry.close().await;
         // The reaper goes on when this process has exited.
         match removed {
             Ok(()) => drop(timeout_at(deadline, reaper.dismiss()).await),

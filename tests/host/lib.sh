@@ -6,6 +6,7 @@
 CACHE=$(readlink -m -- "${CODEBRIDGE_TEST_CACHE:-/var/cache/codebridge-tests}")
 RUN=/run/codebridge-tests
 UV_VERSION=0.13.9
+COLLECTOR_VERSION=0.0.1a15
 LOG=$CACHE/log
 
 # An id range of its own, far from what distributions and adduser hand out.
@@ -164,5 +165,21 @@ ensure_uv() {
     install -d -m 755 "$CACHE/tools"
     rm -rf -- "$CACHE/tools/uv"
     mv -- "$stage/uv" "$CACHE/tools/uv"
+    rm -rf -- "$stage"
+}
+
+# A collector for OpenTelemetry: one program, $CACHE/tools/rotel/rotel/rotel-agent.
+ensure_collector() {
+    local stage
+    [[ -x $CACHE/tools/rotel/rotel/rotel-agent && -d $CACHE/tools/rotel/rotel-$COLLECTOR_VERSION.dist-info ]] && return 0
+    say "installing rotel $COLLECTOR_VERSION"
+    stage=$(mktemp -d "$CACHE/stage/XXXXXX")
+    chmod 755 "$stage"
+    /usr/bin/python3 -m venv "$stage/python"
+    "$stage/python/bin/python" -m pip --quiet install --no-input --disable-pip-version-check --no-deps \
+        --target "$stage/rotel" "rotel==$COLLECTOR_VERSION"
+    install -d -m 755 "$CACHE/tools"
+    rm -rf -- "$CACHE/tools/rotel"
+    mv -- "$stage/rotel" "$CACHE/tools/rotel"
     rm -rf -- "$stage"
 }

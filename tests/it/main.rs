@@ -62,6 +62,7 @@ mod sessions;
 mod setup;
 mod shares;
 mod structure;
+mod telemetry;
 mod trust;
 mod two_bridges;
 
@@ -131,6 +132,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     setup::register,
     shares::register,
     structure::register,
+    telemetry::register,
     trust::register,
     two_bridges::register,
     recipes::register,

@@ -27,7 +27,7 @@ const USERS_OF: &[(&str, &[&str])] = &[
         "codebridge_runtimes",
         &[
             "artifacts", "cli", "doctor", "guest", "housekeeping", "image_sources", "machine_supervisor",
-            "packages", "reaper", "server", "session", "settings", "setup", "upstream",
+            "packages", "reaper", "server", "session", "settings", "setup", "telemetry", "upstream",
         ],
     ),
     (
@@ -38,6 +38,8 @@ const USERS_OF: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("indicatif", &["cli"]),
     ("toon_format", &["server"]),
+    ("opentelemetry", &["telemetry"]),
+    ("opentelemetry_sdk", &["telemetry"]),
 ];
 
 /// What each crate must not depend on: the command line and MCP belong to the root package.

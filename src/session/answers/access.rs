@@ -171,6 +171,7 @@ impl ServerAccess {
             session: Some(session.unwrap_or(RunRequest::THROW_AWAY).into()),
             run: id,
             approvals: Arc::clone(&self.approvals),
+            trace: caller.trace.clone(),
             ..CalledBy::default()
         };
         *current = Current {

@@ -304,7 +304,13 @@ mod tests {
         let answerer =
             Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity), Arc::default()));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None), Arc::new(Policy::of(&settings)));
+        let upstream = Upstream::new(
+            &settings,
+            [].into(),
+            Reaper::of(None),
+            Arc::new(Policy::of(&settings)),
+            Default::default(),
+        );
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }

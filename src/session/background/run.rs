@@ -16,6 +16,7 @@ use crate::session::{
     Caller, Display, Failure, Form, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunningNow,
     Status,
 };
+use crate::telemetry::TraceContext;
 use crate::upstream::Answers;
 
 /// A run that has just begun is waited for this long: short ones need no look.
@@ -117,10 +118,10 @@ impl BackgroundRun {
     }
 
     /// Returns who asks for the run, in place of the call that has begun it; and the other end of its progress.
-    pub(in crate::session) fn caller(&self) -> (Caller, mpsc::Receiver<Progress>) {
+    pub(in crate::session) fn caller(&self, trace: TraceContext) -> (Caller, mpsc::Receiver<Progress>) {
         let (progress, events) = mpsc::channel(64);
         let answers = Arc::clone(&self.questions) as Arc<dyn Answers>;
-        (Caller { progress, answers, cancel: self.cancel.clone(), script: None }, events)
+        (Caller { progress, answers, cancel: self.cancel.clone(), script: None, trace }, events)
     }
 
     /// Says that the code begins to run.

@@ -11,6 +11,7 @@ use crate::artifacts::Artifacts;
 use crate::session::{
     ChangedFile, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunRequest,
 };
+use crate::telemetry::TraceContext;
 use crate::upstream::{Answers, NoAnswers};
 
 /// The connection of a run to whoever asked for it.
@@ -25,12 +26,20 @@ pub struct Caller {
     pub cancel: CancellationToken,
     /// What a run of the command line has beside its code.
     pub script: Option<Arc<Script>>,
+    /// The trace that the run belongs to.
+    pub trace: TraceContext,
 }
 
 impl Caller {
     /// Returns a caller that no server can ask anything.
     pub fn without_answers(progress: mpsc::Sender<Progress>, cancel: CancellationToken) -> Self {
-        Self { progress, answers: Arc::new(NoAnswers::default()), cancel, script: None }
+        Self {
+            progress,
+            answers: Arc::new(NoAnswers::default()),
+            cancel,
+            script: None,
+            trace: TraceContext::default(),
+        }
     }
 }
 

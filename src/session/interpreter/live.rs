@@ -89,6 +89,18 @@ impl StartError {
         }
     }
 
+    /// Returns the word for it in metrics.
+    pub(in crate::session) fn kind(&self) -> &'static str {
+        match self {
+            Self::NothingWorks(_) => "no_runtime",
+            Self::NoSuchPath { .. } => "no_image",
+            Self::State(_) => "state_folder",
+            Self::Launch(_) | Self::Pipes { .. } | Self::Protocol(_) => "launch_failed",
+            Self::Refused(_) | Self::LastRefused { .. } => "refused",
+            Self::Stopped => "cancelled",
+        }
+    }
+
     pub(in crate::session) fn failure(&self) -> Failure {
         match self {
             Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
@@ -345,11 +357,13 @@ impl Interpreter {
         };
         drop(calls);
         self.sandbox.set_busy(false);
+        let killed = self.killed;
         let end = self.explain_memory(end, wording, &mut run.notices);
         if let Some(output) = waiting {
             let _ = progress.send(output).await;
         }
         let mut finished = run.finish(id, end, interrupt, started.elapsed(), &words);
+        finished.out_of_memory |= self.killed != killed;
         finished.outcome.artifacts = access.transfers().take_saved();
         if let Some(session) = session {
             let changed = std::mem::take(&mut finished.outcome.files).in_session(&session);

@@ -72,6 +72,8 @@ pub(in crate::session) struct FinishedRun {
     pub(in crate::session) loss: Option<String>,
     /// The streams that were cut.
     pub(in crate::session) kept: Kept,
+    /// Whether a process was killed because memory ran out.
+    pub(in crate::session) out_of_memory: bool,
 }
 
 /// What the words about the end of a run depend on.
@@ -239,6 +241,7 @@ impl RunInProgress {
             RunEnd::Lost(loss) => Some(loss.describe(words.held, words.memory)),
             RunEnd::Done { .. } => None,
         };
+        let out_of_memory = matches!(&end, RunEnd::Lost(loss) if loss.is_of_memory(words.held));
         let (status, failure, exit_code, error) = match interrupt {
             Some(interrupt) => {
                 let (status, error) = interrupt.describe(loss.as_deref(), words.wording);
@@ -266,7 +269,7 @@ impl RunInProgress {
             running: None,
         };
         let streams = [kept_stdout, kept_stderr, kept_traceback];
-        FinishedRun { outcome, loss, kept: Kept { streams, displays: kept_displays } }
+        FinishedRun { outcome, loss, kept: Kept { streams, displays: kept_displays }, out_of_memory }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use codebridge_images::ImageResolver;
 use codebridge_runtimes::exec::visible_line;
@@ -32,6 +32,7 @@ use crate::session::bytecode::{GuestBytecode, compile_library};
 use crate::session::capacity::Capacity;
 use crate::session::interpreter::{Interpreter, StartError, Startup};
 use crate::settings::{Settings, variables};
+use crate::telemetry::Telemetry;
 
 /// How long a sandbox may take to start, on a loaded host.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -58,6 +59,7 @@ pub struct Launcher {
     images: Arc<ImageResolver>,
     bytecode: GuestBytecode,
     packages: Arc<PackageService>,
+    telemetry: Telemetry,
     /// Those of all sessions, whoever they are for.
     capacity: Arc<Capacity>,
     /// Made at the first execution.
@@ -74,7 +76,12 @@ pub struct Launcher {
 
 impl Launcher {
     /// Returns a launcher for these settings. Nothing is looked for before the first start.
-    pub fn new(settings: &Settings, reaper: Reaper, packages: Arc<PackageService>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        reaper: Reaper,
+        packages: Arc<PackageService>,
+        telemetry: Telemetry,
+    ) -> Self {
         let (runtime, roots) = (settings.runtime.value.clone(), wanted_roots(&settings.image));
         Self {
             image_setting: settings.name_of(&variables::IMAGE),
@@ -86,6 +93,7 @@ impl Launcher {
             images: Arc::new(image_resolver(false)),
             bytecode: GuestBytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             packages,
+            telemetry,
             capacity: Arc::default(),
             instance: OnceCell::new(),
             reaper,
@@ -94,6 +102,10 @@ impl Launcher {
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
         }
+    }
+
+    pub(in crate::session) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 
     pub(in crate::session) fn capacity(&self) -> &Arc<Capacity> {
@@ -115,9 +127,10 @@ impl Launcher {
     }
 
     fn sweep_in_the_background(&self, engine: Option<RuntimeId>) {
-        let state = self.state.clone();
+        let (state, telemetry) = (self.state.clone(), self.telemetry.clone());
         self.sweeps.spawn(async move {
             let swept = sweep(&state, engine.as_slice()).await;
+            telemetry.swept(swept.removed.len());
             if !swept.removed.is_empty() {
                 tracing::info!(count = swept.removed.len(), "removed sandboxes of dead bridges");
             }
@@ -177,7 +190,11 @@ impl Launcher {
                 return Err(StartError::Stopped);
             }
             let choice = choice?;
-            let refusal = match self.start_with(&choice, instance, answerer, access, progress, cancel).await {
+            let begun = Instant::now();
+            let started = self.start_with(&choice, instance, answerer, access, progress, cancel).await;
+            let failure = started.as_ref().err().map(StartError::kind);
+            self.telemetry.sandbox_started(choice.runtime.kind.program_name(), begun.elapsed(), failure);
+            let refusal = match started {
                 Ok((interpreter, mut notices)) => {
                     // The reaper has to run before any code does. Naming the folder twice changes nothing.
                     self.reaper.watch_instance(instance.path()).await;

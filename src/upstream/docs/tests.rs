@@ -62,7 +62,7 @@ impl Home {
                 .collect(),
             ..Surroundings::default()
         };
-        Upstream::with(surroundings, limits, Reaper::of(None), Arc::new(Policy::none()))
+        Upstream::with(surroundings, limits, Reaper::of(None), Arc::new(Policy::none()), Default::default())
     }
 
     fn starts(&self, name: &str) -> usize {

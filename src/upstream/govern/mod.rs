@@ -22,6 +22,7 @@ use crate::policy::{
     Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Standing, Subject, ToolCall, Turn,
     Unaccepted, Verdict, schema,
 };
+use crate::telemetry::Telemetry;
 
 /// A call that may be made, until it ends.
 #[derive(Debug)]
@@ -156,7 +157,8 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
         Verdict::Ask(rule) => rule,
     };
     let subject = Subject { kind, server: String::new(), name: name.to_owned() };
-    let asking = Asking { rule: &rule, subject, by, answers: wanted.answers };
+    let Wanted { answers, telemetry, .. } = wanted;
+    let asking = Asking { rule: &rule, subject, by, answers, telemetry };
     let text = |asked: u32, _| Some(question::text_of_other(kind, name, by, &rule, asked));
     tokio::select! {
         done = asking.ask(text) => done.map_err(denied),
@@ -166,9 +168,9 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
 
 /// Asks the person whether a call may be made.
 async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
-    let subject =
-        Subject { kind: Kind::Tool, server: call.server.name.to_string(), name: call.tool.to_owned() };
-    let asking = Asking { rule, subject, by: call.by, answers: call.answers };
+    let WantedCall { tool, by, answers, telemetry, .. } = *call;
+    let subject = Subject { kind: Kind::Tool, server: call.server.name.to_string(), name: tool.to_owned() };
+    let asking = Asking { rule, subject, by, answers, telemetry };
     let text = |asked, approved| {
         let secrets =
             call.server.definition.as_ref().map(|definition| Secrets::of(definition)).unwrap_or_default();
@@ -187,6 +189,7 @@ struct Asking<'a> {
     subject: Subject,
     by: &'a CalledBy,
     answers: &'a dyn Answers,
+    telemetry: &'a Telemetry,
 }
 
 impl Asking<'_> {
@@ -202,15 +205,20 @@ impl Asking<'_> {
         let Some((asked, approved)) = self.stand()? else { return Ok(()) };
         let Some(text) = text(asked, approved) else { return Err(Denied::TooLarge { rule }) };
         match ask_with_form(self.answers, &text, schema(asked, self.by.session.is_some())).await {
-            FormReply::Answer(answer) => match approvals.keep(run, &self.subject, Answer::read(&answer)) {
-                true => Ok(()),
-                false => Err(Denied::Refused { rule }),
-            },
+            FormReply::Answer(answer) => {
+                let approved = approvals.keep(run, &self.subject, Answer::read(&answer));
+                self.telemetry.answered(if approved { "approved" } else { "refused" });
+                if approved { Ok(()) } else { Err(Denied::Refused { rule }) }
+            }
             FormReply::NoAnswer => {
                 approvals.keep(run, &self.subject, Answer::No);
+                self.telemetry.answered("unanswered");
                 Err(Denied::Unanswered { rule })
             }
-            FormReply::Unavailable => Err(Denied::NobodyToAsk { rule }),
+            FormReply::Unavailable => {
+                self.telemetry.answered("not_asked");
+                Err(Denied::NobodyToAsk { rule })
+            }
         }
     }
 

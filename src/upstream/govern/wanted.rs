@@ -3,6 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use crate::policy::Kind;
+use crate::telemetry::Telemetry;
 use crate::upstream::called_by::CalledBy;
 use crate::upstream::discovery::Server;
 use crate::upstream::pool::{Tool, ToolList};
@@ -21,6 +22,7 @@ pub(in crate::upstream) struct WantedCall<'a> {
     pub(in crate::upstream) by: &'a CalledBy,
     pub(in crate::upstream) answers: &'a dyn Answers,
     pub(in crate::upstream) cancel: &'a CancellationToken,
+    pub(in crate::upstream) telemetry: &'a Telemetry,
 }
 
 /// Something else than a call of a tool that code wants.
@@ -31,4 +33,5 @@ pub(in crate::upstream) struct Wanted<'a> {
     pub(in crate::upstream) by: &'a CalledBy,
     pub(in crate::upstream) answers: &'a dyn Answers,
     pub(in crate::upstream) cancel: &'a CancellationToken,
+    pub(in crate::upstream) telemetry: &'a Telemetry,
 }

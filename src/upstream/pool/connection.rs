@@ -9,7 +9,7 @@ use codebridge_runtimes::exec::visible;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, ErrorData, GetExtensions,
-    ListToolsRequest, PaginatedRequestParams,
+    ListToolsRequest, PaginatedRequestParams, RequestMetaObject,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use serde_json::Map;
@@ -212,13 +212,19 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
-        let CallOptions { progress, answers, unread, at_least, cancel, by: _ } = options;
+        let CallOptions { progress, answers, unread, at_least, cancel, by } = options;
         // The transport puts the arguments in.
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
         request.extensions_mut().insert(arguments);
         let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
+        if let Some((parent, state)) = by.trace.fields() {
+            let mut meta = RequestMetaObject::new();
+            meta.set_traceparent(parent);
+            state.into_iter().for_each(|state| meta.set_tracestate(state));
+            request.extensions_mut().insert(meta);
+        }
         let limit = self.parts.definition.call_timeout.unwrap_or(limit.max(at_least));
         let request = ClientRequest::CallToolRequest(request);
         let expected = Expected::new(progress, unread.map(|results| results.0));

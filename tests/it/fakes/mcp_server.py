@@ -52,6 +52,7 @@ cancelled = []
 answers = {}
 arrived = threading.Condition()
 listings = 0
+metas = {}
 extra_tools = options.tools
 
 
@@ -83,7 +84,7 @@ def call(id, name, arguments, token):
     if name == "echo":
         return {"content": [], "structuredContent": arguments}
     if name == "environment":
-        return {"content": [], "structuredContent": {"env": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv[1:]}}
+        return {"content": [], "structuredContent": {"env": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv[1:], "meta": metas.get(id)}}
     if name == "pids":
         return {"content": [], "structuredContent": {"pid": os.getpid(), "grandchild": grandchild and grandchild.pid}}
     if name == "crash":
@@ -151,6 +152,7 @@ def call(id, name, arguments, token):
 def run_call(message):
     params = message["params"]
     token = params.get("_meta", {}).get("progressToken")
+    metas[message["id"]] = params.get("_meta")
     result = call(message["id"], params["name"], params.get("arguments") or {}, token)
     if result is not None:
         send({"id": message["id"], "result": result})

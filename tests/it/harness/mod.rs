@@ -1,6 +1,7 @@
 //! The harness: the matrix of runtimes, an environment for each test, an MCP client, and a view of the host.
 
 pub(crate) mod bridge;
+pub(crate) mod collector;
 pub(crate) mod engines;
 pub(crate) mod env;
 pub(crate) mod fake;

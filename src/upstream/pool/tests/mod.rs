@@ -80,6 +80,7 @@ impl Setup {
                 self.limits,
                 self.reaper.unwrap_or_else(|| Reaper::of(None)),
                 Arc::new(self.policy.unwrap_or_else(Policy::none)),
+                Default::default(),
             ),
             answers: self.answers.unwrap_or_else(|| Arc::new(NoAnswers::default())),
             dir,
