@@ -44,6 +44,8 @@ pub(super) enum CommandError {
     Save(#[source] SaveError),
     #[error("could not write '{}': {error}", .file.display())]
     Write { file: PathBuf, error: io::Error },
+    #[error("could not read '{}': {error}", .file.display())]
+    Read { file: PathBuf, error: io::Error },
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
@@ -216,7 +218,7 @@ impl CommandError {
             Self::Pins(_) => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
-            Self::Io(_) | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
+            Self::Io(_) | Self::Read { .. } | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
@@ -246,7 +248,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Unread { .. }
         | UpstreamError::Unreachable { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
-        UpstreamError::Trust(_) => Exit::Io,
+        UpstreamError::Trust(_) | UpstreamError::Unrecorded { .. } => Exit::Io,
     }
 }
 

@@ -3,6 +3,8 @@
 mod args;
 mod artifact;
 mod artifact_args;
+mod audit;
+mod audit_args;
 mod build;
 mod call;
 mod call_result;
@@ -58,6 +60,7 @@ pub use args::{
     PackagesCommand, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
+pub use audit_args::{AuditArgs, AuditCommand};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
@@ -130,6 +133,7 @@ async fn dispatch(
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::Call(args) => call::call(&open(), args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
+        Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Image(command) => image::image(command).await,
         Command::Policy(command) => policy::policy(&open(), command).await,
         Command::Packages(command) => packages::packages(command, settings, environment).await,

@@ -34,6 +34,13 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
     (has_rounds && offers != Offers::default()).then_some(offers)
 }
 
+/// Returns the name and the version of the client, as it says them.
+fn client_of(context: &RequestContext<RoleServer>) -> Option<Arc<str>> {
+    let of_peer = || context.peer.peer_info().map(|info| info.client_info.clone());
+    let client = context.meta.client_info().or_else(of_peer)?;
+    Some(format!("{} {}", client.name, client.version).into())
+}
+
 fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
     context.client_capabilities().is_some_and(|capabilities| viewer::is_shown_by(&capabilities))
 }
@@ -89,7 +96,7 @@ impl<P: RunPython> McpHandler<P> {
             Some(answers) => Arc::new(answers),
             None => Arc::new(NoAnswers(self.id)),
         };
-        let caller = Caller { progress, answers, cancel: context.ct.clone(), script: None };
+        let caller = Caller { progress, answers, cancel: context.ct.clone(), script: None, client: client_of(&context) };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&request);
         let run = Box::pin(self.sessions.run(request, caller));
@@ -107,7 +114,7 @@ impl<P: RunPython> McpHandler<P> {
         context: &RequestContext<RoleServer>,
     ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
-        Round::begin(without_code(&request), self.id, offers, |caller| {
+        Round::begin(without_code(&request), self.id, offers, client_of(context), |caller| {
             tokio::spawn(async move { in_turn(turn, notes, Box::pin(sessions.run(request, caller))).await })
         })
     }

@@ -17,6 +17,7 @@ mod interpreter;
 mod launch;
 mod output;
 mod questions;
+mod recording;
 mod saved_tools;
 mod sessions;
 

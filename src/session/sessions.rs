@@ -21,11 +21,13 @@ use super::interpreter::{Interpreter, StartError};
 use super::launch::Launcher;
 use super::output::Outputs;
 use super::output::PictureBudget;
+use super::recording::RunRecord;
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, OutputStream, Progress, RunOutcome, RunPython,
     RunRequest,
 };
 use crate::artifacts::Artifacts;
+use crate::audit::{Audit, RunFacts, RunStart};
 use crate::policy::Kind;
 use crate::settings::{Settings, Share};
 use crate::upstream::{CalledBy, Upstream};
@@ -45,6 +47,7 @@ pub struct Sessions(Arc<Inner>);
 struct Inner {
     launcher: Arc<Launcher>,
     upstream: Upstream,
+    audit: Audit,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -87,12 +90,13 @@ struct Live {
 
 impl Sessions {
     /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
-    pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
+    pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream, audit: Audit) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let capacity = Arc::clone(launcher.capacity());
         Self(Arc::new(Inner {
             launcher,
             upstream,
+            audit,
             answerer: Arc::new(Answerer::new(
                 Arc::clone(&outputs),
                 settings.state_dir.value.clone(),
@@ -129,37 +133,9 @@ impl Sessions {
 
 impl RunPython for Sessions {
     async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
-        let inner = &self.0;
-        let throw_away = !inner.persist || request.session == RunRequest::THROW_AWAY;
-        let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
-        // Side by side: a call keeps its place in the queue of its session while its servers are looked up, and a mistake in
-        // their names is reported before its turn has come.
-        let place = async { Ok(slot.lock().await) };
-        let grant = Grant::of(&request.servers, &inner.upstream, &*caller.answers);
-        let (mut state, grant) = tokio::select! {
-            ready = async { tokio::try_join!(place, grant) } => match ready {
-                Ok(ready) => ready,
-                Err(error) => return RunOutcome::refused(error.with_hint()),
-            },
-            () = caller.cancel.cancelled() => return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into()),
-        };
-        if let Some(timer) = state.idle_timer.take() {
-            timer.abort();
-        }
-        let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, throw_away, request, grant, &caller) => outcome,
-            () = inner.closing.cancelled() => {
-                RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
-            },
-        };
-        state.last_used = Some(Instant::now());
-        if throw_away || inner.closing.is_cancelled() {
-            inner.end(state.live.take());
-        } else if state.live.is_some() {
-            state.idle_timer = inner.start_idle_timer(&slot);
-        }
-        drop(state);
-        inner.became_idle.notify_waiters();
+        let mut record = RunRecord::new(&self.0.audit, &request, &caller);
+        let mut outcome = self.0.run(request, caller, &mut record).await;
+        record.ended(&mut outcome, &self.0.upstream).await;
         outcome
     }
 
@@ -213,6 +189,40 @@ impl RunPython for Sessions {
 }
 
 impl Inner {
+    async fn run(self: &Arc<Self>, request: RunRequest, caller: Caller, record: &mut RunRecord) -> RunOutcome {
+        let throw_away = !self.persist || request.session == RunRequest::THROW_AWAY;
+        let slot = if throw_away { Arc::default() } else { self.slot(&request.session) };
+        // Side by side: a call keeps its place in the queue of its session while its servers are looked up, and a mistake in
+        // their names is reported before its turn has come.
+        let place = async { Ok(slot.lock().await) };
+        let grant = Grant::of(&request.servers, &self.upstream, &*caller.answers);
+        let (mut state, grant) = tokio::select! {
+            ready = async { tokio::try_join!(place, grant) } => match ready {
+                Ok(ready) => ready,
+                Err(error) => return RunOutcome::refused(error.with_hint()),
+            },
+            () = caller.cancel.cancelled() => return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into()),
+        };
+        if let Some(timer) = state.idle_timer.take() {
+            timer.abort();
+        }
+        let outcome = tokio::select! {
+            outcome = self.run_in(&mut state, throw_away, request, grant, &caller, record) => outcome,
+            () = self.closing.cancelled() => {
+                RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
+            },
+        };
+        state.last_used = Some(Instant::now());
+        if throw_away || self.closing.is_cancelled() {
+            self.end(state.live.take());
+        } else if state.live.is_some() {
+            state.idle_timer = self.start_idle_timer(&slot);
+        }
+        drop(state);
+        self.became_idle.notify_waiters();
+        outcome
+    }
+
     async fn end_all(self: &Arc<Self>) {
         let slots: Vec<_> = lock(&self.slots).drain().map(|(_, slot)| slot).collect();
         for slot in slots {
@@ -243,6 +253,7 @@ impl Inner {
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
+        record: &mut RunRecord,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live
             && let Some(loss) = live.interpreter.lost_while_idle()
@@ -250,9 +261,10 @@ impl Inner {
             state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
             self.end(state.live.take());
         }
+        let new_session = state.live.is_none();
         let (live, mut notices) = match state.live.take() {
             Some(live) => (live, Vec::new()),
-            None => match self.start_for(caller, &request.session).await {
+            None => match self.start_for(caller, &request.session, &record.early_facts()).await {
                 Ok(started) => started,
                 Err(outcome) => return *outcome,
             },
@@ -266,12 +278,24 @@ impl Inner {
             notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));
         }
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
+        let facts = record.facts(id, live.interpreter.made_of());
+        let start = RunStart {
+            facts: Arc::clone(&facts),
+            servers: grant.names(),
+            new_session,
+            timeout_seconds: request.timeout.as_secs_f64(),
+        };
+        if let Err(error) = record.starts(start, &request.code).await
+            && let Some(refusal) = record.refusal(&error)
+        {
+            return refusal;
+        }
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
         let wording = Wording::of(&request, throw_away, self.one_shot);
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
-        let cell = Cell { id, code, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
+        let cell = Cell { id, code, facts, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);
@@ -288,9 +312,10 @@ impl Inner {
         self: &Arc<Self>,
         caller: &Caller,
         session: &str,
+        facts: &Arc<RunFacts>,
     ) -> Result<(Live, Vec<String>), Box<RunOutcome>> {
         let start = async {
-            let (denied, told) = self.denied_shares(caller, session).await;
+            let (denied, told) = self.denied_shares(caller, session, facts).await;
             let (live, notices) = self.start(&caller.progress, denied).await?;
             Ok((live, told.into_iter().chain(notices).collect()))
         };
@@ -310,8 +335,14 @@ impl Inner {
     }
 
     /// Returns the shared folders that the policy denies to a session, by their paths in the sandbox, and what to say about it.
-    async fn denied_shares(&self, caller: &Caller, session: &str) -> (Vec<String>, Vec<String>) {
-        let by = CalledBy { session: Some(session.into()), ..CalledBy::default() };
+    async fn denied_shares(
+        &self,
+        caller: &Caller,
+        session: &str,
+        facts: &Arc<RunFacts>,
+    ) -> (Vec<String>, Vec<String>) {
+        let facts = Arc::clone(facts);
+        let by = CalledBy { session: Some(session.into()), facts, ..CalledBy::default() };
         let (mut denied, mut notices) = (Vec::new(), Vec::new());
         for share in &self.shares {
             let allowed =

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::audit::RunFacts;
 use crate::policy::{Approvals, Caller, LOCAL, RunUse};
 
 /// Who makes a call. Nothing of it comes from the sandbox, except the number of the line.
@@ -17,6 +18,8 @@ pub struct CalledBy {
     /// What the calls of this run have used.
     pub used: Arc<RunUse>,
     pub line: Option<CodeLine>,
+    /// What the audit log says of the run.
+    pub facts: Arc<RunFacts>,
 }
 
 /// The line of code that makes a call.
@@ -37,6 +40,7 @@ impl Default for CalledBy {
             approvals: Arc::default(),
             used: Arc::default(),
             line: None,
+            facts: Arc::new(RunFacts { principal: LOCAL.into(), ..RunFacts::default() }),
         }
     }
 }

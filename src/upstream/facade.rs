@@ -17,11 +17,13 @@ use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use super::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use super::raw_arguments::RawArguments;
+use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
 use crate::policy::{Kind, Policy, Shapes};
 use crate::reaper::Reaper;
@@ -38,6 +40,7 @@ pub struct Upstream(Arc<Inner>);
 struct Inner {
     discovery: Discovery,
     policy: Arc<Policy>,
+    audit: Audit,
     pool: Arc<Pool>,
     docs: Docs,
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
@@ -49,17 +52,29 @@ struct Inner {
 
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
-    pub fn new(settings: &Settings, environment: Environment, reaper: Reaper, policy: Arc<Policy>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: Environment,
+        reaper: Reaper,
+        policy: Arc<Policy>,
+        audit: Audit,
+    ) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy)
+        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy, audit)
     }
 
     /// Those of any surroundings.
-    pub fn with(surroundings: Surroundings, limits: Limits, reaper: Reaper, policy: Arc<Policy>) -> Self {
+    pub fn with(
+        surroundings: Surroundings,
+        limits: Limits,
+        reaper: Reaper,
+        policy: Arc<Policy>,
+        audit: Audit,
+    ) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
@@ -67,6 +82,7 @@ impl Upstream {
         Self(Arc::new(Inner {
             discovery: Discovery::new(surroundings),
             policy,
+            audit,
             pool,
             docs,
             asked: Default::default(),
@@ -226,6 +242,20 @@ impl Upstream {
         arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
+        let mut recording = Recording::begin(&self.0.audit, server, tool, &arguments, &options.by);
+        let outcome = self.decide_and_call(server, tool, arguments, options, &mut recording).await;
+        recording.end(server, &outcome).await;
+        outcome
+    }
+
+    async fn decide_and_call(
+        &self,
+        server: &Arc<Server>,
+        tool: &str,
+        arguments: RawArguments,
+        options: CallOptions<'_>,
+        recording: &mut Recording,
+    ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
         let policy = &self.0.policy;
         let rules = rules_for(policy, server, tool, &options.by)?;
@@ -246,8 +276,12 @@ impl Upstream {
             None if tools.tools.is_empty() => tool,
             None => return Err(self.unknown_tool(server, tool, tools).await),
         };
+        recording.is_of(name);
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
-        let Some(rules) = rules else { return self.0.pool.call(request, name, arguments, options).await };
+        let Some(rules) = rules else {
+            recording.admitted(server, name, None).await?;
+            return self.0.pool.call(request, name, arguments, options).await;
+        };
         let wanted = WantedCall {
             server,
             tool: name,
@@ -258,12 +292,24 @@ impl Upstream {
             answers: &*options.answers,
             cancel,
         };
+        recording.is_deciding();
         let admitted = admit(policy, &rules, wanted).await?;
+        recording.admitted(server, name, Some(&admitted)).await?;
         let (begun, sent) = (Instant::now(), arguments.as_bytes().len());
         let outcome = self.0.pool.call(request, name, arguments, options).await;
         let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
         admitted.end(sent + received, begun.elapsed());
         outcome
+    }
+
+    /// Returns what removes the credentials of all definitions. It takes its time.
+    pub fn mask_of_all(&self) -> Mask {
+        mask_of_all(self.snapshot())
+    }
+
+    /// Records a call of a server that the code may not use.
+    pub async fn record_refusal(&self, server: &str, tool: &str, by: &CalledBy, verdict: &'static str, why: &str) {
+        record_refusal(&self.0.audit, server, tool, by, verdict, why).await;
     }
 
     /// Decides whether code may have a package or an artifact. The person may be asked.
@@ -278,7 +324,11 @@ impl Upstream {
         answers: &dyn Answers,
         cancel: &CancellationToken,
     ) -> Result<(), UpstreamError> {
-        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel }).await
+        let allowed = allow(&self.0.policy, Wanted { kind, name, by, answers, cancel }).await;
+        if let Err(error) = &allowed {
+            record_denial(&self.0.audit, kind, name, by, error).await;
+        }
+        allowed
     }
 
     /// Marks the tools that the policy always denies.

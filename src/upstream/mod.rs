@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! facade                                          what the rest of the product calls
+//! recording                                       what the audit log says of a call
 //! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
@@ -29,6 +30,7 @@ mod person;
 mod pool;
 mod questions;
 mod raw_arguments;
+mod recording;
 pub mod search;
 mod shell;
 mod tool_doc;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::audit::Audit;
 use crate::packages::PackageService;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
@@ -35,6 +36,7 @@ pub struct Workspace {
     pub sessions: Sessions,
     pub upstream: Upstream,
     pub policy: Arc<Policy>,
+    pub audit: Audit,
 }
 
 impl Bridge {
@@ -51,9 +53,11 @@ impl Workspace {
     pub fn new(bridge: Arc<Bridge>) -> Self {
         let Bridge { settings, launcher, environment, reaper, .. } = &*bridge;
         let policy = Arc::new(Policy::of(settings));
-        let upstream = Upstream::new(settings, environment.clone(), reaper.clone(), Arc::clone(&policy));
-        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
-        Self { bridge, sessions, upstream, policy }
+        let audit = Audit::of(settings);
+        let upstream =
+            Upstream::new(settings, environment.clone(), reaper.clone(), Arc::clone(&policy), audit.clone());
+        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone(), audit.clone());
+        Self { bridge, sessions, upstream, policy, audit }
     }
 
     /// Ends all sessions and servers, and the bridge with them: this is its only workspace.
@@ -66,6 +70,7 @@ impl Workspace {
         let deadline = Instant::now() + CLOSE_LIMIT;
         // Side by side: neither needs the other, and each may take its time.
         let (removed, ()) = tokio::join!(timeout_at(deadline, removal), self.upstream.shutdown());
+        self.audit.close().await;
         // The reaper goes on when this process has exited.
         match removed {
             Ok(()) => drop(timeout_at(deadline, reaper.dismiss()).await),

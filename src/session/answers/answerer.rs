@@ -271,6 +271,7 @@ mod tests {
     use super::super::transfers::Transfers;
     use super::*;
     use crate::artifacts::Artifacts;
+    use crate::audit::Audit;
     use crate::policy::Policy;
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
@@ -280,7 +281,8 @@ mod tests {
         let capacity = Arc::<Capacity>::default();
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity)));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None), Arc::new(Policy::of(&settings)));
+        let policy = Arc::new(Policy::of(&settings));
+        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None), policy, Audit::off());
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }

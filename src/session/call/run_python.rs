@@ -23,12 +23,14 @@ pub struct Caller {
     pub cancel: CancellationToken,
     /// What a run of the command line has beside its code.
     pub script: Option<Arc<Script>>,
+    /// Who the client says that it is.
+    pub client: Option<Arc<str>>,
 }
 
 impl Caller {
     /// Returns a caller that no server can ask anything.
     pub fn without_answers(progress: mpsc::Sender<Progress>, cancel: CancellationToken) -> Self {
-        Self { progress, answers: Arc::new(NoAnswers::default()), cancel, script: None }
+        Self { progress, answers: Arc::new(NoAnswers::default()), cancel, script: None, client: None }
     }
 }
 

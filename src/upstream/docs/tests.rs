@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::audit::Audit;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
@@ -62,7 +63,7 @@ impl Home {
                 .collect(),
             ..Surroundings::default()
         };
-        Upstream::with(surroundings, limits, Reaper::of(None), Arc::new(Policy::none()))
+        Upstream::with(surroundings, limits, Reaper::of(None), Arc::new(Policy::none()), Audit::off())
     }
 
     fn starts(&self, name: &str) -> usize {

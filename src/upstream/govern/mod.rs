@@ -27,6 +27,9 @@ use crate::policy::{
 pub(super) struct Admitted {
     _turn: Turn,
     by: CalledBy,
+    pub(super) rule: RuleName,
+    /// Whether the person had to approve it.
+    pub(super) was_asked: bool,
 }
 
 impl Admitted {
@@ -65,21 +68,25 @@ pub(super) async fn admit(
     call: WantedCall<'_>,
 ) -> Result<Admitted, UpstreamError> {
     let denied = |why| denied(call.server, call.tool, why);
-    match decide(rules, &call).await {
+    let (rule, was_asked) = match decide(rules, &call).await {
         Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
-        Verdict::Allow(_) => check_pin(policy, &call).map_err(denied)?,
+        Verdict::Allow(rule) => {
+            check_pin(policy, &call).map_err(denied)?;
+            (rule, false)
+        }
         Verdict::Ask(rule) => {
             check_pin(policy, &call).map_err(denied)?;
             ask(&rule, &call).await?;
+            (rule, true)
         }
-    }
+    };
     let budgets = rules.budgets();
     call.by.used.begin(budgets).map_err(|spent| denied(Denied::Budget(spent)))?;
     let turn = tokio::select! {
         turn = policy.turn(rules, &call.server.name) => turn.map_err(|spent| denied(Denied::Budget(spent)))?,
         () = call.cancel.cancelled() => return Err(cancelled(&call)),
     };
-    Ok(Admitted { _turn: turn, by: call.by.clone() })
+    Ok(Admitted { _turn: turn, by: call.by.clone(), rule, was_asked })
 }
 
 fn denied(server: &Server, tool: &str, why: Denied) -> UpstreamError {

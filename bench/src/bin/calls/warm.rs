@@ -37,7 +37,7 @@ pub(crate) fn upstream(home: &Path, policy: Policy) -> Upstream {
         state_dir: home.join("MCPs"),
         ..Surroundings::default()
     };
-    Upstream::with(surroundings, Limits::default(), Reaper::of(None), Arc::new(policy))
+    Upstream::with(surroundings, Limits::default(), Reaper::of(None), Arc::new(policy), Audit::off())
 }
 
 pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Limits, PoolRequest, Purpose, ServerState, ToolList};
 use crate::mcp::client::ServerProgress;
+use crate::audit::Audit;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
@@ -80,6 +81,7 @@ impl Setup {
                 self.limits,
                 self.reaper.unwrap_or_else(|| Reaper::of(None)),
                 Arc::new(self.policy.unwrap_or_else(Policy::none)),
+                Audit::off(),
             ),
             answers: self.answers.unwrap_or_else(|| Arc::new(NoAnswers::default())),
             dir,
