@@ -44,7 +44,12 @@ pub(super) struct Chain {
 
 impl Chain {
     /// Begins a chain in a folder.
-    pub(super) fn begin(folder: &Path, bridge: &str, mode: &'static str) -> Result<Self, AuditError> {
+    pub(super) fn begin(
+        folder: &Path,
+        bridge: &str,
+        mode: &'static str,
+        time: Timestamp,
+    ) -> Result<Self, AuditError> {
         ensure(folder)?;
         let part = Part { bridge: bridge.into(), number: 1 };
         let (path, head_path) = (folder.join(part.file()), folder.join(head_of(bridge)));
@@ -73,7 +78,7 @@ impl Chain {
             waiting: Vec::new(),
             after: (0, NO_LINE.into()),
         };
-        chain.open_line();
+        chain.open_line(time);
         Ok(chain)
     }
 
@@ -140,7 +145,7 @@ impl Chain {
         self.file = create_new(&path, true).map_err(AuditError::io(path))?;
         self.blobs = Blobs::at(self.folder.join(next.blobs()));
         (self.part, self.length) = (next, 0);
-        self.open_line();
+        self.open_line(Timestamp::now());
         Ok(())
     }
 
@@ -163,11 +168,11 @@ impl Chain {
         self.next_part()
     }
 
-    fn open_line(&mut self) {
+    fn open_line(&mut self, time: Timestamp) {
         let (bridge, part) = (self.part.bridge.clone(), self.part.number);
         let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
         let open = Event::Open { bridge, part, version, pid, mode: self.mode };
-        self.add(Timestamp::now(), &open, Contents::default());
+        self.add(time, &open, Contents::default());
     }
 
     fn path(&self) -> PathBuf {

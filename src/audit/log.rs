@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::chain::Chain;
 use super::error::AuditError;
-use super::event::{Call, Content, Contents, Denied, Event, RunEnd, RunFacts, RunStart};
+use super::event::{Call, Content, Contents, Denied, Event, Mask, RunEnd, RunFacts, RunStart};
 use super::folder::folder_in;
 use super::line::digest;
 use super::writer::{Entry, Message, State, Writer, Written};
@@ -105,13 +105,13 @@ impl Audit {
     ///
     /// # Errors
     /// It cannot be written. Where the log is required, there must be no run.
-    pub async fn run_starts(&self, start: RunStart, code: &str) -> Result<(), Arc<AuditError>> {
+    pub async fn run_starts(&self, start: RunStart, code: &str, mask: impl FnOnce() -> Mask) -> Result<(), Arc<AuditError>> {
         let Some(inner) = &self.0 else { return Ok(()) };
-        let texts = match self.is_full() {
-            true => vec![Content::text("code", code.to_owned())],
-            false => Vec::new(),
+        let contents = match self.is_full() {
+            true => Contents { texts: vec![Content::text("code", code.to_owned())], mask: Some(mask()) },
+            false => Contents::default(),
         };
-        inner.written(Event::RunStart(start), Contents { texts, mask: None }).await
+        inner.written(Event::RunStart(start), contents).await
     }
 
     /// Records that a run has ended.

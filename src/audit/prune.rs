@@ -98,14 +98,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("audit");
         for bridge in ["00000001", "00000002"] {
-            let mut chain = Chain::begin(&folder, bridge, "on").unwrap();
+            let mut chain = Chain::begin(&folder, bridge, "on", jiff::Timestamp::now()).unwrap();
             chain.write(false).unwrap();
             chain.next_part().unwrap();
             chain.write(false).unwrap();
         }
-        let mut own = Chain::begin(&folder, "00000003", "on").unwrap();
+        let mut own = Chain::begin(&folder, "00000003", "on", jiff::Timestamp::now()).unwrap();
         own.write(false).unwrap();
-        let live = Chain::begin(&folder, "00000004", "on").unwrap();
+        let live = Chain::begin(&folder, "00000004", "on", jiff::Timestamp::now()).unwrap();
         let gone = prune_to(&folder, own.part(), u64::MAX, 3);
         let gone: Vec<String> = gone.concat().into_iter().map(|file| file.file).collect();
         assert_eq!(gone, ["00000001.jsonl", "00000001.2.jsonl", "00000002.jsonl"]);

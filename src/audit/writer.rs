@@ -140,7 +140,10 @@ impl Writer {
         let chain = match &mut self.chain {
             Some(chain) => chain,
             None if rest.is_empty() => return Ok(()),
-            none => none.insert(Chain::begin(&self.folder, &self.bridge, self.mode)?),
+            none => {
+                let first = rest.iter().map(|(time, ..)| *time).min().unwrap_or_else(Timestamp::now);
+                none.insert(Chain::begin(&self.folder, &self.bridge, self.mode, first)?)
+            }
         };
         if rest.iter().any(|(_, event, _)| matches!(event, Event::RunStart(_))) {
             chain.ensure_there()?;

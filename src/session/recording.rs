@@ -72,8 +72,13 @@ impl RunRecord {
     ///
     /// # Errors
     /// It cannot be written. Where the log is required, there must be no run.
-    pub(super) async fn starts(&self, start: RunStart, code: &str) -> Result<(), Arc<AuditError>> {
-        self.audit.run_starts(start, code).await
+    pub(super) async fn starts(
+        &self,
+        start: RunStart,
+        code: &str,
+        upstream: &Upstream,
+    ) -> Result<(), Arc<AuditError>> {
+        self.audit.run_starts(start, code, || upstream.mask_of_all()).await
     }
 
     /// Returns the outcome of a run that must not be; None if it goes on with a notice.
@@ -88,20 +93,18 @@ impl RunRecord {
             return;
         }
         let contents = match self.audit.is_full() && outcome.run_id != 0 {
-            true => Contents {
-                texts: vec![
-                    Content::text("stdout", outcome.stdout.text.clone()),
-                    Content::text("stderr", outcome.stderr.text.clone()),
-                ],
-                mask: Some(upstream.mask_of_all()),
-            },
+            true => {
+                let stdout = Content::text("stdout", outcome.stdout.text.clone());
+                let stderr = Content::text("stderr", outcome.stderr.text.clone());
+                Contents { texts: vec![stdout, stderr], mask: Some(upstream.mask_of_all()) }
+            }
             false => Contents::default(),
         };
         let end = RunEnd {
             facts: self.facts.clone().unwrap_or_else(|| self.early_facts()),
             outcome: name_of(outcome),
             exit_code: outcome.exit_code,
-            error: outcome.error.clone(),
+            error: error_of(outcome),
             milliseconds: (outcome.elapsed.as_micros() as f64) / 1000.0,
             stdout_bytes: outcome.stdout.total_bytes,
             stderr_bytes: outcome.stderr.total_bytes,
@@ -119,6 +122,17 @@ impl RunRecord {
 /// Returns what a result says about a log that cannot be written.
 fn notice(trouble: &AuditError) -> String {
     format!("{trouble}; this run is not recorded, or only in part")
+}
+
+/// Returns the error without words of the code: of an exception, only its name.
+fn error_of(outcome: &RunOutcome) -> Option<String> {
+    let error = outcome.error.as_ref()?;
+    if outcome.failure != Some(Failure::Code) || outcome.status != Status::Error {
+        return Some(error.clone());
+    }
+    let name = error.split(':').next().unwrap_or_default();
+    let is_name = name.len() <= 100 && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '.' | '_'));
+    Some(if is_name { name.to_owned() } else { "an error of the code".into() })
 }
 
 fn name_of(outcome: &RunOutcome) -> &'static str {

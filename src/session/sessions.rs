@@ -285,7 +285,7 @@ impl Inner {
             new_session,
             timeout_seconds: request.timeout.as_secs_f64(),
         };
-        if let Err(error) = record.starts(start, &request.code).await
+        if let Err(error) = record.starts(start, &request.code, &self.upstream).await
             && let Some(refusal) = record.refusal(&error)
         {
             return refusal;

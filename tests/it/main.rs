@@ -11,6 +11,7 @@ mod harness;
 
 mod artifacts;
 mod attacks;
+mod audit;
 mod certificates;
 mod clients;
 mod command_line;
@@ -86,6 +87,7 @@ const LONG_TOPICS: &[fn(&mut Suite)] = &[
 const TOPICS: &[fn(&mut Suite)] = &[
     artifacts::register,
     attacks::register,
+    audit::register,
     certificates::register,
     clients::register,
     command_line::register,
