@@ -115,9 +115,8 @@ impl Chain {
     /// None of them is written.
     pub(super) fn write(&mut self, synced: bool) -> Result<(), AuditError> {
         let waiting = std::mem::take(&mut self.waiting);
-        let written = self.file.write_all(&waiting).and_then(|()| {
-            if synced { self.file.sync_data() } else { Ok(()) }
-        });
+        let written =
+            self.file.write_all(&waiting).and_then(|()| if synced { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
             self.after = (self.n, self.hash.clone());
             // What cannot be cut off stays behind the last whole line; the next lines go to another file.

@@ -29,7 +29,9 @@ impl AuditError {
         let does = "or set MCP_BRIDGE_AUDIT=off";
         match self {
             Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!("free some space, {does}"),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    format!("free some space, {does}")
+                }
                 io::ErrorKind::ReadOnlyFilesystem => {
                     format!("set MCP_BRIDGE_STATE_DIR to a writable folder, {does}")
                 }

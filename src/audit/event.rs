@@ -158,7 +158,13 @@ pub struct Pruned {
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(super) enum Event {
     /// The first line of each file.
-    Open { bridge: String, part: u32, version: &'static str, pid: u32, mode: &'static str },
+    Open {
+        bridge: String,
+        part: u32,
+        version: &'static str,
+        pid: u32,
+        mode: &'static str,
+    },
     RunStart(RunStart),
     Run(RunEnd),
     CallStart(Call),
@@ -170,7 +176,9 @@ pub(super) enum Event {
         #[serde(serialize_with = "text")]
         why: String,
     },
-    Pruned { files: Vec<Pruned> },
+    Pruned {
+        files: Vec<Pruned>,
+    },
     /// The bridge has ended as it should.
     Close,
 }

@@ -139,7 +139,9 @@ mod tests {
         for name in ["3fa9c1d2.jsonl", "3fa9c1d2.2.jsonl", "3fa9c1d2.10.jsonl"] {
             assert_eq!(Part::parse(name).unwrap().file(), name);
         }
-        for name in ["3fa9c1d2.1.jsonl", "3fa9c1d2.02.jsonl", "3fa9c1.jsonl", "x.jsonl", "3fa9c1d2", "..jsonl"] {
+        for name in
+            ["3fa9c1d2.1.jsonl", "3fa9c1d2.02.jsonl", "3fa9c1.jsonl", "x.jsonl", "3fa9c1d2", "..jsonl"]
+        {
             assert_eq!(Part::parse(name), None, "{name}");
         }
         let names = ["3fa9c1d2.10.jsonl", "3fa9c1d2.2.jsonl", "3fa9c1d2.jsonl"].map(String::from);

@@ -85,8 +85,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_of_json_whatever_it_is_about() {
-        let event =
-            Event::Lost { lines: 1, why: "a\nb\r\u{1b}[31m\u{202e}\u{2028}\"},\"n\":9".into() };
+        let event = Event::Lost { lines: 1, why: "a\nb\r\u{1b}[31m\u{202e}\u{2028}\"},\"n\":9".into() };
         let content = |text: &str, is_json| Content { field: "x", text: text.into(), is_json };
         let contents = [
             (content("{\"a\":1}", true), None),

@@ -105,7 +105,12 @@ impl Audit {
     ///
     /// # Errors
     /// It cannot be written. Where the log is required, there must be no run.
-    pub async fn run_starts(&self, start: RunStart, code: &str, mask: impl FnOnce() -> Mask) -> Result<(), Arc<AuditError>> {
+    pub async fn run_starts(
+        &self,
+        start: RunStart,
+        code: &str,
+        mask: impl FnOnce() -> Mask,
+    ) -> Result<(), Arc<AuditError>> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let contents = match self.is_full() {
             true => Contents { texts: vec![Content::text("code", code.to_owned())], mask: Some(mask()) },
@@ -132,7 +137,13 @@ impl Audit {
     }
 
     /// Begins the record of a call; None if nothing is recorded.
-    pub fn call(&self, facts: &Arc<RunFacts>, server: &Arc<str>, tool: &str, sent: usize) -> Option<CallRecord> {
+    pub fn call(
+        &self,
+        facts: &Arc<RunFacts>,
+        server: &Arc<str>,
+        tool: &str,
+        sent: usize,
+    ) -> Option<CallRecord> {
         let inner = self.0.as_ref()?;
         let call = Call {
             facts: Arc::clone(facts),
@@ -192,7 +203,13 @@ impl Inner {
         facts.counts.refused.fetch_add(1, Ordering::Relaxed) < MOST_REFUSALS
     }
 
-    fn entry(&self, event: Event, time: Timestamp, contents: Contents, done: Option<oneshot::Sender<Written>>) -> Message {
+    fn entry(
+        &self,
+        event: Event,
+        time: Timestamp,
+        contents: Contents,
+        done: Option<oneshot::Sender<Written>>,
+    ) -> Message {
         let bytes = contents.bytes();
         let held = self.state.held.fetch_add(bytes, Ordering::Relaxed);
         let contents = match bytes > 0 && held + bytes > MOST_HELD {
@@ -234,7 +251,9 @@ impl Inner {
                 Err(_) => Err(Arc::new(AuditError::Ended)),
             }
         };
-        timeout(patience, write).await.unwrap_or_else(|_| Err(Arc::new(AuditError::Slow(self.folder.clone()))))
+        timeout(patience, write)
+            .await
+            .unwrap_or_else(|_| Err(Arc::new(AuditError::Slow(self.folder.clone()))))
     }
 }
 

@@ -66,7 +66,8 @@ pub fn read_all(folder: &Path, since: Option<Timestamp>) -> io::Result<Vec<Found
 /// # Errors
 /// The folder cannot be read.
 pub fn read_run(folder: &Path, run: &str) -> io::Result<Option<Vec<Found>>> {
-    let bridge = run.split_once('-').filter(|(bridge, number)| is_bridge(bridge) && number.parse::<u32>().is_ok());
+    let bridge =
+        run.split_once('-').filter(|(bridge, number)| is_bridge(bridge) && number.parse::<u32>().is_ok());
     let Some((bridge, _)) = bridge else { return Ok(None) };
     let mut follower = Follower::new(folder, None);
     follower.only = Some(bridge.to_owned());

@@ -65,7 +65,8 @@ pub fn verify(folder: &Path, expected: &[Head]) -> io::Result<Verified> {
     let mut pruned = HashSet::new();
     let mut starts = Vec::new();
     for (bridge, parts) in &bridges {
-        let mut check = Check::new(folder, heads.get(bridge), expected.iter().find(|head| head.bridge == *bridge));
+        let mut check =
+            Check::new(folder, heads.get(bridge), expected.iter().find(|head| head.bridge == *bridge));
         for part in parts {
             check.part(part, &mut verified, &mut pruned);
         }
@@ -170,7 +171,9 @@ impl<'a> Check<'a> {
             };
             self.line(part, number, &place, line, &record);
             if record.event == "pruned" {
-                pruned.extend(record.files.iter().map(|Pruned { file, hash, .. }| (file.clone(), hash.clone())));
+                pruned.extend(
+                    record.files.iter().map(|Pruned { file, hash, .. }| (file.clone(), hash.clone())),
+                );
             }
         }
         self.torn = lines.is_torn().then(|| file.clone());
@@ -178,10 +181,10 @@ impl<'a> Check<'a> {
     }
 
     fn line(&mut self, part: &Part, number: usize, place: &str, line: &[u8], record: &Record) {
-        if number == 0 {
+        if record.event == "open" {
             let (bridge, named) = (record.bridge.as_deref(), record.part);
             if bridge != Some(&part.bridge) || named != Some(part.number) {
-                self.problem(place, "it does not belong to this file: the file was renamed, or its first lines are missing");
+                self.problem(place, "it does not belong to this file");
             }
         }
         match &self.last {
@@ -200,17 +203,22 @@ impl<'a> Check<'a> {
                 } else {
                     let what = match record.n - n - 1 {
                         1 => format!("the line before it is missing: number {}", n + 1),
-                        _ => format!("lines before it are missing: the numbers {} to {}", n + 1, record.n - 1),
+                        _ => {
+                            format!("lines before it are missing: the numbers {} to {}", n + 1, record.n - 1)
+                        }
                     };
                     self.problem(place, what);
                 }
             }
-            Some(_) => self.problem(place, format!("it does not belong here: it has the number {}", record.n)),
+            Some(_) => {
+                self.problem(place, format!("it does not belong here: it has the number {}", record.n))
+            }
             None if part.number > 1 => {
                 self.starts.push(Start { part: part.clone(), before: None, prev: record.prev.clone() });
             }
             None if record.n == 1 && record.prev == NO_LINE => {}
-            None => self.problem(place, format!("the lines before it are missing: it has the number {}", record.n)),
+            None => self
+                .problem(place, format!("the lines before it are missing: it has the number {}", record.n)),
         }
         self.is_flagged = false;
         let hash = digest(line);
@@ -228,7 +236,10 @@ impl<'a> Check<'a> {
         {
             self.has_expected = true;
             if head.hash != hash {
-                self.problem(place, "the log was written anew: the head that was kept refers to another text");
+                self.problem(
+                    place,
+                    "the log was written anew: the head that was kept refers to another text",
+                );
             }
         }
         for (field, blob) in &record.blobs {
@@ -251,13 +262,16 @@ impl<'a> Check<'a> {
             Some(Ok(head)) if head.n > n => {
                 let missing = head.n - n;
                 let what = match self.last_part {
+                    Some(_) if missing == 1 => "the log is cut off after it: 1 more line was written".into(),
                     Some(_) => format!("the log is cut off after it: {missing} more lines were written"),
                     None => format!("the files of this bridge are missing: {missing} lines were written"),
                 };
                 self.problem(place, what);
                 self.torn = None;
             }
-            Some(Ok(head)) if head.n > 0 && !self.has_head && self.starts.is_empty() && self.problems.is_empty() => {
+            Some(Ok(head))
+                if head.n > 0 && !self.has_head && self.starts.is_empty() && self.problems.is_empty() =>
+            {
                 self.problem(place, format!("the line with the number {} is missing", head.n));
             }
             Some(Ok(_)) => {}
@@ -268,9 +282,7 @@ impl<'a> Check<'a> {
             && head.n > n
         {
             self.problem(bridge, format!("the log is cut off: the head that was kept has {} lines", head.n));
-        } else if self.expected.is_some_and(|head| head.n > 0)
-            && !self.has_expected
-            && self.starts.is_empty()
+        } else if self.expected.is_some_and(|head| head.n > 0) && !self.has_expected && self.starts.is_empty()
         {
             self.problem(bridge, "the line of the head that was kept is missing");
         }

@@ -135,7 +135,12 @@ fn what(record: &Record) -> String {
         "call" => format!("call {}", call()),
         "call-start" => format!("begins call {}", call()),
         "run-start" => {
-            format!("begins run of {} in {} on {}", short(&record.code_sha256), text(&record.session), text(&record.runtime))
+            format!(
+                "begins run of {} in {} on {}",
+                short(&record.code_sha256),
+                text(&record.session),
+                text(&record.runtime)
+            )
         }
         "run" => format!("run of {} in {}", short(&record.code_sha256), text(&record.session)),
         "denied" => format!("{} {}", text(&record.kind), text(&record.name)),

@@ -52,8 +52,7 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
             options.answers = answers;
         }
         let client = Some("codebridge call".into());
-        options.by.facts =
-            Arc::new(RunFacts { client, principal: LOCAL.into(), ..RunFacts::default() });
+        options.by.facts = Arc::new(RunFacts { client, principal: LOCAL.into(), ..RunFacts::default() });
         let call = workspace.upstream.call(server, tool, arguments, options);
         Ok(call.await?)
     };

@@ -218,7 +218,11 @@ impl CommandError {
             Self::Pins(_) => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
-            Self::Io(_) | Self::Read { .. } | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
+            Self::Io(_)
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Serve(_)
+            | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,

@@ -96,7 +96,13 @@ impl<P: RunPython> McpHandler<P> {
             Some(answers) => Arc::new(answers),
             None => Arc::new(NoAnswers(self.id)),
         };
-        let caller = Caller { progress, answers, cancel: context.ct.clone(), script: None, client: client_of(&context) };
+        let caller = Caller {
+            progress,
+            answers,
+            cancel: context.ct.clone(),
+            script: None,
+            client: client_of(&context),
+        };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&request);
         let run = Box::pin(self.sessions.run(request, caller));

@@ -189,7 +189,12 @@ impl RunPython for Sessions {
 }
 
 impl Inner {
-    async fn run(self: &Arc<Self>, request: RunRequest, caller: Caller, record: &mut RunRecord) -> RunOutcome {
+    async fn run(
+        self: &Arc<Self>,
+        request: RunRequest,
+        caller: Caller,
+        record: &mut RunRecord,
+    ) -> RunOutcome {
         let throw_away = !self.persist || request.session == RunRequest::THROW_AWAY;
         let slot = if throw_away { Arc::default() } else { self.slot(&request.session) };
         // Side by side: a call keeps its place in the queue of its session while its servers are looked up, and a mistake in
@@ -295,7 +300,8 @@ impl Inner {
         let wording = Wording::of(&request, throw_away, self.one_shot);
         let RunRequest { code, timeout, session, .. } = request;
         let outputs = Arc::clone(&self.outputs);
-        let cell = Cell { id, code, facts, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
+        let cell =
+            Cell { id, code, facts, session: name, grant, timeout, budgets: self.budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         outcome.notices.splice(0..0, notices);

@@ -9,7 +9,8 @@ use codebridge_runtimes::{Limits, RuntimeChoice, TargetError, User};
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
-    AuditMode, Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem, parse,
+    AuditMode, Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem,
+    parse,
 };
 use crate::requirements::{Permission, PermissionError, Requirement, parse_list};
 

@@ -69,8 +69,9 @@ const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "rea
 const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "policy"]);
 
 /// Settings of the folder that keeps what belongs to the user.
-const KEPT: Commands =
-    Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "audit", "replay"]);
+const KEPT: Commands = Commands::Only(&[
+    "serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "audit", "replay",
+]);
 /// Settings of what code may do.
 const GOVERNED: Commands = Commands::Only(&["serve", "exec", "doctor", "call", "policy"]);
 /// Settings of what is recorded.

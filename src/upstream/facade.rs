@@ -17,12 +17,12 @@ use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::govern::{Wanted, WantedCall, admit, allow, rules_for};
-use super::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use super::raw_arguments::RawArguments;
+use super::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
 use crate::policy::{Kind, Policy, Shapes};
@@ -308,7 +308,14 @@ impl Upstream {
     }
 
     /// Records a call of a server that the code may not use.
-    pub async fn record_refusal(&self, server: &str, tool: &str, by: &CalledBy, verdict: &'static str, why: &str) {
+    pub async fn record_refusal(
+        &self,
+        server: &str,
+        tool: &str,
+        by: &CalledBy,
+        verdict: &'static str,
+        why: &str,
+    ) {
         record_refusal(&self.0.audit, server, tool, by, verdict, why).await;
     }
 

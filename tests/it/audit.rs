@@ -84,12 +84,12 @@ fn each_run_and_each_call_has_a_line(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &["--few", "--named", "pay-now"]) }));
     env.write("home/MCPs/policy.toml", "[[rule]]\neffect = 'allow'\n");
     let bridge = env.bridge().start();
-    let code = "await mcp_fake.pay_now(a=1)\nprint('secret output')\n";
+    let code = "await runtime.call_tool('fake', 'pay_now', {'a': 1})\nprint('secret output')\n";
     let said = run(&bridge, code);
     assert!(said.contains("secret output"), "{said}");
     let _ = bridge.run_in("other", "raise ValueError('secret message')").expect("error");
     let refused = bridge.call(json!({ "code": "1", "servers": ["nope"] }));
-    assert_eq!(refused.status(), "error", "{refused}");
+    assert_eq!(refused.status(), "validation_error", "{refused}");
     bridge.close();
     let lines = lines(env);
     let starts = of(&lines, "run-start");
@@ -143,7 +143,7 @@ fn refusals_are_recorded_and_do_not_flood(env: &TestEnv) {
     env.write(
         "home/MCPs/policy.toml",
         "[[rule]]\nkind = 'artifact'\neffect = 'deny'\n[[rule]]\narguments.'/n' = { less_than = 5 }\neffect = 'allow'\n\
-         [[rule]]\narguments.'/n' = 9\neffect = 'ask'\n[budget.run]\ncalls = 1\n",
+         [[rule]]\narguments.'/n' = { equals = 9 }\neffect = 'ask'\n[budget.run]\ncalls = 1\n",
     );
     env.write("closed/x", "closed");
     let bridge = env.bridge().var("MCP_BRIDGE_SHARE", env.folder("closed")).start();
@@ -155,7 +155,7 @@ for call in (
     lambda: mcp_fake.echo(n=7),
     lambda: mcp_fake.echo(n=9),
     lambda: mcp_other.echo(n=1),
-    lambda: mcp_fake.nothing(n=1),
+    lambda: runtime.call_tool('fake', 'nothing', {{'n': 1}}),
 ):
     await attempt(call)
 await attempt(lambda: runtime.save_artifact(b'x', name='mine'))
@@ -181,7 +181,7 @@ for n in range(1500):
         ("-", "not-called"),
     ];
     assert_eq!(verdicts, expected);
-    assert!(calls[3]["rule"].as_str().unwrap().ends_with("policy.toml:6"), "{}", calls[3]);
+    assert!(calls[3]["rule"].as_str().unwrap().ends_with("policy.toml:7"), "{}", calls[3]);
     let denied = of(&lines, "denied");
     let kinds: Vec<(&Value, &Value)> = denied.iter().map(|line| (&line["kind"], &line["name"])).collect();
     assert_eq!(kinds, [(&json!("share"), &json!("closed")), (&json!("artifact"), &json!("mine"))]);
@@ -206,10 +206,10 @@ fn code_and_texts_are_recorded_only_in_full(env: &TestEnv) {
     assert_eq!(calls[0]["arguments"], json!({ "a": 1 }));
     assert_eq!(calls[0]["result"]["structuredContent"], json!({ "a": 1 }));
     let blob = &calls[1]["blobs"]["arguments"];
-    assert_eq!(blob["bytes"], 10_008, "{}", calls[1]);
+    assert_eq!(blob["bytes"], 10_009, "{}", calls[1]);
     let bridge = files(env)[0].with_extension("blobs");
     let file = bridge.join(blob["sha256"].as_str().unwrap());
-    assert!(fs::read_to_string(&file).unwrap().starts_with("{\"a\":\"yyyy"));
+    assert!(fs::read_to_string(&file).unwrap().starts_with("{\"a\": \"yyyy"));
     assert!(of(&lines, "run")[0]["stdout"].as_str().unwrap().starts_with("{'a': 1}\n"));
     let text = fs::read_to_string(&files(env)[0]).unwrap();
     assert!(!text.contains(&token) && text.contains("[API_TOKEN]"), "{text}");
@@ -261,8 +261,11 @@ fn verify_finds_what_is_changed_removed_or_cut_off(env: &TestEnv) {
     finds(&joined(&[&all[..3], &all[4..]].concat()), ":4: the line before it is missing: number 4");
     finds(&joined(&[&all[..2], &all[4..]].concat()), ":3: lines before it are missing: the numbers 3 to 4");
     finds(&joined(&all[..last - 2]), &format!(":{}: the log is cut off after it: 2 more lines", last - 2));
-    finds(&whole[..whole.len() - 5], &format!(":{}: the log is cut off after it: 1 more lines", last - 1));
-    finds(&joined(&all[2..]), ":1: ");
+    finds(
+        &whole[..whole.len() - 5],
+        &format!(":{}: the log is cut off after it: 1 more line was written", last - 1),
+    );
+    finds(&joined(&all[2..]), ":1: the lines before it are missing: it has the number 3");
     finds(&whole.replacen('{', "[", 1), ":1: it was changed: it is no line of the log");
     fs::remove_file(&file).unwrap();
     let gone = audit(env, &["verify"]);
@@ -301,7 +304,10 @@ fn a_killed_bridge_leaves_a_log_in_order(env: &TestEnv) {
     fs::write(&file, text).unwrap();
     let verified = audit(env, &["verify"]);
     assert!(verified.code() == Some(0), "{verified}");
-    assert!(verified.stdout.contains("ends within a line: its bridge is writing it, or was ended"), "{verified}");
+    assert!(
+        verified.stdout.contains("ends within a line: its bridge is writing it, or was ended"),
+        "{verified}"
+    );
 }
 
 fn names_cannot_forge_lines(env: &TestEnv) {
@@ -337,7 +343,10 @@ fn a_log_that_cannot_be_written_is_said(env: &TestEnv) {
     let outcome = bridge.call(json!({ "code": "await mcp_fake.echo(a=1)", "servers": ["fake"] }));
     let notices = outcome.notices();
     assert!(outcome.text.contains("{'a': 1}"), "{outcome}");
-    assert!(notices.contains("the audit log cannot be written") && notices.contains("not recorded"), "{outcome}");
+    assert!(
+        notices.contains("the audit log cannot be written") && notices.contains("not recorded"),
+        "{outcome}"
+    );
     // It is written again as soon as that is possible, and says what is missing.
     fs::remove_file(folder(env)).unwrap();
     let outcome = bridge.call(json!({ "code": "await mcp_fake.echo(a=2)", "servers": ["fake"] }));
@@ -366,12 +375,16 @@ fn where_it_is_required_nothing_happens_without_it(env: &TestEnv) {
     // From here on it cannot be written: it is gone, and so is the right to make it again.
     fs::remove_dir_all(folder(env)).unwrap();
     env.write("home/MCPs/audit", "");
-    let refused = bridge.call(json!({ "code": "await mcp_fake.echo(a=2)", "servers": ["fake"] })).expect("error");
+    let refused =
+        bridge.call(json!({ "code": "await mcp_fake.echo(a=2)", "servers": ["fake"] })).expect("error");
     assert!(refused.error().contains("the code did not run: the audit log cannot be written"), "{refused}");
     bridge.close();
     let called = env.bridge().var("MCP_BRIDGE_AUDIT", "required").args(&["call", "fake.echo", "{}"]);
     let called = called.command().run(env.guard());
-    assert!(called.code() == Some(74) && called.stderr.contains("the call of fake.echo is not made"), "{called}");
+    assert!(
+        called.code() == Some(74) && called.stderr.contains("the call of fake.echo is not made"),
+        "{called}"
+    );
     assert!(called.stderr.contains("hint: "), "{called}");
 }
 

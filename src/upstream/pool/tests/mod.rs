@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Limits, PoolRequest, Purpose, ServerState, ToolList};
-use crate::mcp::client::ServerProgress;
 use crate::audit::Audit;
+use crate::mcp::client::ServerProgress;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::upstream::discovery::Surroundings;
