@@ -193,15 +193,21 @@ pub struct Content {
     pub text: String,
     /// Whether it is JSON, which a line has as it is.
     pub is_json: bool,
+    /// Whether many lines have the same: it is kept once beside them.
+    pub is_shared: bool,
 }
 
 impl Content {
     pub fn json(field: &'static str, text: String) -> Self {
-        Self { field, text, is_json: true }
+        Self { field, text, is_json: true, is_shared: false }
     }
 
     pub fn text(field: &'static str, text: String) -> Self {
-        Self { field, text, is_json: false }
+        Self { field, text, is_json: false, is_shared: false }
+    }
+
+    pub fn shared(field: &'static str, text: String) -> Self {
+        Self { field, text, is_json: true, is_shared: true }
     }
 }
 

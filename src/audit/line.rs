@@ -32,7 +32,7 @@ pub(super) fn line(
     let mut blobs = serde_json::Map::new();
     let mut left_out = Vec::new();
     for (content, stored) in contents {
-        let Content { field, text, is_json } = content;
+        let Content { field, text, is_json, .. } = content;
         match stored {
             None if *is_json => line.push_str(&format!(",\"{field}\":{text}")),
             None => line.push_str(&format!(",\"{field}\":{}", json!(text))),
@@ -69,14 +69,14 @@ pub(super) enum Stored {
 
 /// Masks a text, and says whether a line can hold it.
 pub(super) fn prepare(content: Content, mask: Option<&Mask>) -> (Content, bool) {
-    let Content { field, text, is_json } = content;
+    let Content { field, text, is_json, is_shared } = content;
     let text = mask.map_or_else(|| text.clone(), |mask| mask(&text));
-    let is_short = text.len() <= LONGEST_INLINE;
+    let is_short = text.len() <= LONGEST_INLINE && !is_shared;
     // In JSON they can only be between tokens.
     let text = if is_json { text.replace(|c: char| c < ' ', " ") } else { text };
     // A replacement may have broken the JSON; then it is a text.
     let is_json = is_json && is_short && serde_json::from_str::<&RawValue>(&text).is_ok();
-    (Content { field, text, is_json }, is_short)
+    (Content { field, text, is_json, is_shared }, is_short)
 }
 
 #[cfg(test)]
@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn a_line_is_one_line_of_json_whatever_it_is_about() {
         let event = Event::Lost { lines: 1, why: "a\nb\r\u{1b}[31m\u{202e}\u{2028}\"},\"n\":9".into() };
-        let content = |text: &str, is_json| Content { field: "x", text: text.into(), is_json };
+        let content =
+            |text: &str, is_json| Content { field: "x", text: text.into(), is_json, is_shared: false };
         let contents = [
             (content("{\"a\":1}", true), None),
             (content("\u{9b}", false), None),

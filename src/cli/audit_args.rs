@@ -39,3 +39,12 @@ pub enum AuditCommand {
         form: Form,
     },
 }
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The run, as `codebridge audit` names it: BRIDGE-NUMBER
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    #[command(flatten)]
+    pub form: Form,
+}

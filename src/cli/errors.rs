@@ -10,6 +10,7 @@ use codebridge_runtimes::{ReclaimError, StateError};
 use super::call_result::SaveError;
 use super::code::CodeError;
 use super::folder::WriteError;
+use super::replay::ReplayError;
 use super::say::say;
 use crate::artifacts::ArtifactError;
 use crate::error::Exit;
@@ -46,6 +47,8 @@ pub(super) enum CommandError {
     Write { file: PathBuf, error: io::Error },
     #[error("could not read '{}': {error}", .file.display())]
     Read { file: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
@@ -169,6 +172,7 @@ impl CommandError {
             Self::UnknownSet(_) => Some("list them with `codebridge packages ls`".into()),
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
+            Self::Replay(error) => error.hint(),
             Self::NoPolicy(_) => Some("write one with `codebridge policy init`; without one, every call is allowed".into()),
             Self::PolicyExists(_) => Some("change it with an editor, or replace it with --force".into()),
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
@@ -214,6 +218,7 @@ impl CommandError {
             | Self::NoPolicy(_)
             | Self::PolicyExists(_)
             | Self::Unaccepted(_)
+            | Self::Replay(_)
             | Self::Recipe(_) => Exit::Usage,
             Self::Pins(_) => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
@@ -251,6 +256,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Malformed { .. }
         | UpstreamError::Unread { .. }
         | UpstreamError::Unreachable { .. }
+        | UpstreamError::Replayed { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
         UpstreamError::Trust(_) | UpstreamError::Unrecorded { .. } => Exit::Io,
     }

@@ -29,6 +29,7 @@ mod pictures;
 mod policy;
 mod policy_args;
 mod policy_changes;
+mod replay;
 mod sandboxes;
 mod say;
 mod serve;
@@ -60,7 +61,7 @@ pub use args::{
     PackagesCommand, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
-pub use audit_args::{AuditArgs, AuditCommand};
+pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
@@ -134,6 +135,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
+        Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,
         Command::Policy(command) => policy::policy(&open(), command).await,
         Command::Packages(command) => packages::packages(command, settings, environment).await,

@@ -28,4 +28,5 @@ pub use call::{
 };
 pub use launch::{Launcher, cache_dir};
 pub use output::whole_characters;
+pub use recording::outcome_name;
 pub use sessions::Sessions;

@@ -102,7 +102,7 @@ impl RunRecord {
         };
         let end = RunEnd {
             facts: self.facts.clone().unwrap_or_else(|| self.early_facts()),
-            outcome: name_of(outcome),
+            outcome: outcome_name(outcome),
             exit_code: outcome.exit_code,
             error: error_of(outcome),
             milliseconds: (outcome.elapsed.as_micros() as f64) / 1000.0,
@@ -135,7 +135,8 @@ fn error_of(outcome: &RunOutcome) -> Option<String> {
     Some(if is_name { name.to_owned() } else { "an error of the code".into() })
 }
 
-fn name_of(outcome: &RunOutcome) -> &'static str {
+/// Returns the word of the audit log for an outcome.
+pub fn outcome_name(outcome: &RunOutcome) -> &'static str {
     match (outcome.status, outcome.run_id) {
         (Status::Success, _) => "ok",
         (Status::Refused, _) => "refused",

@@ -124,6 +124,11 @@ impl Sessions {
         }))
     }
 
+    /// Sets the number of the next run.
+    pub fn set_next_run(&self, number: u32) {
+        self.0.next_run.store(number, Ordering::Relaxed);
+    }
+
     /// Ends every session and waits until their sandboxes are removed. No session starts afterwards.
     pub async fn close(&self) {
         self.0.closing.cancel();

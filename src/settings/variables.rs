@@ -60,11 +60,11 @@ const SERVING: Commands = Commands::Only(&["serve"]);
 /// Settings of runs of code.
 const RUNNING: Commands = Commands::Only(&["serve", "exec"]);
 /// Settings of sandboxes.
-const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor", "packages"]);
+const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor", "packages", "replay"]);
 /// Settings of calls of tools.
 const CALLING: Commands = Commands::Only(&["serve", "exec", "call"]);
 /// Settings that say which engines there are.
-const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages"]);
+const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages", "replay"]);
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "policy"]);
 

@@ -136,6 +136,9 @@ pub enum UpstreamError {
     /// The server was not called, because the call has to be in the audit log and cannot be written there.
     #[error("the call of {server}.{tool} is not made: {why}")]
     Unrecorded { server: Arc<str>, tool: String, why: Arc<AuditError> },
+    /// What was recorded of a call that failed, in a replay.
+    #[error("{text}")]
+    Replayed { text: String, kind: Option<&'static str> },
     #[error("the bridge is shutting down")]
     ShuttingDown,
 }

@@ -1,6 +1,7 @@
 //! All servers of a user, for the rest of the product.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use super::raw_arguments::RawArguments;
+use super::recorded::Recorded;
 use super::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
@@ -43,6 +45,8 @@ struct Inner {
     audit: Audit,
     pool: Arc<Pool>,
     docs: Docs,
+    /// The calls that are answered from the audit log, in place of the pool.
+    recorded: Option<Recorded>,
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
     /// form at a time.
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
@@ -85,9 +89,27 @@ impl Upstream {
             audit,
             pool,
             docs,
+            recorded: None,
             asked: Default::default(),
             comparing: Semaphore::new(1),
         }))
+    }
+
+    /// Returns servers whose calls are answered with what was recorded: nothing is started. They are defined in a folder without
+    /// anything else.
+    pub fn replaying(settings: &Settings, folder: &Path, recorded: Recorded, reaper: Reaper) -> Self {
+        let surroundings = Surroundings {
+            cwd: folder.into(),
+            state_dir: folder.into(),
+            own_binary: std::env::current_exe().ok(),
+            ..Surroundings::default()
+        };
+        let limits = Limits { call: settings.max_timeout.value, ..Limits::default() };
+        let mut upstream = Self::with(surroundings, limits, reaper, Arc::new(Policy::none()), Audit::off());
+        if let Some(inner) = Arc::get_mut(&mut upstream.0) {
+            inner.recorded = Some(recorded);
+        }
+        upstream
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -204,6 +226,9 @@ impl Upstream {
         tool: &str,
         cancel: &CancellationToken,
     ) -> Result<Tool, UpstreamError> {
+        if self.0.recorded.is_some() {
+            return Err(self.unknown_tool(server, tool, Arc::default()).await);
+        }
         let mut listing =
             self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
@@ -257,6 +282,9 @@ impl Upstream {
         recording: &mut Recording,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
+        if let Some(recorded) = &self.0.recorded {
+            return recorded.call(server, tool, &arguments);
+        }
         let policy = &self.0.policy;
         let rules = rules_for(policy, server, tool, &options.by)?;
         // A server may ask as soon as it is started.
@@ -276,7 +304,7 @@ impl Upstream {
             None if tools.tools.is_empty() => tool,
             None => return Err(self.unknown_tool(server, tool, tools).await),
         };
-        recording.is_of(name);
+        recording.is_of(name, listed);
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
         let Some(rules) = rules else {
             recording.admitted(server, name, None).await?;
@@ -410,7 +438,10 @@ impl Upstream {
         server: &Arc<Server>,
         cancel: &CancellationToken,
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
-        self.0.docs.of(server, cancel).await
+        match &self.0.recorded {
+            Some(recorded) => Ok(recorded.docs_of(server)),
+            None => self.0.docs.of(server, cancel).await,
+        }
     }
 
     #[cfg(test)]

@@ -30,6 +30,7 @@ mod person;
 mod pool;
 mod questions;
 mod raw_arguments;
+mod recorded;
 mod recording;
 pub mod search;
 mod shell;
@@ -51,6 +52,7 @@ pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
+pub use recorded::{Recorded, RecordedCall};
 pub use shell::{shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};

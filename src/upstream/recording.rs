@@ -7,7 +7,7 @@ use super::denied::Denied;
 use super::discovery::{Server, Snapshot};
 use super::error::UpstreamError;
 use super::govern::Admitted;
-use super::pool::{CallOutcome, Secrets};
+use super::pool::{CallOutcome, Secrets, Tool};
 use super::raw_arguments::RawArguments;
 use crate::audit::{Audit, CallEnd, CallRecord, Content, Contents, Denied as DeniedLine, Mask};
 use crate::policy::{Denial, Kind};
@@ -17,6 +17,8 @@ pub(super) struct Recording {
     record: Option<CallRecord>,
     /// Kept where they are recorded.
     arguments: Option<RawArguments>,
+    /// The documentation of the tool, where arguments are recorded.
+    doc: Option<String>,
     stage: Stage,
 }
 
@@ -39,11 +41,14 @@ impl Recording {
     ) -> Self {
         let record = audit.call(&by.facts, &server.name, tool, arguments.as_bytes().len());
         let arguments = audit.is_full().then(|| arguments.clone());
-        Self { record, arguments, stage: Stage::LookedUp }
+        Self { record, arguments, doc: None, stage: Stage::LookedUp }
     }
 
     /// Notes the name of the tool at its server.
-    pub(super) fn is_of(&mut self, tool: &str) {
+    pub(super) fn is_of(&mut self, tool: &str, listed: Option<&Tool>) {
+        if self.arguments.is_some() {
+            self.doc = listed.and_then(|tool| serde_json::to_string(&tool.doc()).ok());
+        }
         if let Some(record) = &mut self.record {
             record.is_of(tool);
         }
@@ -83,7 +88,7 @@ impl Recording {
 
     /// Records the end.
     pub(super) async fn end(self, server: &Server, outcome: &Result<CallOutcome, UpstreamError>) {
-        let Self { record: Some(mut record), arguments, stage } = self else { return };
+        let Self { record: Some(mut record), arguments, doc, stage } = self else { return };
         let is_refused = stage != Stage::Admitted;
         let (mut received, mut error) = (None, None);
         let outcome_name = match outcome {
@@ -114,13 +119,20 @@ impl Recording {
         let mut contents = Contents::default();
         if let Some(arguments) = arguments {
             contents.texts.push(Content::json("arguments", text(&arguments)));
-            if let Ok(outcome) = outcome {
-                contents.texts.push(Content::json("result", outcome.json.get().to_owned()));
+            contents.texts.extend(doc.map(|doc| Content::shared("tool_doc", doc)));
+            match outcome {
+                Ok(outcome) => contents.texts.push(Content::json("result", outcome.json.get().to_owned())),
+                // As code sees it.
+                Err(error) => contents.texts.push(Content::text("message", in_one_line(error))),
             }
             contents.mask = mask_of(server);
         }
         record.ended(CallEnd { outcome: outcome_name, is_refused, received, error }, contents).await;
     }
+}
+
+fn in_one_line(error: &UpstreamError) -> String {
+    error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; hint: {hint}"))
 }
 
 fn text(arguments: &RawArguments) -> String {

@@ -2,6 +2,7 @@
 //!
 //! Both are built here and nowhere else, from the settings. Nothing starts before it is needed.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions, cache_dir};
 use crate::settings::{Environment, Settings};
-use crate::upstream::Upstream;
+use crate::upstream::{Recorded, Upstream};
 
 /// How long the removal of sandboxes and the end of the reaper may take. A removal that takes longer is on an engine that hangs, and a
 /// user who has closed the client or pressed Ctrl-C does not wait for that.
@@ -56,6 +57,15 @@ impl Workspace {
         let audit = Audit::of(settings);
         let upstream =
             Upstream::new(settings, environment.clone(), reaper.clone(), Arc::clone(&policy), audit.clone());
+        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone(), audit.clone());
+        Self { bridge, sessions, upstream, policy, audit }
+    }
+
+    /// Returns one whose calls are answered from the audit log. Its folder has what belongs to it, and nothing else.
+    pub fn replaying(bridge: Arc<Bridge>, folder: &Path, recorded: Recorded, audit: Audit) -> Self {
+        let Bridge { settings, launcher, reaper, .. } = &*bridge;
+        let upstream = Upstream::replaying(settings, folder, recorded, reaper.clone());
+        let policy = Arc::new(Policy::none());
         let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone(), audit.clone());
         Self { bridge, sessions, upstream, policy, audit }
     }

@@ -459,6 +459,7 @@ impl From<UpstreamError> for QuestionError {
             UpstreamError::Denied { .. }
             | UpstreamError::NotAllowed { .. }
             | UpstreamError::Unrecorded { .. } => Some("denied"),
+            UpstreamError::Replayed { kind, .. } => *kind,
             _ => None,
         };
         let message = match error.hint() {
