@@ -77,7 +77,7 @@ impl Writer {
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
-                    Message::Entry(entry) => entries.push(entry),
+                    Message::Entry(entry) => entries.push(*entry),
                     Message::Close(done) => close = Some(done),
                 }
                 next = if entries.len() < MOST_AT_ONCE && close.is_none() {
@@ -94,7 +94,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, entries: Vec<Box<Entry>>, closes: bool) -> Written {
+    fn write(&mut self, entries: Vec<Entry>, closes: bool) -> Written {
         let mut waiting = Vec::new();
         let count = entries.len() as u64;
         let begins = self.chain.is_none();
@@ -125,14 +125,14 @@ impl Writer {
 
     fn try_write(
         &mut self,
-        entries: Vec<Box<Entry>>,
+        entries: Vec<Entry>,
         closes: bool,
         waiting: &mut Vec<oneshot::Sender<Written>>,
     ) -> Result<(), AuditError> {
         // Those who wait learn of every failure.
         let mut rest = Vec::with_capacity(entries.len());
         for entry in entries {
-            let Entry { time, event, contents, done } = *entry;
+            let Entry { time, event, contents, done } = entry;
             self.state.held.fetch_sub(contents.bytes(), Ordering::Relaxed);
             waiting.extend(done);
             rest.push((time, event, contents));

@@ -6,11 +6,13 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::harness::bridge::LATEST_WITH_INITIALIZE;
 use crate::harness::matrix::Kind;
 use crate::harness::process::{Output, Transcript, collect};
 use crate::harness::{Bridge, Runtime, Suite, TestEnv, eventually};
+use crate::policy::{form, with_forms};
 use crate::server_access::{define, fake};
 use crate::tests;
 
@@ -21,6 +23,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             each_run_and_each_call_has_a_line,
             refusals_are_recorded_and_do_not_flood,
+            what_the_person_says_is_recorded,
             code_and_texts_are_recorded_only_in_full,
             verify_finds_what_is_changed_removed_or_cut_off,
             a_killed_bridge_leaves_a_log_in_order,
@@ -133,11 +136,7 @@ fn each_run_and_each_call_has_a_line(env: &TestEnv) {
 }
 
 fn sha256(text: &str) -> String {
-    let output = std::process::Command::new("sh")
-        .args(["-c", "printf %s \"$1\" | sha256sum", "sh", text])
-        .output()
-        .unwrap();
-    String::from_utf8(output.stdout).unwrap()[..64].to_owned()
+    hex::encode(Sha256::digest(text))
 }
 
 fn refusals_are_recorded_and_do_not_flood(env: &TestEnv) {
@@ -568,4 +567,37 @@ fn a_replay_shows_what_differs(env: &TestEnv) {
     fs::remove_dir_all(file.unwrap().with_extension("blobs")).unwrap();
     let lost = replay(env, &runs[1]);
     assert!(lost.code() == Some(2) && lost.stderr.contains("is lost: it is missing"), "{lost}");
+}
+
+fn what_the_person_says_is_recorded(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &["--few"]) }));
+    env.write("home/MCPs/policy.toml", "[[rule]]\neffect = 'ask'\n");
+    let bridge = with_forms(env);
+    let start = |code: &str| bridge.start_call(json!({ "code": code, "servers": ["fake"] }));
+    let answers = |shown: &Value, answer: &Value| {
+        bridge.send(&json!({ "jsonrpc": "2.0", "id": shown["id"], "result": answer }));
+    };
+    let pending = start("await mcp_fake.echo(a=1)");
+    let shown = form(env, &bridge, 0);
+    let yes = &shown["params"]["requestedSchema"]["properties"]["answer"]["enum"][1];
+    answers(&shown, &json!({ "action": "accept", "content": { "answer": yes } }));
+    let _ = pending.outcome().ok();
+    let pending = start("await mcp_fake.echo(a=2)");
+    let shown = form(env, &bridge, 1);
+    answers(&shown, &json!({ "action": "decline" }));
+    let _ = pending.outcome().expect("error");
+    let pending = start("await mcp_fake.echo(a=3)");
+    let _ = form(env, &bridge, 2);
+    pending.0.cancel();
+    assert_eq!(bridge.run("1 + 1").ok(), "2");
+    bridge.close();
+    let lines = lines(env);
+    let verdicts: Vec<(&Value, &Value)> =
+        of(&lines, "call").iter().map(|call| (&call["verdict"], &call["outcome"])).collect();
+    let expected = [("approved", "ok"), ("refused", "denied"), ("withdrawn", "cancelled")];
+    assert_eq!(
+        verdicts,
+        expected.map(|(verdict, outcome)| (json!(verdict), json!(outcome))).each_ref().map(|(a, b)| (a, b))
+    );
+    is_in_order(env);
 }

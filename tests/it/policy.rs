@@ -51,7 +51,7 @@ fn run(bridge: &Bridge<'_>, code: &str) -> Outcome {
 }
 
 /// A bridge whose client shows forms.
-fn with_forms<'a>(env: &'a TestEnv) -> Bridge<'a> {
+pub(crate) fn with_forms<'a>(env: &'a TestEnv) -> Bridge<'a> {
     let bridge = env.bridge().spawn();
     bridge.ask(
         "initialize",
@@ -75,7 +75,7 @@ fn forms(bridge: &Bridge<'_>) -> Vec<Value> {
 }
 
 /// Waits for the form with this number, from 0.
-fn form(env: &TestEnv, bridge: &Bridge<'_>, number: usize) -> Value {
+pub(crate) fn form(env: &TestEnv, bridge: &Bridge<'_>, number: usize) -> Value {
     eventually("a form", env.guard().left(), || forms(bridge).into_iter().nth(number))
 }
 
