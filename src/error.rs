@@ -29,7 +29,10 @@ pub enum Exit {
 /// What the documentation says of each exit code, in ascending order.
 const MEANINGS: [(Exit, &str); 16] = [
     (Exit::Success, "success"),
-    (Exit::Differs, "`policy test`: the policy decides something else than expected"),
+    (
+        Exit::Differs,
+        "`policy test`: the policy decides something else than expected; `audit verify`: the log was changed; `replay`: the output differs",
+    ),
     (Exit::Usage, "the command line or a setting is invalid"),
     (Exit::Reduced, "`doctor`: code runs, with reduced guarantees"),
     (Exit::NotReady, "`doctor`: no code can run"),

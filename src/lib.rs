@@ -3,6 +3,7 @@
 //! The folders of this crate are its layers; each `mod.rs` says what the folder is for.
 
 pub mod artifacts;
+pub mod audit;
 pub mod cli;
 pub mod doctor;
 pub mod error;

@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use super::artifact_args::ArtifactCommand;
+use super::audit_args::{AuditArgs, ReplayArgs};
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
@@ -81,6 +82,10 @@ pub enum Command {
     /// Say what code may do: rules for calls of tools
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Show the audit log: which code ran, and what it called
+    Audit(AuditArgs),
+    /// Run recorded code again, with the recorded results of its calls, and show where its output differs
+    Replay(ReplayArgs),
     /// Register codebridge in an MCP client
     Setup(SetupArgs),
     /// Show a topic of the documentation, or the flags of a command

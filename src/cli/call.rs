@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use codebridge_runtimes::exec::visible;
 use serde_json::Value;
@@ -17,7 +18,9 @@ use super::spinner::Spinner;
 use super::terminal_answers::{Screen, TerminalAnswers};
 use super::tools::split;
 use super::{CallArgs, Form};
+use crate::audit::RunFacts;
 use crate::error::Exit;
+use crate::policy::LOCAL;
 use crate::upstream::{CallOptions, CallOutcome, RawArguments, UpstreamError, written_arguments};
 use crate::workspace::Workspace;
 
@@ -48,6 +51,8 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
         if let Some(answers) = TerminalAnswers::open(bar, Screen::default()) {
             options.answers = answers;
         }
+        let client = Some("codebridge call".into());
+        options.by.facts = Arc::new(RunFacts { client, principal: LOCAL.into(), ..RunFacts::default() });
         let call = workspace.upstream.call(server, tool, arguments, options);
         Ok(call.await?)
     };

@@ -10,6 +10,7 @@ use codebridge_runtimes::{ReclaimError, StateError};
 use super::call_result::SaveError;
 use super::code::CodeError;
 use super::folder::WriteError;
+use super::replay::ReplayError;
 use super::say::say;
 use crate::artifacts::ArtifactError;
 use crate::error::Exit;
@@ -44,6 +45,10 @@ pub(super) enum CommandError {
     Save(#[source] SaveError),
     #[error("could not write '{}': {error}", .file.display())]
     Write { file: PathBuf, error: io::Error },
+    #[error("could not read '{}': {error}", .file.display())]
+    Read { file: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     #[error("invalid tool '{0}': expected SERVER.TOOL")]
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
@@ -169,6 +174,7 @@ impl CommandError {
             Self::UnknownSet(_) => Some("list them with `codebridge packages ls`".into()),
             Self::HelpTopic { nearest: None, .. } => Some("`codebridge help` lists all topics".into()),
             Self::Server(error) => error.hint(),
+            Self::Replay(error) => error.hint(),
             Self::NoPolicy(_) => Some("write one with `codebridge policy init`; without one, every call is allowed".into()),
             Self::UnknownRun { nearest: Some(nearest), .. } => Some(format!("did you mean '{nearest}'?")),
             Self::UnknownRun { .. } => Some("`codebridge runs` lists them".into()),
@@ -217,11 +223,16 @@ impl CommandError {
             | Self::PolicyExists(_)
             | Self::UnknownRun { .. }
             | Self::Unaccepted(_)
+            | Self::Replay(_)
             | Self::Recipe(_) => Exit::Usage,
             Self::Pins(_) => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
-            Self::Io(_) | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
+            Self::Io(_)
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Serve(_)
+            | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
             Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
@@ -250,8 +261,9 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Malformed { .. }
         | UpstreamError::Unread { .. }
         | UpstreamError::Unreachable { .. }
+        | UpstreamError::Replayed { .. }
         | UpstreamError::ShuttingDown => Exit::Server,
-        UpstreamError::Trust(_) => Exit::Io,
+        UpstreamError::Trust(_) | UpstreamError::Unrecorded { .. } => Exit::Io,
     }
 }
 

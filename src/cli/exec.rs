@@ -82,7 +82,8 @@ pub(super) async fn exec(
             let caller = Caller::without_answers(progress, stop.clone());
             let answers =
                 TerminalAnswers::open(None, screen.clone()).unwrap_or_else(|| Arc::clone(&caller.answers));
-            Caller { script: Some(Arc::new(script)), answers, ..caller }
+            let client = Some("codebridge exec".into());
+            Caller { script: Some(Arc::new(script)), answers, client, ..caller }
         };
         let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
         let is_copied = match &out {

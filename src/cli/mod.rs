@@ -3,6 +3,8 @@
 mod args;
 mod artifact;
 mod artifact_args;
+mod audit;
+mod audit_args;
 mod build;
 mod call;
 mod call_result;
@@ -27,6 +29,7 @@ mod pictures;
 mod policy;
 mod policy_args;
 mod policy_changes;
+mod replay;
 mod runs;
 mod sandboxes;
 mod say;
@@ -59,6 +62,7 @@ pub use args::{
     PackagesCommand, RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
+pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
@@ -132,6 +136,8 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
+        Command::Audit(args) => audit::audit(&settings, args).await,
+        Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,
         Command::Policy(command) => policy::policy(&open(), command).await,
         Command::Packages(command) => packages::packages(command, settings, environment).await,

@@ -18,6 +18,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::{Audit, folder_in, verify};
 use crate::housekeeping::{self, SandboxEntry};
 use crate::image_sources::image_resolver;
 use crate::policy::Policy;
@@ -52,6 +53,7 @@ pub struct Diagnosis {
     pub servers: Servers,
     pub policy: PolicyState,
     pub telemetry: TelemetryState,
+    pub audit: AuditState,
     /// Sandboxes of bridges that are gone.
     pub leftovers: Vec<SandboxEntry>,
     /// Real code in a real session; None if no runtime works.
@@ -115,6 +117,21 @@ pub struct PolicyState {
     pub warnings: Vec<String>,
 }
 
+/// The audit log.
+#[derive(Debug, Serialize)]
+pub struct AuditState {
+    pub folder: PathBuf,
+    /// As `MCP_BRIDGE_AUDIT` has it.
+    pub mode: &'static str,
+    /// Why nothing can be recorded now.
+    pub error: Option<String>,
+    /// Lines of all bridges, and the bytes of their files.
+    pub lines: u64,
+    pub bytes: u64,
+    /// What is not as it was written.
+    pub problems: Vec<String>,
+}
+
 /// A definition that is not used.
 #[derive(Debug, Serialize)]
 pub struct SkippedServer {
@@ -144,7 +161,7 @@ impl Diagnosis {
     /// # Errors
     /// The state folder cannot be used.
     pub async fn make(workspace: &Workspace) -> Result<Self, StateError> {
-        let Workspace { bridge, sessions, upstream, policy } = workspace;
+        let Workspace { bridge, sessions, upstream, policy, audit } = workspace;
         let settings = &bridge.settings;
         let runtimes = bridge.launcher.examine().await?;
         let working = best(&runtimes);
@@ -177,6 +194,7 @@ impl Diagnosis {
             servers: servers(upstream),
             policy: policy_state(policy, upstream),
             telemetry: bridge.telemetry.examine().await,
+            audit: audit_state(settings, audit).await,
             leftovers: listed.into_iter().filter(|entry| entry.owner == OwnerState::Dead).collect(),
             run,
             fixed: Vec::new(),
@@ -280,6 +298,22 @@ fn policy_state(policy: &Policy, upstream: &Upstream) -> PolicyState {
             PolicyState { rules: Some(rules.len()), warnings, ..none }
         }
     }
+}
+
+/// Checks the whole log.
+async fn audit_state(settings: &Settings, audit: &Audit) -> AuditState {
+    let folder = folder_in(&settings.state_dir.value);
+    let (mode, error) = (settings.audit.value.name(), audit.trouble().map(|error| error.to_string()));
+    let in_thread = folder.clone();
+    let checked = tokio::task::spawn_blocking(move || verify(&in_thread, &[])).await;
+    let (lines, bytes, problems) = match checked.map_err(std::io::Error::other).and_then(|checked| checked) {
+        Ok(checked) => {
+            let problems = checked.problems.iter().map(|one| format!("{}: {}", one.place, one.what));
+            (checked.lines, checked.bytes, problems.collect())
+        }
+        Err(error) => (0, 0, vec![format!("{}: {error}", folder.display())]),
+    };
+    AuditState { folder, mode, error, lines, bytes, problems }
 }
 
 fn store() -> Store {

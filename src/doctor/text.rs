@@ -6,7 +6,7 @@ use codebridge_runtimes::{
     FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
 };
 
-use super::{Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
+use super::{AuditState, Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
 use crate::sizes::bytes_text;
 use crate::telemetry::{TelemetryState, TelemetryStatus};
 
@@ -35,6 +35,7 @@ impl Diagnosis {
         self.describe_servers(&mut text);
         self.describe_policy(&mut text);
         self.describe_telemetry(&mut text);
+        self.describe_audit(&mut text);
         if !self.leftovers.is_empty() {
             let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
             let names = names.join(", ");
@@ -115,6 +116,20 @@ impl Diagnosis {
         }
         for words in error.iter().flat_map(|error| error.lines()) {
             detail(text, "", "", words);
+        }
+    }
+
+    fn describe_audit(&self, text: &mut String) {
+        let AuditState { folder, mode, error, lines, problems, .. } = &self.audit;
+        match (error, problems.first()) {
+            (Some(error), _) => line(text, "audit", format!("nothing is recorded: {}", shortened(error))),
+            (None, Some(problem)) => {
+                line(text, "audit", format!("the log was changed: {}", shortened(problem)));
+                detail(text, "", "hint", "`codebridge audit verify` shows all of it");
+            }
+            (None, None) => {
+                line(text, "audit", format!("{mode}; {lines} lines in {}, in order", folder.display()));
+            }
         }
     }
 

@@ -20,9 +20,9 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 19] = topics! {
-    "quickstart" "clients" "sandbox" "python" "files" "packages" "runs" "policy" "servers" "images" "engines" "laptops" "settings" "doctor"
-    "telemetry" "ci"
+pub static TOPICS: [Topic; 20] = topics! {
+    "quickstart" "clients" "sandbox" "python" "files" "packages" "runs" "policy" "audit" "servers" "images" "engines" "laptops"
+    "settings" "doctor" "telemetry" "ci"
     "exit-codes" "troubleshooting" "security"
 };
 

@@ -41,6 +41,13 @@ fn trace_of(context: &RequestContext<RoleServer>) -> TraceContext {
     TraceContext::parse(context.meta.get_traceparent(), context.meta.get_tracestate())
 }
 
+/// Returns the name and the version of the client, as it says them.
+fn client_of(context: &RequestContext<RoleServer>) -> Option<Arc<str>> {
+    let of_peer = || context.peer.peer_info().map(|info| info.client_info.clone());
+    let client = context.meta.client_info().or_else(of_peer)?;
+    Some(format!("{} {}", client.name, client.version).into())
+}
+
 fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
     context.client_capabilities().is_some_and(|capabilities| viewer::is_shown_by(&capabilities))
 }
@@ -117,8 +124,14 @@ impl<P: RunPython> McpHandler<P> {
             Some(answers) => Arc::new(answers),
             None => Arc::new(NoAnswers(self.id)),
         };
-        let caller =
-            Caller { progress, answers, cancel: context.ct.clone(), script: None, trace: trace_of(&context) };
+        let caller = Caller {
+            progress,
+            answers,
+            cancel: context.ct.clone(),
+            script: None,
+            trace: trace_of(&context),
+            client: client_of(&context),
+        };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&asked);
         let run = Box::pin(perform(&*self.sessions, asked, caller));
@@ -136,7 +149,8 @@ impl<P: RunPython> McpHandler<P> {
         context: &RequestContext<RoleServer>,
     ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
-        Round::begin(without_code(&asked), self.id, offers, trace_of(context), |caller| {
+        let (trace, client) = (trace_of(context), client_of(context));
+        Round::begin(without_code(&asked), self.id, offers, (trace, client), |caller| {
             tokio::spawn(
                 async move { in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await },
             )

@@ -117,14 +117,15 @@ impl Round {
         request: RunRequest,
         client: ClientId,
         offers: Offers,
-        trace: TraceContext,
+        (trace, name): (TraceContext, Option<Arc<str>>),
         run: impl FnOnce(Caller) -> JoinHandle<RunOutcome>,
     ) -> Self {
         let (questions, asked) = mpsc::channel(MOST_ASKED);
         let (progress, events) = mpsc::channel(super::progress::QUEUE);
         let cancel = CancellationToken::new();
         let answers = Arc::new(RoundAnswers { client, offers, questions });
-        let run = run(Caller { progress, answers, cancel: cancel.clone(), script: None, trace });
+        let run =
+            run(Caller { progress, answers, cancel: cancel.clone(), script: None, trace, client: name });
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };
         Self { request, running, events, _cancel: cancel.drop_guard() }
     }

@@ -19,6 +19,7 @@ mod interpreter;
 mod launch;
 mod output;
 mod questions;
+mod recording;
 mod saved_tools;
 mod sessions;
 
@@ -30,4 +31,5 @@ pub use call::{
 };
 pub use launch::{Launcher, cache_dir};
 pub use output::whole_characters;
+pub use recording::outcome_name;
 pub use sessions::Sessions;

@@ -23,11 +23,13 @@ use super::interpreter::{Interpreter, StartError};
 use super::launch::Launcher;
 use super::output::Outputs;
 use super::output::PictureBudget;
+use super::recording::RunRecord;
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
     RunRequest,
 };
 use crate::artifacts::Artifacts;
+use crate::audit::{Audit, RunFacts, RunStart};
 use crate::policy::Kind;
 use crate::settings::{Settings, Share};
 use crate::telemetry::{OpenSession, RunEnd, Telemetry};
@@ -49,6 +51,7 @@ struct Inner {
     launcher: Arc<Launcher>,
     upstream: Upstream,
     telemetry: Telemetry,
+    audit: Audit,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
     slots: StdMutex<HashMap<String, Arc<Slot>>>,
@@ -93,9 +96,15 @@ struct Live {
     _open: OpenSession,
 }
 
+/// What follows one run beside its caller.
+struct OfRun<'a> {
+    background: Option<&'a BackgroundRun>,
+    record: &'a mut RunRecord,
+}
+
 impl Sessions {
     /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
-    pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream) -> Self {
+    pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream, audit: Audit) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
         let capacity = Arc::clone(launcher.capacity());
         let background = Arc::<BackgroundRuns>::default();
@@ -104,6 +113,7 @@ impl Sessions {
             launcher,
             upstream,
             telemetry,
+            audit,
             answerer: Arc::new(Answerer::new(
                 Arc::clone(&outputs),
                 settings.state_dir.value.clone(),
@@ -134,6 +144,11 @@ impl Sessions {
         }))
     }
 
+    /// Sets the number of the next run.
+    pub fn set_next_run(&self, number: u32) {
+        self.0.next_run.store(number, Ordering::Relaxed);
+    }
+
     /// Ends every session and waits until their sandboxes are removed. No session starts afterwards.
     pub async fn close(&self) {
         self.0.closing.cancel();
@@ -149,18 +164,16 @@ impl Sessions {
     ) -> RunOutcome {
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
         let caller = Caller { trace: span.context(), ..caller };
-        let outcome = self.run_in_turn(request, &caller, background).await;
+        let mut record = RunRecord::new(&self.0.audit, &request, &caller);
+        let of_run = OfRun { background, record: &mut record };
+        let mut outcome = self.run_in_turn(request, &caller, of_run).await;
+        record.ended(&mut outcome, &self.0.upstream).await;
         span.end(run_end(&outcome));
         outcome
     }
 
     /// Runs code when its session is free.
-    async fn run_in_turn(
-        &self,
-        request: RunRequest,
-        caller: &Caller,
-        background: Option<&BackgroundRun>,
-    ) -> RunOutcome {
+    async fn run_in_turn(&self, request: RunRequest, caller: &Caller, of_run: OfRun<'_>) -> RunOutcome {
         let inner = &self.0;
         let throw_away = inner.ends_with_run(&request.session);
         let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
@@ -179,7 +192,7 @@ impl Sessions {
             timer.abort();
         }
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, throw_away, request, grant, caller, background) => outcome,
+            outcome = inner.run_in(&mut state, throw_away, request, grant, caller, of_run) => outcome,
             () = inner.closing.cancelled() => {
                 RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
             },
@@ -212,10 +225,11 @@ impl RunPython for Sessions {
             Ok(run) => run,
             Err(busy) => return RunOutcome::refused(busy),
         };
-        let (sessions, running, trace) = (self.clone(), Arc::clone(&run), caller.trace.clone());
+        let (sessions, running) = (self.clone(), Arc::clone(&run));
+        let (trace, client) = (caller.trace.clone(), caller.client.clone());
         // It ends when the sessions are closed.
         tokio::spawn(async move {
-            let (of_run, events) = running.caller(trace);
+            let (of_run, events) = running.caller(trace, client);
             let work = sessions.run_as(request, of_run, Some(&running));
             let outcome = running.collect(work, events).await;
             running.end(outcome);
@@ -319,7 +333,7 @@ impl Inner {
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
-        background: Option<&BackgroundRun>,
+        OfRun { background, record }: OfRun<'_>,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live
             && let Some(loss) = live.interpreter.lost_while_idle()
@@ -327,9 +341,10 @@ impl Inner {
             state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
             self.end(state.live.take());
         }
+        let new_session = state.live.is_none();
         let (live, mut notices) = match state.live.take() {
             Some(live) => (live, Vec::new()),
-            None => match self.start_for(caller, &request.session).await {
+            None => match self.start_for(caller, &request.session, &record.early_facts()).await {
                 Ok(started) => started,
                 Err(outcome) => return *outcome,
             },
@@ -343,6 +358,18 @@ impl Inner {
             notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));
         }
         let id = self.next_run.fetch_add(1, Ordering::Relaxed);
+        let facts = record.facts(id, live.interpreter.made_of());
+        let start = RunStart {
+            facts: Arc::clone(&facts),
+            servers: grant.names(),
+            new_session,
+            timeout_seconds: request.timeout.as_secs_f64(),
+        };
+        if let Err(error) = record.starts(start, &request.code, &self.upstream).await
+            && let Some(refusal) = record.refusal(&error)
+        {
+            return refusal;
+        }
         if let Some(background) = background {
             let waits_for = live.interpreter.waits_for();
             background.begin(id, self.records.begin(id, &request.session), WaitsFor(waits_for));
@@ -354,7 +381,7 @@ impl Inner {
         let outputs = Arc::clone(&self.outputs);
         let streams_pictures = self.budgets.streams_pictures || background.is_some();
         let budgets = Budgets { streams_pictures, ..self.budgets };
-        let cell = Cell { id, code, session: name, grant, timeout, budgets, outputs, wording };
+        let cell = Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording };
         let FinishedRun { mut outcome, loss, kept, out_of_memory } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         if out_of_memory {
@@ -374,9 +401,10 @@ impl Inner {
         self: &Arc<Self>,
         caller: &Caller,
         session: &str,
+        facts: &Arc<RunFacts>,
     ) -> Result<(Live, Vec<String>), Box<RunOutcome>> {
         let start = async {
-            let (denied, told) = self.denied_shares(caller, session).await;
+            let (denied, told) = self.denied_shares(caller, session, facts).await;
             let (live, notices) = self.start(&caller.progress, denied).await?;
             Ok((live, told.into_iter().chain(notices).collect()))
         };
@@ -396,8 +424,14 @@ impl Inner {
     }
 
     /// Returns the shared folders that the policy denies to a session, by their paths in the sandbox, and what to say about it.
-    async fn denied_shares(&self, caller: &Caller, session: &str) -> (Vec<String>, Vec<String>) {
-        let by = CalledBy { session: Some(session.into()), ..CalledBy::default() };
+    async fn denied_shares(
+        &self,
+        caller: &Caller,
+        session: &str,
+        facts: &Arc<RunFacts>,
+    ) -> (Vec<String>, Vec<String>) {
+        let facts = Arc::clone(facts);
+        let by = CalledBy { session: Some(session.into()), facts, ..CalledBy::default() };
         let (mut denied, mut notices) = (Vec::new(), Vec::new());
         for share in &self.shares {
             let allowed =

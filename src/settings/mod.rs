@@ -21,5 +21,5 @@ pub use parse::parse_time;
 pub use raw::{Environment, RawSettings};
 pub use resolved::Settings;
 pub use shares::{Share, ShareProblem};
-pub use values::OutputMode;
+pub use values::{AuditLevel, AuditMode, OutputMode};
 pub use variables::{ALL, Commands, Variable};

@@ -9,7 +9,8 @@ use codebridge_runtimes::{Limits, RuntimeChoice, TargetError, User};
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
-    Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem, parse,
+    AuditMode, Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem,
+    parse,
 };
 use crate::requirements::{Permission, PermissionError, Requirement, parse_list};
 
@@ -64,6 +65,8 @@ pub struct Settings {
     pub with: Setting<Vec<Requirement>>,
     /// The file of rules. Absolute.
     pub policy: Setting<Option<PathBuf>>,
+    /// What the audit log records.
+    pub audit: Setting<AuditMode>,
     /// A level or log directives, as given.
     pub log_level: Setting<String>,
     /// Whether sessions keep their interpreter between calls.
@@ -133,6 +136,7 @@ impl Settings {
                 parse_list(&list).map_err(|source| SettingError::Requirement { origin, source })
             })?,
             policy: raw.optional(&var::POLICY, |text, origin| raw.path(text, origin).map(Some))?,
+            audit: raw.value(&var::AUDIT, Expected::OneOf(&AuditMode::NAMES), AuditMode::parse)?,
             log_level: raw.read(&var::LOG_LEVEL, |text, _| Ok(text.trim().to_owned()))?,
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             share: raw.optional(&var::SHARE, |text, origin| raw.shares(text, origin))?,

@@ -22,3 +22,47 @@ impl OutputMode {
         }
     }
 }
+
+/// How much the audit log records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditLevel {
+    Off,
+    On,
+    /// Code, arguments, results and output too.
+    Full,
+}
+
+/// What is recorded, and whether it has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditMode {
+    pub level: AuditLevel,
+    /// Whether there is no run and no call without its line.
+    pub required: bool,
+}
+
+impl AuditMode {
+    pub const NAMES: [&str; 5] = ["on", "full", "required", "required,full", "off"];
+
+    /// Returns the mode of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mode = |level, required| Some(Self { level, required });
+        match text.trim().to_ascii_lowercase().replace(' ', "").as_str() {
+            "on" => mode(AuditLevel::On, false),
+            "full" => mode(AuditLevel::Full, false),
+            "required" => mode(AuditLevel::On, true),
+            "required,full" | "full,required" => mode(AuditLevel::Full, true),
+            "off" => mode(AuditLevel::Off, false),
+            _ => None,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match (self.level, self.required) {
+            (AuditLevel::On, false) => "on",
+            (AuditLevel::Full, false) => "full",
+            (AuditLevel::On, true) => "required",
+            (AuditLevel::Full, true) => "required,full",
+            (AuditLevel::Off, _) => "off",
+        }
+    }
+}

@@ -60,19 +60,22 @@ const SERVING: Commands = Commands::Only(&["serve"]);
 /// Settings of runs of code.
 const RUNNING: Commands = Commands::Only(&["serve", "exec"]);
 /// Settings of sandboxes.
-const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor", "packages"]);
+const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor", "packages", "replay"]);
 /// Settings of calls of tools.
 const CALLING: Commands = Commands::Only(&["serve", "exec", "call"]);
 /// Settings that say which engines there are.
-const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages"]);
+const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages", "replay"]);
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "policy"]);
 
 /// Settings of the folder that keeps what belongs to the user.
-const KEPT: Commands =
-    Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "runs"]);
+const KEPT: Commands = Commands::Only(&[
+    "serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit", "replay",
+]);
 /// Settings of what code may do.
 const GOVERNED: Commands = Commands::Only(&["serve", "exec", "doctor", "call", "policy"]);
+/// Settings of what is recorded.
+const AUDITED: Commands = Commands::Only(&["serve", "exec", "doctor", "call"]);
 /// Settings of artifacts.
 const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "artifact"]);
 
@@ -147,6 +150,8 @@ variables! {
         "Python packages that every session has from its start, separated by commas: `pandas,httpx>=0.27`. The flag can be repeated";
     POLICY = ["MCP_BRIDGE_POLICY"] "policy" "FILE" NO_DEFAULT GOVERNED
         "File with the rules of what code may do; if not set, `policy.toml` in the state folder, if it exists";
+    AUDIT = ["MCP_BRIDGE_AUDIT"] "audit" "MODE" "on" AUDITED
+        "What the audit log in the state folder records: `on` for each run and each call, `full` also code, arguments, results and output, `required` for no run and no call without its line, `required,full`, or `off`";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING

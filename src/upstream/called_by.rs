@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::audit::RunFacts;
 use crate::policy::{Approvals, Caller, LOCAL, RunUse};
 use crate::telemetry::TraceContext;
 
@@ -20,6 +21,8 @@ pub struct CalledBy {
     pub line: Option<CodeLine>,
     /// The trace that the call belongs to.
     pub trace: TraceContext,
+    /// What the audit log says of the run.
+    pub facts: Arc<RunFacts>,
 }
 
 /// The line of code that makes a call.
@@ -41,6 +44,7 @@ impl Default for CalledBy {
             used: Arc::default(),
             line: None,
             trace: TraceContext::default(),
+            facts: Arc::new(RunFacts { principal: LOCAL.into(), ..RunFacts::default() }),
         }
     }
 }

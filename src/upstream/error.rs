@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::audit::AuditError;
 use crate::policy::Kind;
 use crate::upstream::denied::Denied;
 use crate::upstream::discovery::{Skip, TrustError};
@@ -132,6 +133,12 @@ pub enum UpstreamError {
     /// A message could not be sent.
     #[error("could not reach server '{server}': {why}")]
     Unreachable { server: Arc<str>, why: String },
+    /// The server was not called, because the call has to be in the audit log and cannot be written there.
+    #[error("the call of {server}.{tool} is not made: {why}")]
+    Unrecorded { server: Arc<str>, tool: String, why: Arc<AuditError> },
+    /// What was recorded of a call that failed, in a replay.
+    #[error("{text}")]
+    Replayed { text: String, kind: Option<&'static str> },
     #[error("the bridge is shutting down")]
     ShuttingDown,
 }
@@ -154,6 +161,8 @@ impl UpstreamError {
             Self::Unread { .. } => "unread",
             Self::Malformed { .. } => "malformed",
             Self::Unreachable { .. } => "unreachable",
+            Self::Unrecorded { .. } => "unrecorded",
+            Self::Replayed { .. } => "replayed",
         }
     }
 
@@ -202,6 +211,7 @@ impl UpstreamError {
                 Some("list servers with `codebridge servers`, or runtime.discovered_servers() in code".into())
             }
             Self::Denied { server, tool, why } => why.hint(server, tool),
+            Self::Unrecorded { why, .. } => Some(why.hint()),
             Self::NotAllowed { why, .. } => why.hint_of_other(),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
             Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),

@@ -1,6 +1,7 @@
 //! All servers of a user, for the rest of the product.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
 use super::questions::{Answers, Askers, CallerGuard};
 use super::raw_arguments::RawArguments;
+use super::recorded::Recorded;
+use super::recording::{Recording, mask_of_all, record_denial, record_refusal};
+use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
 use crate::policy::{Kind, Policy, Shapes};
 use crate::reaper::Reaper;
@@ -40,13 +44,22 @@ struct Inner {
     discovery: Discovery,
     policy: Arc<Policy>,
     telemetry: Telemetry,
+    audit: Audit,
     pool: Arc<Pool>,
     docs: Docs,
+    /// The calls that are answered from the audit log, in place of the pool.
+    recorded: Option<Recorded>,
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
     /// form at a time.
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
     /// Comparisons of a wrong name with all others take turns.
     comparing: Semaphore,
+}
+
+/// What is said of a call to others.
+struct Watched {
+    span: CallSpan,
+    recording: Recording,
 }
 
 impl Upstream {
@@ -57,13 +70,14 @@ impl Upstream {
         reaper: Reaper,
         policy: Arc<Policy>,
         telemetry: Telemetry,
+        audit: Audit,
     ) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy, telemetry)
+        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy, telemetry, audit)
     }
 
     /// Those of any surroundings.
@@ -73,6 +87,7 @@ impl Upstream {
         reaper: Reaper,
         policy: Arc<Policy>,
         telemetry: Telemetry,
+        audit: Audit,
     ) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
@@ -82,11 +97,37 @@ impl Upstream {
             discovery: Discovery::new(surroundings),
             policy,
             telemetry,
+            audit,
             pool,
             docs,
+            recorded: None,
             asked: Default::default(),
             comparing: Semaphore::new(1),
         }))
+    }
+
+    /// Returns servers whose calls are answered with what was recorded: nothing is started. They are defined in a folder without
+    /// anything else.
+    pub fn replaying(settings: &Settings, folder: &Path, recorded: Recorded, reaper: Reaper) -> Self {
+        let surroundings = Surroundings {
+            cwd: folder.into(),
+            state_dir: folder.into(),
+            own_binary: std::env::current_exe().ok(),
+            ..Surroundings::default()
+        };
+        let limits = Limits { call: settings.max_timeout.value, ..Limits::default() };
+        let mut upstream = Self::with(
+            surroundings,
+            limits,
+            reaper,
+            Arc::new(Policy::none()),
+            Telemetry::default(),
+            Audit::off(),
+        );
+        if let Some(inner) = Arc::get_mut(&mut upstream.0) {
+            inner.recorded = Some(recorded);
+        }
+        upstream
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -205,6 +246,9 @@ impl Upstream {
         tool: &str,
         cancel: &CancellationToken,
     ) -> Result<Tool, UpstreamError> {
+        if self.0.recorded.is_some() {
+            return Err(self.unknown_tool(server, tool, Arc::default()).await);
+        }
         let mut listing =
             self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::Current).await?;
         if listing.tools.get(tool).is_none() {
@@ -243,12 +287,15 @@ impl Upstream {
         arguments: RawArguments,
         mut options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
-        let mut span = self.0.telemetry.begin_call(&server.name, transport_of(server), &options.by.trace);
+        let span = self.0.telemetry.begin_call(&server.name, transport_of(server), &options.by.trace);
         if let Some(context) = span.context() {
             options.by.trace = context;
         }
-        let outcome = self.admit_and_call(server, tool, arguments, options, &mut span).await;
-        span.end(failure_of(&outcome));
+        let recording = Recording::begin(&self.0.audit, server, tool, &arguments, &options.by);
+        let mut watched = Watched { span, recording };
+        let outcome = self.admit_and_call(server, tool, arguments, options, &mut watched).await;
+        watched.recording.end(server, &outcome).await;
+        watched.span.end(failure_of(&outcome));
         outcome
     }
 
@@ -258,9 +305,12 @@ impl Upstream {
         tool: &str,
         arguments: RawArguments,
         options: CallOptions<'_>,
-        span: &mut CallSpan,
+        Watched { span, recording }: &mut Watched,
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
+        if let Some(recorded) = &self.0.recorded {
+            return recorded.call(server, tool, &arguments);
+        }
         let policy = &self.0.policy;
         let rules = rules_for(policy, server, tool, &options.by)?;
         // A server may ask as soon as it is started.
@@ -281,8 +331,12 @@ impl Upstream {
             None => return Err(self.unknown_tool(server, tool, tools).await),
         };
         span.set_tool(name);
+        recording.is_of(name, listed);
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
-        let Some(rules) = rules else { return self.0.pool.call(request, name, arguments, options).await };
+        let Some(rules) = rules else {
+            recording.admitted(server, name, None).await?;
+            return self.0.pool.call(request, name, arguments, options).await;
+        };
         let wanted = WantedCall {
             server,
             tool: name,
@@ -294,12 +348,31 @@ impl Upstream {
             cancel,
             telemetry: &self.0.telemetry,
         };
+        recording.is_deciding();
         let admitted = admit(policy, &rules, wanted).await?;
+        recording.admitted(server, name, Some(&admitted)).await?;
         let (begun, sent) = (Instant::now(), arguments.as_bytes().len());
         let outcome = self.0.pool.call(request, name, arguments, options).await;
         let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
         admitted.end(sent + received, begun.elapsed());
         outcome
+    }
+
+    /// Returns what removes the credentials of all definitions. It takes its time.
+    pub fn mask_of_all(&self) -> Mask {
+        mask_of_all(self.snapshot())
+    }
+
+    /// Records a call of a server that the code may not use.
+    pub async fn record_refusal(
+        &self,
+        server: &str,
+        tool: &str,
+        by: &CalledBy,
+        verdict: &'static str,
+        why: &str,
+    ) {
+        record_refusal(&self.0.audit, server, tool, by, verdict, why).await;
     }
 
     /// Decides whether code may have a package or an artifact. The person may be asked.
@@ -315,7 +388,11 @@ impl Upstream {
         cancel: &CancellationToken,
     ) -> Result<(), UpstreamError> {
         let telemetry = &self.0.telemetry;
-        allow(&self.0.policy, Wanted { kind, name, by, answers, cancel, telemetry }).await
+        let allowed = allow(&self.0.policy, Wanted { kind, name, by, answers, cancel, telemetry }).await;
+        if let Err(error) = &allowed {
+            record_denial(&self.0.audit, kind, name, by, error).await;
+        }
+        allowed
     }
 
     /// Marks the tools that the policy always denies.
@@ -390,7 +467,10 @@ impl Upstream {
         server: &Arc<Server>,
         cancel: &CancellationToken,
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
-        self.0.docs.of(server, cancel).await
+        match &self.0.recorded {
+            Some(recorded) => Ok(recorded.docs_of(server)),
+            None => self.0.docs.of(server, cancel).await,
+        }
     }
 
     #[cfg(test)]

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! facade                                          what the rest of the product calls
+//! recording                                       what the audit log says of a call
 //! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
@@ -29,6 +30,8 @@ mod person;
 mod pool;
 mod questions;
 mod raw_arguments;
+mod recorded;
+mod recording;
 pub mod search;
 mod shell;
 mod tool_doc;
@@ -49,6 +52,7 @@ pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
+pub use recorded::{Recorded, RecordedCall};
 pub use shell::{shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};

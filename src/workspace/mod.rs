@@ -2,18 +2,20 @@
 //!
 //! Both are built here and nowhere else, from the settings. Nothing starts before it is needed.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::audit::Audit;
 use crate::packages::PackageService;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions, cache_dir};
 use crate::settings::{Environment, Settings};
 use crate::telemetry::Telemetry;
-use crate::upstream::Upstream;
+use crate::upstream::{Recorded, Upstream};
 
 /// How long the removal of sandboxes and the end of the reaper may take. A removal that takes longer is on an engine that hangs, and a
 /// user who has closed the client or pressed Ctrl-C does not wait for that.
@@ -37,6 +39,7 @@ pub struct Workspace {
     pub sessions: Sessions,
     pub upstream: Upstream,
     pub policy: Arc<Policy>,
+    pub audit: Audit,
 }
 
 impl Bridge {
@@ -55,9 +58,26 @@ impl Workspace {
         let Bridge { settings, launcher, telemetry, environment, reaper, .. } = &*bridge;
         let policy = Arc::new(Policy::of(settings));
         let (environment, reaper) = (environment.clone(), reaper.clone());
-        let upstream = Upstream::new(settings, environment, reaper, Arc::clone(&policy), telemetry.clone());
-        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone());
-        Self { bridge, sessions, upstream, policy }
+        let audit = Audit::of(settings);
+        let upstream = Upstream::new(
+            settings,
+            environment,
+            reaper,
+            Arc::clone(&policy),
+            telemetry.clone(),
+            audit.clone(),
+        );
+        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone(), audit.clone());
+        Self { bridge, sessions, upstream, policy, audit }
+    }
+
+    /// Returns one whose calls are answered from the audit log. Its folder has what belongs to it, and nothing else.
+    pub fn replaying(bridge: Arc<Bridge>, folder: &Path, recorded: Recorded, audit: Audit) -> Self {
+        let Bridge { settings, launcher, reaper, .. } = &*bridge;
+        let upstream = Upstream::replaying(settings, folder, recorded, reaper.clone());
+        let policy = Arc::new(Policy::none());
+        let sessions = Sessions::new(settings, Arc::clone(launcher), upstream.clone(), audit.clone());
+        Self { bridge, sessions, upstream, policy, audit }
     }
 
     /// Ends all sessions and servers, and the bridge with them: this is its only workspace.
@@ -71,6 +91,7 @@ impl Workspace {
         // Side by side: neither needs the other, and each may take its time.
         let (removed, ()) = tokio::join!(timeout_at(deadline, removal), self.upstream.shutdown());
         telemetry.close().await;
+        self.audit.close().await;
         // The reaper goes on when this process has exited.
         match removed {
             Ok(()) => drop(timeout_at(deadline, reaper.dismiss()).await),

@@ -11,6 +11,7 @@ mod harness;
 
 mod artifacts;
 mod attacks;
+mod audit;
 mod background;
 mod certificates;
 mod clients;
@@ -88,6 +89,7 @@ const LONG_TOPICS: &[fn(&mut Suite)] = &[
 const TOPICS: &[fn(&mut Suite)] = &[
     artifacts::register,
     attacks::register,
+    audit::register,
     background::register,
     certificates::register,
     clients::register,

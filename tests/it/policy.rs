@@ -75,7 +75,7 @@ fn forms(bridge: &Bridge<'_>) -> Vec<Value> {
 }
 
 /// Waits for the form with this number, from 0.
-fn form(env: &TestEnv, bridge: &Bridge<'_>, number: usize) -> Value {
+pub(crate) fn form(env: &TestEnv, bridge: &Bridge<'_>, number: usize) -> Value {
     eventually("a form", env.guard().left(), || forms(bridge).into_iter().nth(number))
 }
 

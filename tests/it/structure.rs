@@ -26,8 +26,9 @@ const USERS_OF: &[(&str, &[&str])] = &[
     (
         "codebridge_runtimes",
         &[
-            "artifacts", "cli", "doctor", "guest", "housekeeping", "image_sources", "machine_supervisor",
-            "packages", "reaper", "server", "session", "settings", "setup", "telemetry", "upstream",
+            "artifacts", "audit", "cli", "doctor", "guest", "housekeeping", "image_sources",
+            "machine_supervisor", "packages", "reaper", "server", "session", "settings", "setup",
+            "telemetry", "upstream",
         ],
     ),
     (

@@ -13,6 +13,7 @@ use super::grant::{Grant, not_available};
 use super::packages::{Allowing, SessionPackages};
 use super::paused_time::PausedTime;
 use super::transfers::Transfers;
+use crate::audit::RunFacts;
 use crate::policy::{Approvals, Kind};
 use crate::session::call::Script;
 use crate::session::capacity::Capacity;
@@ -90,6 +91,7 @@ pub(in crate::session) struct NewRun<'a> {
     /// None for a session that ends with the run.
     pub(in crate::session) session: Option<&'a str>,
     pub(in crate::session) code: &'a str,
+    pub(in crate::session) facts: Arc<RunFacts>,
     pub(in crate::session) grant: Grant,
     pub(in crate::session) timeout: Duration,
 }
@@ -157,7 +159,7 @@ impl ServerAccess {
     /// Begins a run: from here on code may call what its grant allows, and `caller` gets the progress of its calls until the run
     /// is dropped.
     pub(in crate::session) fn begin(&self, run: NewRun<'_>, caller: &Caller) -> Run<'_> {
-        let NewRun { id, session, code, grant, timeout } = run;
+        let NewRun { id, session, code, facts, grant, timeout } = run;
         self.waits.reset();
         let mut current = self.lock();
         let under_way = std::mem::take(&mut current.under_way);
@@ -172,6 +174,7 @@ impl ServerAccess {
             run: id,
             approvals: Arc::clone(&self.approvals),
             trace: caller.trace.clone(),
+            facts,
             ..CalledBy::default()
         };
         *current = Current {
@@ -309,7 +312,15 @@ impl ServerAccess {
         cancel: &CancellationToken,
     ) -> Result<Answer, QuestionError> {
         let Call { server, tool, arguments, line } = call;
-        let Granted { server, progress, answers, by, code, timeout } = self.granted(&server, cancel).await?;
+        let granted = match self.granted(&server, cancel).await {
+            Ok(granted) => granted,
+            Err(error) => {
+                let verdict = if error.kind == Some("server") { "not-granted" } else { "not-found" };
+                self.upstream.record_refusal(&server, &tool, &self.by(), verdict, &error.message).await;
+                return Err(error);
+            }
+        };
+        let Granted { server, progress, answers, by, code, timeout } = granted;
         let by = CalledBy { line: line.and_then(|number| code_line(&code, number)), ..by };
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
         let unread = Some(self.unread.clone());
@@ -460,7 +471,10 @@ impl From<UpstreamError> for QuestionError {
             | UpstreamError::Distrusted { .. } => Some("server"),
             UpstreamError::UnknownTool { .. } => Some("tool"),
             UpstreamError::Arguments { .. } => Some("arguments"),
-            UpstreamError::Denied { .. } | UpstreamError::NotAllowed { .. } => Some("denied"),
+            UpstreamError::Denied { .. }
+            | UpstreamError::NotAllowed { .. }
+            | UpstreamError::Unrecorded { .. } => Some("denied"),
+            UpstreamError::Replayed { kind, .. } => *kind,
             _ => None,
         };
         let message = match error.hint() {

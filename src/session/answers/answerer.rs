@@ -294,6 +294,7 @@ mod tests {
     use super::super::transfers::Transfers;
     use super::*;
     use crate::artifacts::Artifacts;
+    use crate::audit::Audit;
     use crate::policy::Policy;
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
@@ -304,13 +305,9 @@ mod tests {
         let answerer =
             Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity), Arc::default()));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let upstream = Upstream::new(
-            &settings,
-            [].into(),
-            Reaper::of(None),
-            Arc::new(Policy::of(&settings)),
-            Default::default(),
-        );
+        let policy = Arc::new(Policy::of(&settings));
+        let upstream =
+            Upstream::new(&settings, [].into(), Reaper::of(None), policy, Default::default(), Audit::off());
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }

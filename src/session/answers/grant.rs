@@ -118,6 +118,15 @@ impl Grant {
         }
     }
 
+    /// Returns the servers as the caller named them.
+    pub(in crate::session) fn names(&self) -> Vec<Arc<str>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Named(servers) => servers.iter().map(|server| Arc::clone(&server.name)).collect(),
+            Self::Any(_) => vec![ANY.into()],
+        }
+    }
+
     pub(super) fn allows(&self, server: &Server) -> bool {
         match self {
             Self::Nothing => false,

@@ -118,10 +118,14 @@ impl BackgroundRun {
     }
 
     /// Returns who asks for the run, in place of the call that has begun it; and the other end of its progress.
-    pub(in crate::session) fn caller(&self, trace: TraceContext) -> (Caller, mpsc::Receiver<Progress>) {
+    pub(in crate::session) fn caller(
+        &self,
+        trace: TraceContext,
+        client: Option<Arc<str>>,
+    ) -> (Caller, mpsc::Receiver<Progress>) {
         let (progress, events) = mpsc::channel(64);
         let answers = Arc::clone(&self.questions) as Arc<dyn Answers>;
-        (Caller { progress, answers, cancel: self.cancel.clone(), script: None, trace }, events)
+        (Caller { progress, answers, cancel: self.cancel.clone(), script: None, trace, client }, events)
     }
 
     /// Says that the code begins to run.

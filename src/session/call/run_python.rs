@@ -28,6 +28,8 @@ pub struct Caller {
     pub script: Option<Arc<Script>>,
     /// The trace that the run belongs to.
     pub trace: TraceContext,
+    /// Who the client says that it is.
+    pub client: Option<Arc<str>>,
 }
 
 impl Caller {
@@ -39,6 +41,7 @@ impl Caller {
             cancel,
             script: None,
             trace: TraceContext::default(),
+            client: None,
         }
     }
 }

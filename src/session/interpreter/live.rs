@@ -22,6 +22,7 @@ use crate::artifacts::Origin;
 use crate::session::answers::{Answerer, NewRun, ServerAccess, answer_questions};
 use crate::session::call::Wording;
 use crate::session::frames::{FrameError, FromGuest, ToGuest};
+use crate::session::recording::MadeOf;
 use crate::session::{Caller, Failure, Progress};
 
 const PROTOCOL: u32 = 1;
@@ -120,6 +121,7 @@ pub(in crate::session) struct Startup {
     pub(in crate::session) access: Arc<ServerAccess>,
     /// In bytes, for messages.
     pub(in crate::session) memory_limit: u64,
+    pub(in crate::session) made_of: MadeOf,
 }
 
 /// A live interpreter. [`Interpreter::end`] must be called; dropping it leaves its sandbox to the reaper.
@@ -142,6 +144,7 @@ pub(in crate::session) struct Interpreter {
     offered: Option<Vec<u8>>,
     /// How many processes were killed because memory ran out, as far as the last run knows.
     killed: u32,
+    made_of: MadeOf,
 }
 
 impl Interpreter {
@@ -155,7 +158,7 @@ impl Interpreter {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<Self, (Sandbox, StartError)> {
-        let Startup { guest, saved_tools, answerer, access, memory_limit } = startup;
+        let Startup { guest, saved_tools, answerer, access, memory_limit, made_of } = startup;
         let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
             let message = "the sandbox has no pipes".into();
             return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
@@ -188,6 +191,7 @@ impl Interpreter {
             access,
             offered: None,
             killed: 0,
+            made_of,
         };
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
@@ -226,6 +230,11 @@ impl Interpreter {
     pub(in crate::session) fn waits_for(&self) -> Box<dyn Fn() -> Vec<String> + Send + Sync> {
         let access = Arc::clone(&self.access);
         Box::new(move || access.under_way())
+    }
+
+    /// Returns what its sandbox is made of.
+    pub(in crate::session) fn made_of(&self) -> &MadeOf {
+        &self.made_of
     }
 
     pub(in crate::session) fn files(&self) -> &Arc<Files> {
@@ -293,7 +302,7 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(in crate::session) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, session, grant, timeout, budgets, outputs, wording } = cell;
+        let Cell { id, code, facts, session, grant, timeout, budgets, outputs, wording } = cell;
         let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
         self.sandbox.set_busy(true);
         let started = Instant::now();
@@ -304,7 +313,7 @@ impl Interpreter {
         }
         let access = Arc::clone(&self.access);
         access.transfers().begin_run(Origin { session: session.clone(), run: id });
-        let new = NewRun { id, session: session.as_deref(), code: &code, grant, timeout };
+        let new = NewRun { id, session: session.as_deref(), code: &code, facts, grant, timeout };
         let calls = access.begin(new, caller);
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupt = None;

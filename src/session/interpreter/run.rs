@@ -6,6 +6,7 @@ use std::time::Duration;
 use codebridge_runtimes::HeldLimits;
 
 use super::loss::Loss;
+use crate::audit::RunFacts;
 use crate::session::answers::Grant;
 use crate::session::call::ChangedFiles;
 use crate::session::call::Wording;
@@ -36,6 +37,8 @@ pub(in crate::session) struct Budgets {
 pub(in crate::session) struct Cell {
     pub(in crate::session) id: u32,
     pub(in crate::session) code: String,
+    /// What the audit log says of it.
+    pub(in crate::session) facts: Arc<RunFacts>,
     /// None for a session that ends with the run.
     pub(in crate::session) session: Option<String>,
     pub(in crate::session) grant: Grant,

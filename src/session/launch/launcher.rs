@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use codebridge_images::ImageResolver;
@@ -31,6 +31,7 @@ use crate::session::answers::SessionPackages;
 use crate::session::bytecode::{GuestBytecode, compile_library};
 use crate::session::capacity::Capacity;
 use crate::session::interpreter::{Interpreter, StartError, Startup};
+use crate::session::recording::MadeOf;
 use crate::settings::{Settings, variables};
 use crate::telemetry::Telemetry;
 
@@ -256,6 +257,7 @@ impl Launcher {
             answerer: Arc::clone(answerer),
             access: Arc::clone(access),
             memory_limit: self.template.limits.memory,
+            made_of: made_of(choice),
         };
         let give_up = cancel.child_token();
         let start = Interpreter::start(sandbox, startup, START_LIMIT, &give_up);
@@ -401,6 +403,16 @@ async fn copy_pipes(driver: &AnyDriver, spec: &mut SandboxSpec) -> Vec<(PathBuf,
         |share: &HostFolder| found.iter().any(|(path, odd)| *path == share.source && !odd.pipes.is_empty());
     (spec.copied_shares, spec.shares) = std::mem::take(&mut spec.shares).into_iter().partition(has_pipes);
     found
+}
+
+/// Returns what the audit log says of a sandbox.
+fn made_of(choice: &Choice) -> MadeOf {
+    let digest = Arc::<OnceLock<String>>::default();
+    if let Some(lease) = choice.root.lease() {
+        let _ = digest.set(lease.id());
+    }
+    let runtime = choice.runtime.to_string().into();
+    MadeOf { runtime, image: choice.asked.as_str().into(), digest }
 }
 
 /// Returns what the bridge may do with podman machines.

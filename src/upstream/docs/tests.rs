@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::audit::Audit;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
 use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
@@ -62,7 +63,8 @@ impl Home {
                 .collect(),
             ..Surroundings::default()
         };
-        Upstream::with(surroundings, limits, Reaper::of(None), Arc::new(Policy::none()), Default::default())
+        let (policy, audit) = (Arc::new(Policy::none()), Audit::off());
+        Upstream::with(surroundings, limits, Reaper::of(None), policy, Default::default(), audit)
     }
 
     fn starts(&self, name: &str) -> usize {

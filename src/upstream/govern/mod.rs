@@ -29,6 +29,9 @@ use crate::telemetry::Telemetry;
 pub(super) struct Admitted {
     _turn: Turn,
     by: CalledBy,
+    pub(super) rule: RuleName,
+    /// Whether the person had to approve it.
+    pub(super) was_asked: bool,
 }
 
 impl Admitted {
@@ -68,14 +71,14 @@ pub(super) async fn admit(
 ) -> Result<Admitted, UpstreamError> {
     let denied = |why| denied(call.server, call.tool, why);
     let mut rules = Arc::clone(rules);
-    if let Some(rule) = asking_rule(policy, &rules, &call).await? {
+    let (mut rule, was_asked) = deciding_rule(policy, &rules, &call).await?;
+    if was_asked {
         ask(&rule, &call).await?;
         // The operator may have changed the policy while the person was thinking.
-        match policy.rules().map_err(|error| denied(Denied::Policy(error)))? {
-            Some(now) => rules = now,
-            None => return Ok(Admitted { _turn: Turn::default(), by: call.by.clone() }),
+        if let Some(now) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? {
+            rules = now;
+            (rule, _) = deciding_rule(policy, &rules, &call).await?;
         }
-        asking_rule(policy, &rules, &call).await?;
     }
     let budgets = rules.budgets();
     call.by.used.begin(budgets).map_err(|spent| denied(Denied::Budget(spent)))?;
@@ -83,26 +86,26 @@ pub(super) async fn admit(
         turn = policy.turn(&rules, &call.server.name) => turn.map_err(|spent| denied(Denied::Budget(spent)))?,
         () = call.cancel.cancelled() => return Err(cancelled(&call)),
     };
-    Ok(Admitted { _turn: turn, by: call.by.clone() })
+    Ok(Admitted { _turn: turn, by: call.by.clone(), rule, was_asked })
 }
 
-/// Returns the rule that asks the person, if one decides so.
+/// Returns the rule that decides, and whether it asks the person.
 ///
 /// # Errors
 /// A rule or the state of the tool denies the call.
-async fn asking_rule(
+async fn deciding_rule(
     policy: &Policy,
     rules: &Arc<Rules>,
     call: &WantedCall<'_>,
-) -> Result<Option<RuleName>, UpstreamError> {
+) -> Result<(RuleName, bool), UpstreamError> {
     let denied = |why| denied(call.server, call.tool, why);
-    let asking = match decide(rules, call).await {
+    let deciding = match decide(rules, call).await {
         Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
-        Verdict::Allow(_) => None,
-        Verdict::Ask(rule) => Some(rule),
+        Verdict::Allow(rule) => (rule, false),
+        Verdict::Ask(rule) => (rule, true),
     };
     check_pin(policy, call).map_err(denied)?;
-    Ok(asking)
+    Ok(deciding)
 }
 
 fn denied(server: &Server, tool: &str, why: Denied) -> UpstreamError {

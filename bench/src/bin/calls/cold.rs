@@ -31,14 +31,14 @@ pub(crate) async fn measure(program: &Path, table: &mut Table) -> io::Result<()>
 
     let (mut load, mut first) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let bridge = upstream(home.path(), Policy::none());
+        let bridge = upstream(home.path(), Policy::none(), codebridge::audit::Audit::off());
         let started = Instant::now();
         let known = bridge.all_known_docs().await;
         load.push(started.elapsed());
         if known.iter().any(|(_, known)| known.docs.is_none()) {
             return Err(io::Error::other("not all of it was loaded"));
         }
-        let bridge = upstream(home.path(), Policy::none());
+        let bridge = upstream(home.path(), Policy::none(), codebridge::audit::Audit::off());
         let started = Instant::now();
         let found = bridge.search(QUERY, 5, Detail::Summary, Duration::ZERO).await;
         first.push(started.elapsed());

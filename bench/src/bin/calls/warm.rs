@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use codebridge::audit::Audit;
 use codebridge::policy::Policy;
 use codebridge::reaper::Reaper;
 use codebridge::settings::Environment;
@@ -28,7 +29,7 @@ pub(crate) const SERVER: &str = "server-0";
 pub(crate) const TEXT: &str = "as long as arguments of tools are, give or take a few words";
 
 /// The servers of a home, through the library of the bridge.
-pub(crate) fn upstream(home: &Path, policy: Policy) -> Upstream {
+pub(crate) fn upstream(home: &Path, policy: Policy, audit: Audit) -> Upstream {
     let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let surroundings = Surroundings {
         home: Some(home.into()),
@@ -37,13 +38,20 @@ pub(crate) fn upstream(home: &Path, policy: Policy) -> Upstream {
         state_dir: home.join("MCPs"),
         ..Surroundings::default()
     };
-    Upstream::with(surroundings, Limits::default(), Reaper::of(None), Arc::new(policy), Default::default())
+    Upstream::with(
+        surroundings,
+        Limits::default(),
+        Reaper::of(None),
+        Arc::new(policy),
+        Default::default(),
+        audit,
+    )
 }
 
 pub(crate) async fn measure(calls: usize, table: &mut Table) -> io::Result<()> {
     let home = home(1, TOOLS)?;
     let mut direct = Direct::start(TOOLS).await?;
-    let bridge = upstream(home.path(), Policy::none());
+    let bridge = upstream(home.path(), Policy::none(), Audit::off());
     let tool = first_tool();
     let text = TEXT;
     let arguments = RawArguments::new(json!({ "text": text }).to_string()).map_err(io::Error::other)?;

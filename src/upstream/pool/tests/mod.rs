@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Limits, PoolRequest, Purpose, ServerState, ToolList};
+use crate::audit::Audit;
 use crate::mcp::client::ServerProgress;
 use crate::policy::Policy;
 use crate::reaper::Reaper;
@@ -81,6 +82,7 @@ impl Setup {
                 self.reaper.unwrap_or_else(|| Reaper::of(None)),
                 Arc::new(self.policy.unwrap_or_else(Policy::none)),
                 Default::default(),
+                Audit::off(),
             ),
             answers: self.answers.unwrap_or_else(|| Arc::new(NoAnswers::default())),
             dir,
