@@ -32,6 +32,11 @@ pub(crate) fn register(suite: &mut Suite) {
             doctor_says_where_it_goes_and_what_cannot_work,
         ],
     );
+    suite.on(
+        &[Runtime::of_root(Kind::Crun)],
+        "telemetry",
+        tests![a_run_that_is_killed_for_its_memory_is_counted],
+    );
 }
 
 fn traced() -> String {
@@ -126,8 +131,12 @@ fn runs_and_calls_are_spans_of_the_clients_trace(env: &TestEnv) {
 fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     let collector = Collector::start(env);
     define(env, &json!({ "fake": fake(env, &[]) }));
+    // Nobody can be asked.
+    let rules = "[[rule]]\ntool = 'echo'\neffect = 'ask'\n[[rule]]\neffect = 'allow'\n";
+    env.write("home/MCPs/policy.toml", rules);
     let bridge = sending(env, &collector.endpoint())
         .var("OTEL_TRACES_EXPORTER", "none")
+        .var("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         .var("OTEL_METRIC_EXPORT_INTERVAL", "200")
         .start();
     let long = "s".repeat(64);
@@ -158,11 +167,22 @@ fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     let unknown =
         [("gen_ai.tool.name", "_OTHER"), ("error.type", "unknown_tool"), ("network.transport", "pipe")];
     is("mcp.client.operation.duration", &unknown, 1.0);
+    is("mcp.client.operation.duration", &[("gen_ai.tool.name", "echo"), ("error.type", "denied")], 1.0);
+    is("codebridge.approvals", &[("codebridge.answer", "not_asked")], 1.0);
     let text = collector.text();
     assert!(!text.contains("Span #") && text.contains("team: Str(data)"), "{text}");
     // Models can make any number of names.
     assert!(!text.contains("sssss"), "{text}");
     assert_no_secrets(&text);
+}
+
+fn a_run_that_is_killed_for_its_memory_is_counted(env: &TestEnv) {
+    let collector = Collector::start(env);
+    let bridge = sending(env, &collector.endpoint()).var("MCP_BRIDGE_MEMORY", "64m").start();
+    let _ = bridge.run("x = b'x' * (1 << 28)").expect("error");
+    bridge.close();
+    let points = collector.points("codebridge.runs.out_of_memory");
+    assert_eq!(value(&points, "codebridge.runs.out_of_memory", &[]), Some(1.0), "{points:#?}");
 }
 
 fn commands_send_what_they_did_before_they_exit(env: &TestEnv) {
