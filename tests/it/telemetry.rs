@@ -12,6 +12,7 @@ use crate::harness::collector::{Collector, Point, Span};
 use crate::harness::matrix::Kind;
 use crate::harness::process::free_port;
 use crate::harness::{BridgeBuilder, Runtime, Suite, TestEnv};
+use crate::questions::modern;
 use crate::server_access::{SECRET, define, fake};
 use crate::tests;
 
@@ -25,6 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
         "telemetry",
         tests![
             runs_and_calls_are_spans_of_the_clients_trace,
+            a_client_without_a_handshake_has_traces_too,
             metrics_say_how_runs_and_calls_ended,
             commands_send_what_they_did_before_they_exit,
             a_dead_collector_delays_little_and_is_warned_about_once,
@@ -126,6 +128,18 @@ fn runs_and_calls_are_spans_of_the_clients_trace(env: &TestEnv) {
     assert!(other.status.contains("ERROR"), "{other:?}");
     assert_no_secrets(&collector.text());
     assert!(!ended.log.contains(HEADER), "{}", ended.log);
+}
+
+fn a_client_without_a_handshake_has_traces_too(env: &TestEnv) {
+    let collector = Collector::start(env);
+    let bridge = sending(env, &collector.endpoint()).spawn();
+    let call = json!({ "name": "run_python", "arguments": { "code": "1" } });
+    let mut call = modern(&json!({ "elicitation": {} }), call);
+    call["_meta"]["traceparent"] = traced().into();
+    let _ = bridge.ask("tools/call", call);
+    bridge.close();
+    let spans = collector.spans(1);
+    assert_eq!((spans[0].trace.as_str(), spans[0].parent.as_str()), (TRACE, PARENT), "{spans:#?}");
 }
 
 fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
