@@ -249,8 +249,8 @@ fn a_dead_collector_delays_little_and_is_warned_about_once(env: &TestEnv) {
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let late = exec(sending(env, &endpoint));
     assert_eq!(late.stderr.matches(WARNING).count(), 1, "{late}");
-    let delay = late.elapsed.saturating_sub(usual);
-    assert!(delay < Duration::from_millis(2_500), "{delay:?}: {late}");
+    // A loaded machine takes longer for all else.
+    assert!(late.elapsed < 2 * usual + Duration::from_secs(2), "usual: {usual:?}, {late}");
     // A run does not wait for it.
     let bridge = sending(env, &endpoint).var("OTEL_BSP_SCHEDULE_DELAY", "10").start();
     let _ = bridge.run("1").expect("success");
@@ -258,7 +258,8 @@ fn a_dead_collector_delays_little_and_is_warned_about_once(env: &TestEnv) {
     for _ in 0..20 {
         let _ = bridge.run("1").expect("success");
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // One export alone takes ten seconds until it is given up.
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     let ended = bridge.close();
     assert_eq!(ended.log.matches(WARNING).count(), 1, "{}", ended.log);
     assert!(!ended.log.contains(HEADER), "{}", ended.log);
