@@ -63,6 +63,14 @@ impl AnyDriver {
         }
     }
 
+    /// Returns the digest of an image of the engine; None if it does not say.
+    pub async fn image_digest(&self, reference: &str) -> Option<String> {
+        match self {
+            Self::Engine(driver) => driver.image_digest(reference).await,
+            Self::Oci(_) => None,
+        }
+    }
+
     /// Kills and removes a sandbox and verifies that it is gone. A sandbox that is gone already is no error.
     pub async fn reclaim(&self, name: &SandboxName, instance: &Instance) -> Result<(), ReclaimError> {
         match self {

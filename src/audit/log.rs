@@ -162,18 +162,27 @@ impl Audit {
         Some(CallRecord { inner: Arc::clone(inner), call: Some(call), begun, time })
     }
 
+    /// Waits until everything is written.
+    pub async fn flush(&self) {
+        self.wait_for(Message::Flush).await;
+    }
+
     /// Writes what is left. Nothing is recorded after it.
     pub async fn close(&self) {
+        self.wait_for(Message::Close).await;
+    }
+
+    async fn wait_for(&self, message: impl FnOnce(oneshot::Sender<Written>) -> Message) {
         let Some(inner) = &self.0 else { return };
         // A process that has recorded nothing leaves nothing.
         let Some(Some(sender)) = inner.sender.get() else { return };
         let (done, written) = oneshot::channel();
-        let close = async {
-            if sender.send(Message::Close(done)).await.is_ok() {
+        let wait = async {
+            if sender.send(message(done)).await.is_ok() {
                 let _ = written.await;
             }
         };
-        if timeout(PATIENCE, close).await.is_err() {
+        if timeout(PATIENCE, wait).await.is_err() {
             tracing::warn!("the disk of the audit log does not answer: its last lines may be missing");
         }
     }

@@ -22,6 +22,8 @@ pub(super) type Written = Result<(), Arc<AuditError>>;
 #[derive(Debug)]
 pub(super) enum Message {
     Entry(Box<Entry>),
+    /// Is told when everything before it is written.
+    Flush(oneshot::Sender<Written>),
     /// The process ends.
     Close(oneshot::Sender<Written>),
 }
@@ -73,11 +75,12 @@ impl Writer {
     /// Writes until the last sender is gone.
     pub(super) fn run(mut self, mut messages: mpsc::Receiver<Message>) {
         while let Some(first) = messages.blocking_recv() {
-            let (mut entries, mut close) = (Vec::new(), None);
+            let (mut entries, mut flushed, mut close) = (Vec::new(), Vec::new(), None);
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
                     Message::Entry(entry) => entries.push(*entry),
+                    Message::Flush(done) => flushed.push(done),
                     Message::Close(done) => close = Some(done),
                 }
                 next = if entries.len() < MOST_AT_ONCE && close.is_none() {
@@ -87,9 +90,9 @@ impl Writer {
                 };
             }
             let written = self.write(entries, close.is_some());
-            if let Some(done) = close {
+            for done in flushed.into_iter().chain(close) {
                 // Nobody may be waiting.
-                let _ = done.send(written);
+                let _: Result<(), Written> = done.send(written.clone());
             }
         }
     }

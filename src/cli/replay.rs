@@ -175,12 +175,18 @@ fn old_run(folder: &Path, lines: &[Found], start: &Found) -> Result<OldRun, Repl
         servers: record.servers.clone(),
         timeout: Duration::try_from_secs_f64(record.timeout_seconds).unwrap_or(Duration::from_secs(30)),
         image: record.image.clone(),
-        image_digest: record.image_digest.clone(),
+        image_digest: digest_in(lines, &record.run),
         is_of_exec: record.client.as_deref() == Some("codebridge exec"),
         calls: calls.into_iter().flatten().collect(),
         end: end.transpose()?,
         name,
     })
+}
+
+/// Returns the digest of the image of a run: its first lines may lack it.
+fn digest_in(lines: &[Found], run: &Option<String>) -> Option<String> {
+    let of_run = lines.iter().filter(|line| line.record.run == *run);
+    of_run.filter_map(|line| line.record.image_digest.clone()).next_back()
 }
 
 /// Returns None for a call that the grant of the run refuses again.
@@ -266,6 +272,7 @@ async fn again(
     let caller = Caller::without_answers(progress, stop.clone());
     let caller = Caller { client: Some("codebridge replay".into()), ..caller };
     let new = workspace.sessions.run(request, caller).await;
+    workspace.audit.flush().await;
     check_image(workspace, old)?;
     let mut differences = differences(old, &new);
     let (left, unexpected) = recorded.differences();
@@ -285,9 +292,8 @@ fn check_image(workspace: &Workspace, old: &OldRun) -> Result<(), ReplayError> {
     let (Some(wanted), Some(folder)) = (&old.image_digest, workspace.audit.folder()) else { return Ok(()) };
     let Some(name) = workspace.audit.run_name(old.number) else { return Ok(()) };
     let lines = read_run(folder, &name).ok().flatten().unwrap_or_default();
-    let start = lines.iter().find(|line| line.record.run.as_ref() == Some(&name));
-    match start.and_then(|line| line.record.image_digest.as_ref()) {
-        Some(used) if used != wanted => Err(ReplayError::Image {
+    match digest_in(&lines, &Some(name)) {
+        Some(used) if used != *wanted => Err(ReplayError::Image {
             run: old.name.clone(),
             image: wanted.clone(),
             why: format!("{} is {used} by now", old.image.as_deref().unwrap_or("it")),

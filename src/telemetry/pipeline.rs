@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use codebridge_runtimes::random_hex;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{InstrumentationScope, KeyValue};
@@ -12,7 +13,7 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::resource::EnvResourceDetector;
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -121,7 +122,10 @@ impl Pipeline {
 /// Returns what the telemetry is about: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, and the version.
 fn resource(service: Option<&str>) -> Resource {
     let own = Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        // Bridges on one machine count for themselves.
+        .with_attribute(KeyValue::new("service.instance.id", random_hex::<16>()))
         .with_service_name("codebridge")
         // What the user sets wins.
         .with_detector(Box::new(EnvResourceDetector::new()));

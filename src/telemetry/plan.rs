@@ -10,7 +10,7 @@ use super::sender::shown;
 use crate::settings::Environment;
 
 /// The variables that the bridge reads itself. The SDK reads others, such as those of the sampler.
-pub static VARIABLES: [&str; 12] = [
+pub static VARIABLES: [&str; 14] = [
     DISABLED,
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -18,11 +18,13 @@ pub static VARIABLES: [&str; 12] = [
     "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TIMEOUT",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_COMPRESSION",
     "OTEL_TRACES_EXPORTER",
     "OTEL_METRICS_EXPORTER",
     "OTEL_SERVICE_NAME",
     "OTEL_RESOURCE_ATTRIBUTES",
     TRACE_PARENT,
+    TRACE_STATE,
 ];
 
 const DISABLED: &str = "OTEL_SDK_DISABLED";

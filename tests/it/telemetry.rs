@@ -12,6 +12,7 @@ use crate::harness::collector::{Collector, Point, Span};
 use crate::harness::matrix::Kind;
 use crate::harness::process::free_port;
 use crate::harness::{BridgeBuilder, Runtime, Suite, TestEnv};
+use crate::questions::modern;
 use crate::server_access::{SECRET, define, fake};
 use crate::tests;
 
@@ -25,12 +26,18 @@ pub(crate) fn register(suite: &mut Suite) {
         "telemetry",
         tests![
             runs_and_calls_are_spans_of_the_clients_trace,
+            a_client_without_a_handshake_has_traces_too,
             metrics_say_how_runs_and_calls_ended,
             commands_send_what_they_did_before_they_exit,
             a_dead_collector_delays_little_and_is_warned_about_once,
             nothing_is_sent_when_it_is_off_or_before_the_first_run,
             doctor_says_where_it_goes_and_what_cannot_work,
         ],
+    );
+    suite.on(
+        &[Runtime::of_root(Kind::Crun)],
+        "telemetry",
+        tests![a_run_that_is_killed_for_its_memory_is_counted],
     );
 }
 
@@ -123,11 +130,27 @@ fn runs_and_calls_are_spans_of_the_clients_trace(env: &TestEnv) {
     assert!(!ended.log.contains(HEADER), "{}", ended.log);
 }
 
+fn a_client_without_a_handshake_has_traces_too(env: &TestEnv) {
+    let collector = Collector::start(env);
+    let bridge = sending(env, &collector.endpoint()).spawn();
+    let call = json!({ "name": "run_python", "arguments": { "code": "1" } });
+    let mut call = modern(&json!({ "elicitation": {} }), call);
+    call["_meta"]["traceparent"] = traced().into();
+    let _ = bridge.ask("tools/call", call);
+    bridge.close();
+    let spans = collector.spans(1);
+    assert_eq!((spans[0].trace.as_str(), spans[0].parent.as_str()), (TRACE, PARENT), "{spans:#?}");
+}
+
 fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     let collector = Collector::start(env);
     define(env, &json!({ "fake": fake(env, &[]) }));
+    // Nobody can be asked.
+    let rules = "[[rule]]\ntool = 'echo'\neffect = 'ask'\n[[rule]]\neffect = 'allow'\n";
+    env.write("home/MCPs/policy.toml", rules);
     let bridge = sending(env, &collector.endpoint())
         .var("OTEL_TRACES_EXPORTER", "none")
+        .var("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         .var("OTEL_METRIC_EXPORT_INTERVAL", "200")
         .start();
     let long = "s".repeat(64);
@@ -158,11 +181,22 @@ fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     let unknown =
         [("gen_ai.tool.name", "_OTHER"), ("error.type", "unknown_tool"), ("network.transport", "pipe")];
     is("mcp.client.operation.duration", &unknown, 1.0);
+    is("mcp.client.operation.duration", &[("gen_ai.tool.name", "echo"), ("error.type", "denied")], 1.0);
+    is("codebridge.approvals", &[("codebridge.answer", "not_asked")], 1.0);
     let text = collector.text();
     assert!(!text.contains("Span #") && text.contains("team: Str(data)"), "{text}");
     // Models can make any number of names.
     assert!(!text.contains("sssss"), "{text}");
     assert_no_secrets(&text);
+}
+
+fn a_run_that_is_killed_for_its_memory_is_counted(env: &TestEnv) {
+    let collector = Collector::start(env);
+    let bridge = sending(env, &collector.endpoint()).var("MCP_BRIDGE_MEMORY", "64m").start();
+    let _ = bridge.run("x = b'x' * (1 << 28)").expect("error");
+    bridge.close();
+    let points = collector.points("codebridge.runs.out_of_memory");
+    assert_eq!(value(&points, "codebridge.runs.out_of_memory", &[]), Some(1.0), "{points:#?}");
 }
 
 fn commands_send_what_they_did_before_they_exit(env: &TestEnv) {
@@ -215,8 +249,8 @@ fn a_dead_collector_delays_little_and_is_warned_about_once(env: &TestEnv) {
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let late = exec(sending(env, &endpoint));
     assert_eq!(late.stderr.matches(WARNING).count(), 1, "{late}");
-    let delay = late.elapsed.saturating_sub(usual);
-    assert!(delay < Duration::from_millis(2_500), "{delay:?}: {late}");
+    // A loaded machine takes longer for all else.
+    assert!(late.elapsed < 2 * usual + Duration::from_secs(2), "usual: {usual:?}, {late}");
     // A run does not wait for it.
     let bridge = sending(env, &endpoint).var("OTEL_BSP_SCHEDULE_DELAY", "10").start();
     let _ = bridge.run("1").expect("success");
@@ -224,7 +258,8 @@ fn a_dead_collector_delays_little_and_is_warned_about_once(env: &TestEnv) {
     for _ in 0..20 {
         let _ = bridge.run("1").expect("success");
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // One export alone takes ten seconds until it is given up.
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     let ended = bridge.close();
     assert_eq!(ended.log.matches(WARNING).count(), 1, "{}", ended.log);
     assert!(!ended.log.contains(HEADER), "{}", ended.log);

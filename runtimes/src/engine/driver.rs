@@ -87,6 +87,13 @@ impl EngineDriver {
         Ok(done.status.success())
     }
 
+    /// Returns the digest of an image's configuration; None if the engine does not say.
+    pub(crate) async fn image_digest(&self, reference: &str) -> Option<String> {
+        let done = self.run(["image", "inspect", "--format", "{{.Id}}", reference]).await.ok()?;
+        let done = done.success().ok()?;
+        parse_image_id(&done.stdout)
+    }
+
     /// Returns the name under which the engine has the image.
     pub(crate) async fn resolve_local(&self, reference: &str) -> Result<Option<String>, ExecError> {
         for name in [reference.to_string(), qualified(reference)] {
@@ -292,6 +299,14 @@ fn qualified(reference: &str) -> String {
         Some(_) => format!("docker.io/{reference}"),
         None => format!("docker.io/library/{reference}"),
     }
+}
+
+/// Reads the id of an image: 64 hexadecimal digits, with docker behind `sha256:`.
+fn parse_image_id(output: &[u8]) -> Option<String> {
+    let id = str::from_utf8(output).ok()?.trim();
+    let digits = id.strip_prefix("sha256:").unwrap_or(id);
+    let is_id = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| format!("sha256:{digits}"))
 }
 
 #[cfg(test)]

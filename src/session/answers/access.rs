@@ -152,6 +152,11 @@ impl ServerAccess {
         !self.denied_shares.iter().any(|denied| denied == target)
     }
 
+    /// Whether the audit log records its runs.
+    pub(in crate::session) fn is_recorded(&self) -> bool {
+        self.upstream.is_recorded()
+    }
+
     pub(in crate::session) fn transfers(&self) -> &Arc<Transfers> {
         &self.transfers
     }

@@ -10,8 +10,8 @@ use codebridge_images::ImageResolver;
 use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::{
     AnyDriver, Choice, Detector, HostFolder, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe,
-    ProbeReport, RuntimeId, RuntimeKind, Sandbox, SandboxSpec, StateDir, StateError, look_at, random_hex,
-    reclaim_instance, sweep,
+    ProbeReport, RootFs, RuntimeId, RuntimeKind, Sandbox, SandboxSpec, StateDir, StateError, look_at,
+    random_hex, reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -257,7 +257,7 @@ impl Launcher {
             answerer: Arc::clone(answerer),
             access: Arc::clone(access),
             memory_limit: self.template.limits.memory,
-            made_of: made_of(choice),
+            made_of: made_of(choice, &driver, access.is_recorded()),
         };
         let give_up = cancel.child_token();
         let start = Interpreter::start(sandbox, startup, START_LIMIT, &give_up);
@@ -406,10 +406,21 @@ async fn copy_pipes(driver: &AnyDriver, spec: &mut SandboxSpec) -> Vec<(PathBuf,
 }
 
 /// Returns what the audit log says of a sandbox.
-fn made_of(choice: &Choice) -> MadeOf {
+fn made_of(choice: &Choice, driver: &Arc<AnyDriver>, is_recorded: bool) -> MadeOf {
     let digest = Arc::<OnceLock<String>>::default();
     if let Some(lease) = choice.root.lease() {
         let _ = digest.set(lease.id());
+    }
+    if let RootFs::Image(reference) = &choice.root
+        && is_recorded
+    {
+        // The engine takes longer to say it than code needs to start.
+        let (driver, reference, digest) = (Arc::clone(driver), reference.clone(), Arc::clone(&digest));
+        tokio::spawn(async move {
+            if let Some(found) = driver.image_digest(&reference).await {
+                let _ = digest.set(found);
+            }
+        });
     }
     let runtime = choice.runtime.to_string().into();
     MadeOf { runtime, image: choice.asked.as_str().into(), digest }
