@@ -15,8 +15,7 @@ use crate::session::{RecordedRun, RecordedState, Records};
 use crate::settings::Settings;
 
 pub(super) async fn runs(settings: &Settings, args: RunsArgs) -> Result<ExitCode, CommandError> {
-    // This process runs nothing.
-    let runs = Records::at(&settings.state_dir.value, String::new()).list();
+    let runs = Records::at(&settings.state_dir.value).list();
     let Some(name) = args.run else {
         let values: Vec<Value> = runs.iter().map(fields).collect();
         return write(&args.form, &values, table(&runs), Exit::Success).await;

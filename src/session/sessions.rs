@@ -72,6 +72,8 @@ struct Inner {
     background: Arc<BackgroundRuns>,
     /// What runs in the background have printed.
     records: Records,
+    /// Names this bridge where no audit log does.
+    unlogged: String,
     closing: CancellationToken,
     /// Removals under way.
     tasks: TaskTracker,
@@ -138,7 +140,8 @@ impl Sessions {
             },
             next_run: AtomicU32::new(1),
             background,
-            records: Records::at(&settings.state_dir.value, random_hex::<4>()),
+            records: Records::at(&settings.state_dir.value),
+            unlogged: random_hex::<4>(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
@@ -372,7 +375,8 @@ impl Inner {
         }
         if let Some(background) = background {
             let waits_for = live.interpreter.waits_for();
-            background.begin(id, self.records.begin(id, &request.session), WaitsFor(waits_for));
+            let name = self.audit.run_name(id).unwrap_or_else(|| format!("{}-{id}", self.unlogged));
+            background.begin(id, self.records.begin(&name, &request.session), WaitsFor(waits_for));
         }
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;

@@ -44,8 +44,6 @@ enum Line {
 #[derive(Debug)]
 pub struct Records {
     folder: PathBuf,
-    /// Names this process in the names of files.
-    bridge: String,
 }
 
 /// A record that is being written. It is locked as long as its bridge lives.
@@ -87,13 +85,13 @@ pub struct RecordedRun {
 
 impl Records {
     /// Returns those of a state folder. Nothing is made before the first run.
-    pub fn at(state: &Path, bridge: String) -> Self {
-        Self { folder: state.join(FOLDER), bridge }
+    pub fn at(state: &Path) -> Self {
+        Self { folder: state.join(FOLDER) }
     }
 
-    /// Begins the record of a run; None if it cannot be written, which is logged.
-    pub(in crate::session) fn begin(&self, run: u32, session: &str) -> Option<Record> {
-        let path = self.folder.join(format!("{}-{run}.jsonl", self.bridge));
+    /// Begins the record of a run, which the audit log names in the same way; None if it cannot be written, which is logged.
+    pub(in crate::session) fn begin(&self, name: &str, session: &str) -> Option<Record> {
+        let path = self.folder.join(format!("{name}.jsonl"));
         let begin = || -> io::Result<Record> {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
             self.remove_oldest();
@@ -217,11 +215,11 @@ mod tests {
     #[test]
     fn a_record_says_how_a_run_stands_and_what_it_printed() {
         let state = tempfile::tempdir().unwrap();
-        let records = Records::at(state.path(), "b".into());
-        let mut running = records.begin(1, "main").unwrap();
+        let records = Records::at(state.path());
+        let mut running = records.begin("b-1", "main").unwrap();
         running.output(b"one\n");
         running.progress("1/2");
-        let mut ended = records.begin(2, "other").unwrap();
+        let mut ended = records.begin("b-2", "other").unwrap();
         ended.output(b"\x1b[2J\xff");
         ended.end(Status::Error, Some("ValueError: x"));
         let list = records.list();
@@ -237,8 +235,8 @@ mod tests {
     #[test]
     fn records_are_bounded() {
         let state = tempfile::tempdir().unwrap();
-        let records = Records::at(state.path(), "b".into());
-        let mut long = records.begin(0, "main").unwrap();
+        let records = Records::at(state.path());
+        let mut long = records.begin("b-0", "main").unwrap();
         for _ in 0..20 {
             long.output(&vec![b'x'; 1 << 20]);
         }
@@ -247,7 +245,7 @@ mod tests {
         assert_eq!((list[0].output.len(), list[0].is_cut), (MOST_OUTPUT, true));
         assert!(matches!(list[0].state, RecordedState::Ended { .. }));
         for run in 1..=MOST_RUNS as u32 {
-            records.begin(run, "main").unwrap().end(Status::Success, None);
+            records.begin(&format!("b-{run}"), "main").unwrap().end(Status::Success, None);
         }
         assert_eq!(records.list().len(), MOST_RUNS);
     }
