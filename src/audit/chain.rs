@@ -128,7 +128,7 @@ impl Chain {
         self.length += waiting.len() as u64;
         (self.n, self.hash) = self.after.clone();
         let head = self.head.write_all_at(&head_text(&self.part, self.n, &self.hash), 0);
-        let head = head.and_then(|()| if synced { self.head.sync_data() } else { Ok(()) });
+        // It may be behind the lines, never before them: it needs no disk of its own.
         head.map_err(AuditError::io(self.folder.join(head_of(&self.part.bridge))))
     }
 

@@ -116,7 +116,7 @@ impl Audit {
             true => Contents { texts: vec![Content::text("code", code.to_owned())], mask: Some(mask()) },
             false => Contents::default(),
         };
-        inner.written(Event::RunStart(start), contents).await
+        inner.written(Timestamp::now(), Event::RunStart(start), contents).await
     }
 
     /// Records that a run has ended.
@@ -240,6 +240,11 @@ impl Inner {
     }
 
     async fn record_at(&self, time: Timestamp, event: Event, contents: Contents) {
+        if self.mode.required {
+            // A failure is known to the next run or call, which must not be.
+            let _ = self.written(time, event, contents).await;
+            return;
+        }
         let Some(sender) = self.sender() else { return };
         let entry = self.entry(event, time, contents, None);
         let Err(mpsc::error::TrySendError::Full(entry)) = sender.try_send(entry) else { return };
@@ -249,10 +254,10 @@ impl Inner {
     }
 
     /// Passes a line on, and waits until it is written.
-    async fn written(&self, event: Event, contents: Contents) -> Written {
+    async fn written(&self, time: Timestamp, event: Event, contents: Contents) -> Written {
         let Some(sender) = self.sender() else { return Err(Arc::new(AuditError::Ended)) };
         let (done, written) = oneshot::channel();
-        let entry = self.entry(event, Timestamp::now(), contents, Some(done));
+        let entry = self.entry(event, time, contents, Some(done));
         let patience = if self.mode.required { REQUIRED_PATIENCE } else { PATIENCE };
         let write = async {
             match sender.send(entry).await {
@@ -314,7 +319,7 @@ impl CallRecord {
     pub async fn begins(&self) -> Result<(), Arc<AuditError>> {
         match &self.call {
             Some(call) if self.inner.mode.required => {
-                self.inner.written(Event::CallStart(call.clone()), Contents::default()).await
+                self.inner.written(self.time, Event::CallStart(call.clone()), Contents::default()).await
             }
             _ => Ok(()),
         }

@@ -9,13 +9,16 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::event::Pruned;
 use super::folder::{Part, head_of, names, parts};
-use super::reader::last_line;
+use super::reader::{Lines, last_line};
+use super::record::Record;
 
 /// Bytes of all files, and their number.
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_FILES: usize = 10_000;
 /// Files that one line names.
 const MOST_NAMED: usize = 20;
+/// What a line about them has.
+const PRUNED: &[u8] = b"\"event\":\"pruned\"";
 
 /// A file that may be removed.
 struct Found {
@@ -43,7 +46,7 @@ fn prune_to(folder: &Path, own: &Part, most_bytes: u64, most_files: usize) -> Ve
         return Vec::new();
     }
     found.sort_by_key(|file| file.modified);
-    let mut gone = Vec::new();
+    let (mut gone, mut carried) = (Vec::new(), Vec::new());
     for file in found {
         if bytes <= most_bytes && count <= most_files {
             break;
@@ -52,12 +55,19 @@ fn prune_to(folder: &Path, own: &Part, most_bytes: u64, most_files: usize) -> Ve
         if file.part == *own || (is_last && is_live(folder, &file.part.bridge)) {
             continue;
         }
+        carried.extend(named_in(&folder.join(file.part.file())));
         if let Some(pruned) = remove(folder, &file.part, is_last) {
             gone.push(pruned);
             bytes -= file.bytes;
             count -= 1;
         }
     }
+    // What removed lines said of files that others follow is said again.
+    carried.retain(|one: &Pruned| {
+        let next = Part::parse(&one.file).map(|part| part.next().file());
+        next.is_some_and(|next| folder.join(next).exists())
+    });
+    gone.extend(carried);
     gone.chunks(MOST_NAMED).map(<[Pruned]>::to_vec).collect()
 }
 
@@ -75,6 +85,15 @@ fn is_live(folder: &Path, bridge: &str) -> bool {
     flock(&head, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
+/// Returns the removed files that the lines of a file name.
+fn named_in(path: &Path) -> Vec<Pruned> {
+    let Ok(lines) = Lines::read(path, 0) else { return Vec::new() };
+    let is_about = |line: &&[u8]| line.windows(PRUNED.len()).any(|part| part == PRUNED);
+    let records =
+        lines.iter().filter(is_about).filter_map(|line| serde_json::from_slice::<Record>(line).ok());
+    records.filter(|record| record.event == "pruned").flat_map(|record| record.files).collect()
+}
+
 /// Removes a file with its texts, and the head after the last file of a bridge.
 fn remove(folder: &Path, part: &Part, is_last: bool) -> Option<Pruned> {
     let path = folder.join(part.file());
@@ -90,27 +109,85 @@ fn remove(folder: &Path, part: &Part, is_last: bool) -> Option<Pruned> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use jiff::Timestamp;
+
     use super::*;
     use crate::audit::chain::Chain;
+    use crate::audit::event::{Contents, Event};
+    use crate::audit::verify::verify;
 
-    #[test]
-    fn the_oldest_files_go_and_the_log_is_still_in_order() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("audit");
-        for bridge in ["00000001", "00000002"] {
-            let mut chain = Chain::begin(&folder, bridge, "on", jiff::Timestamp::now()).unwrap();
-            chain.write(false).unwrap();
+    /// A chain of so many files.
+    fn chain(folder: &Path, bridge: &str, files: u32) -> Chain {
+        let mut chain = Chain::begin(folder, bridge, "on", Timestamp::now()).unwrap();
+        chain.write(false).unwrap();
+        for _ in 1..files {
             chain.next_part().unwrap();
             chain.write(false).unwrap();
         }
-        let mut own = Chain::begin(&folder, "00000003", "on", jiff::Timestamp::now()).unwrap();
+        chain
+    }
+
+    /// Removes what is too much, and says it in the chain.
+    fn pruned(folder: &Path, own: &mut Chain, most_files: usize) -> Vec<String> {
+        let gone = prune_to(folder, own.part(), u64::MAX, most_files);
+        for files in gone.clone() {
+            own.add(Timestamp::now(), &Event::Pruned { files }, Contents::default());
+        }
         own.write(false).unwrap();
-        let live = Chain::begin(&folder, "00000004", "on", jiff::Timestamp::now()).unwrap();
-        let gone = prune_to(&folder, own.part(), u64::MAX, 3);
-        let gone: Vec<String> = gone.concat().into_iter().map(|file| file.file).collect();
+        gone.concat().into_iter().map(|file| file.file).collect()
+    }
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("audit");
+        (dir, folder)
+    }
+
+    fn problems(folder: &Path) -> Vec<String> {
+        let found = verify(folder, &[]).unwrap().problems;
+        found.into_iter().map(|problem| format!("{}: {}", problem.place, problem.what)).collect()
+    }
+
+    #[test]
+    fn the_oldest_files_go_and_the_log_is_still_in_order() {
+        let (_dir, folder) = folder();
+        chain(&folder, "00000001", 2);
+        chain(&folder, "00000002", 2);
+        let mut own = chain(&folder, "00000003", 1);
+        let live = chain(&folder, "00000004", 1);
+        let gone = pruned(&folder, &mut own, 3);
         assert_eq!(gone, ["00000001.jsonl", "00000001.2.jsonl", "00000002.jsonl"]);
         assert!(!folder.join("00000001.head").exists() && folder.join("00000002.head").exists());
-        assert!(prune_to(&folder, own.part(), u64::MAX, 3).is_empty());
+        assert!(pruned(&folder, &mut own, 3).is_empty());
+        assert_eq!(problems(&folder), [""; 0]);
+        // A live bridge keeps its last file, whatever the limit.
+        assert_eq!(pruned(&folder, &mut own, 1), ["00000002.2.jsonl"]);
         drop(live);
+    }
+
+    #[test]
+    fn what_a_removed_file_said_of_others_is_said_again() {
+        let (_dir, folder) = folder();
+        let long = chain(&folder, "00000001", 2);
+        let mut second = chain(&folder, "00000002", 1);
+        assert_eq!(pruned(&folder, &mut second, 2), ["00000001.jsonl"]);
+        drop(second);
+        let mut third = chain(&folder, "00000003", 1);
+        assert_eq!(pruned(&folder, &mut third, 2), ["00000002.jsonl", "00000001.jsonl"]);
+        assert_eq!(problems(&folder), [""; 0]);
+        drop(long);
+    }
+
+    #[test]
+    fn a_file_that_nobody_pruned_is_missed() {
+        let (_dir, folder) = folder();
+        let _chain = chain(&folder, "00000001", 3);
+        fs::remove_file(folder.join("00000001.2.jsonl")).unwrap();
+        assert_eq!(problems(&folder), ["00000001.3.jsonl:1: the lines before it are missing"]);
+        fs::remove_file(folder.join("00000001.jsonl")).unwrap();
+        let expected = "00000001.3.jsonl:1: the file before it, 00000001.2.jsonl, is missing";
+        assert_eq!(problems(&folder), [expected]);
     }
 }

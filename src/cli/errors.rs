@@ -10,7 +10,7 @@ use codebridge_runtimes::{ReclaimError, StateError};
 use super::call_result::SaveError;
 use super::code::CodeError;
 use super::folder::WriteError;
-use super::replay::ReplayError;
+use super::replay_error::ReplayError;
 use super::say::say;
 use crate::artifacts::ArtifactError;
 use crate::error::Exit;

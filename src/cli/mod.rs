@@ -30,6 +30,7 @@ mod policy;
 mod policy_args;
 mod policy_changes;
 mod replay;
+mod replay_error;
 mod runs;
 mod sandboxes;
 mod say;
