@@ -74,7 +74,7 @@ pub struct PruneArgs {
 }
 
 /// Parses a time with a unit, also in days and weeks. A bare number would be seconds where days are meant.
-fn age(text: &str) -> Result<Duration, String> {
+pub(super) fn age(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let long = |unit: [char; 2], days: u64| {
         let number = text.strip_suffix(unit)?.parse::<u32>().ok()?;

@@ -89,6 +89,25 @@ impl Policy {
         Self::new(source, state.join(PINS))
     }
 
+    /// Returns the policy of one of many users. A file of the user's folder goes before the one of the operator; what tools were
+    /// accepted is decided by the operator for all.
+    pub fn of_principal(operator: &Settings, folder: &Path) -> Self {
+        let state = &operator.state_dir.value;
+        let (own, common) = (folder.join(FILE), state.join(FILE));
+        let source = match &operator.policy.value {
+            _ if own.exists() => Source::Named(own),
+            Some(file) => Source::Named(file.clone()),
+            None if common.exists() => Source::Named(common),
+            None => Source::IfPresent(own),
+        };
+        Self::new(source, state.join(PINS))
+    }
+
+    /// Returns the file of the rules of one of many users.
+    pub fn file_of_principal(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
     /// Returns the policy of a file, with a folder for the accepted tools. Nothing is read before it is needed.
     pub fn new(source: Source, pins: PathBuf) -> Self {
         Self { source, loaded: Mutex::default(), uses: ServerUses::default(), pins: Pins::new(pins) }

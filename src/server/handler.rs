@@ -65,16 +65,22 @@ pub(super) struct McpHandler<P> {
     sessions: Arc<P>,
     id: ClientId,
     logs: Arc<LogReceiver>,
-    rounds: Rounds,
+    rounds: Arc<Rounds>,
     timeouts: Timeouts,
     output_mode: OutputMode,
 }
 
 impl<P: RunPython> McpHandler<P> {
-    pub(super) fn new(sessions: Arc<P>, logs: Arc<LogReceiver>, settings: &Settings) -> Self {
+    /// Returns the server of a client. Its calls that wait for answers are among `rounds`.
+    pub(super) fn new(
+        sessions: Arc<P>,
+        logs: Arc<LogReceiver>,
+        rounds: Arc<Rounds>,
+        settings: &Settings,
+    ) -> Self {
         let max = &settings.max_timeout;
         let timeouts = Timeouts { default: *settings.timeout, max: **max, max_from: max.origin };
-        let (id, rounds) = (ClientId::next(), Rounds::default());
+        let id = ClientId::next();
         Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
     }
 
@@ -139,7 +145,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_resources().enable_logging().build();
         let server = Implementation::new("codebridge", env!("CARGO_PKG_VERSION")).with_title("codebridge");
-        ServerConfig::new(capabilities).with_server_info(server)
+        ServerConfig::new(capabilities).with_server_info(server).with_instructions(tool::INSTRUCTIONS)
     }
 
     async fn initialize(

@@ -311,7 +311,8 @@ impl Inner {
 
     /// Returns the shared folders that the policy denies to a session, by their paths in the sandbox, and what to say about it.
     async fn denied_shares(&self, caller: &Caller, session: &str) -> (Vec<String>, Vec<String>) {
-        let by = CalledBy { session: Some(session.into()), ..CalledBy::default() };
+        let principal = self.upstream.principal();
+        let by = CalledBy { session: Some(session.into()), principal, ..CalledBy::default() };
         let (mut denied, mut notices) = (Vec::new(), Vec::new());
         for share in &self.shares {
             let allowed =

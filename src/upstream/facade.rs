@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::check_arguments;
 use super::called_by::CalledBy;
 use super::catalog::{Detail, ServerDocs, ToolItem};
-use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings};
+use super::discovery::{Discovery, Proposal, Server, Skip, Snapshot, Surroundings, User};
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
@@ -37,6 +37,7 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
+    user: User,
     policy: Arc<Policy>,
     pool: Arc<Pool>,
     docs: Docs,
@@ -49,13 +50,19 @@ struct Inner {
 
 impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
-    pub fn new(settings: &Settings, environment: Environment, reaper: Reaper, policy: Arc<Policy>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: Environment,
+        reaper: Reaper,
+        policy: Arc<Policy>,
+        user: User,
+    ) -> Self {
         let limits = Limits {
             call: settings.max_timeout.value,
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy)
+        Self::with(Surroundings::of_process(settings, environment, user), limits, reaper, policy)
     }
 
     /// Those of any surroundings.
@@ -65,6 +72,7 @@ impl Upstream {
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
+            user: surroundings.user.clone(),
             discovery: Discovery::new(surroundings),
             policy,
             pool,
@@ -72,6 +80,11 @@ impl Upstream {
             asked: Default::default(),
             comparing: Semaphore::new(1),
         }))
+    }
+
+    /// Returns the name by which rules know the user.
+    pub fn principal(&self) -> Arc<str> {
+        Arc::clone(&self.0.user.principal)
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -120,6 +133,10 @@ impl Upstream {
         let UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } = &error else {
             return Err(error);
         };
+        // What the operator approves starts programs for everybody.
+        if self.0.user.operator_dir.is_some() {
+            return Err(error);
+        }
         let mut asked = self.0.asked.lock().await;
         // Another call may have asked meanwhile.
         if self.0.discovery.is_trusted(proposal) {

@@ -166,6 +166,7 @@ impl ServerAccess {
         let by = CalledBy {
             session: Some(session.unwrap_or(RunRequest::THROW_AWAY).into()),
             run: id,
+            principal: self.upstream.principal(),
             approvals: Arc::clone(&self.approvals),
             ..CalledBy::default()
         };

@@ -275,12 +275,19 @@ mod tests {
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
     use crate::upstream::Upstream;
+    use crate::upstream::discovery::User;
 
     fn parts(dir: &std::path::Path) -> (Arc<Answerer>, Arc<ServerAccess>) {
         let capacity = Arc::<Capacity>::default();
         let answerer = Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity)));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
-        let upstream = Upstream::new(&settings, [].into(), Reaper::of(None), Arc::new(Policy::of(&settings)));
+        let upstream = Upstream::new(
+            &settings,
+            [].into(),
+            Reaper::of(None),
+            Arc::new(Policy::of(&settings)),
+            User::default(),
+        );
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }
