@@ -19,10 +19,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::housekeeping::{self, SandboxEntry};
+use crate::http::{Listening, listeners};
 use crate::image_sources::image_resolver;
 use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::Settings;
+use crate::tokens::Tokens;
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
 
@@ -50,6 +52,7 @@ pub struct Diagnosis {
     pub images: Store,
     pub servers: Servers,
     pub policy: PolicyState,
+    pub http: Http,
     /// Sandboxes of bridges that are gone.
     pub leftovers: Vec<SandboxEntry>,
     /// Real code in a real session; None if no runtime works.
@@ -113,6 +116,23 @@ pub struct PolicyState {
     pub warnings: Vec<String>,
 }
 
+/// Who is served over HTTP, and how.
+#[derive(Debug, Serialize)]
+pub struct Http {
+    /// The listeners of bridges with this state folder.
+    pub listeners: Vec<Listening>,
+    pub tokens: TokenCount,
+    /// Why the tokens cannot be read.
+    pub error: Option<String>,
+}
+
+/// The number of tokens.
+#[derive(Debug, Default, Serialize)]
+pub struct TokenCount {
+    pub valid: usize,
+    pub expired: usize,
+}
+
 /// A definition that is not used.
 #[derive(Debug, Serialize)]
 pub struct SkippedServer {
@@ -174,6 +194,7 @@ impl Diagnosis {
             images: store(),
             servers: servers(upstream),
             policy: policy_state(policy, upstream),
+            http: http(settings).await,
             leftovers: listed.into_iter().filter(|entry| entry.owner == OwnerState::Dead).collect(),
             run,
             fixed: Vec::new(),
@@ -277,6 +298,18 @@ fn policy_state(policy: &Policy, upstream: &Upstream) -> PolicyState {
             PolicyState { rules: Some(rules.len()), warnings, ..none }
         }
     }
+}
+
+async fn http(settings: &Settings) -> Http {
+    let listeners = listeners(&settings.state_dir).await;
+    let (tokens, error) = match Tokens::at(&settings.state_dir).list() {
+        Ok(tokens) => {
+            let valid = tokens.iter().filter(|token| token.is_valid()).count();
+            (TokenCount { valid, expired: tokens.len() - valid }, None)
+        }
+        Err(error) => (TokenCount::default(), Some(error.to_string())),
+    };
+    Http { listeners, tokens, error }
 }
 
 fn store() -> Store {

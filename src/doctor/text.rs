@@ -6,7 +6,8 @@ use codebridge_runtimes::{
     FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
 };
 
-use super::{Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
+use super::{Diagnosis, Http, Picked, PolicyState, Readiness, Run, Servers, SkippedServer, TokenCount};
+use crate::http::Listening;
 use crate::sizes::bytes_text;
 
 /// The longest foreign message in a line, in characters. The JSON has all of it.
@@ -33,6 +34,7 @@ impl Diagnosis {
         line(&mut text, "images", kept);
         self.describe_servers(&mut text);
         self.describe_policy(&mut text);
+        self.describe_http(&mut text);
         if !self.leftovers.is_empty() {
             let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
             let names = names.join(", ");
@@ -89,6 +91,22 @@ impl Diagnosis {
         }
         for warning in warnings {
             detail(text, "", "warning", shortened(warning));
+        }
+    }
+
+    fn describe_http(&self, text: &mut String) {
+        let Http { listeners, tokens: TokenCount { valid, expired }, error } = &self.http;
+        if let Some(error) = error {
+            line(text, "http", shortened(error));
+        }
+        // Most people serve one client, which needs neither.
+        if *valid + *expired > 0 || !listeners.is_empty() {
+            line(text, "http", format!("{valid} valid tokens, {expired} expired"));
+        }
+        for Listening { address, pid, certificate, issuer } in listeners {
+            let tls = certificate.as_ref().map_or("without TLS".to_owned(), |file| format!("TLS with {}", file.display()));
+            let issuer = issuer.as_ref().map_or_else(String::new, |url| format!(", tokens of {url}"));
+            detail(text, "", "listener", shortened(&format!("{address}, process {pid}, {tls}{issuer}")));
         }
     }
 

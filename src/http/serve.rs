@@ -1,6 +1,6 @@
 //! The life of a listener: start, changes of tokens, and an end without a broken run.
 
-use std::path::PathBuf;
+use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use super::error::HttpError;
 use super::guard::Hosts;
 use super::metrics::Metrics;
 use super::oidc::Issuer;
+use super::record::{Listening, Record};
 use super::routes::{self, App};
 use super::tls;
 use super::users::Users;
@@ -64,6 +65,7 @@ pub async fn serve(
         Listener::Tcp(_, address) => Some(*address),
         Listener::Unix(..) => None,
     };
+    let _record = record(&bridge, &listener, &options.tls, &credentials);
     let app = Arc::new(App {
         users: Users::new(Arc::clone(&bridge)),
         credentials,
@@ -92,6 +94,24 @@ pub async fn serve(
     tokio::join!(app.connections.end(), app.users.close());
     bridge.close().await;
     Ok(())
+}
+
+/// Records the listener for `codebridge doctor`.
+fn record(
+    bridge: &Bridge,
+    listener: &Listener,
+    tls: &Option<(PathBuf, PathBuf)>,
+    credentials: &Credentials,
+) -> Option<Record> {
+    let address = match listener {
+        Listener::Tcp(_, address) => address.to_string(),
+        Listener::Unix(_, path) => format!("unix:{}", absolute(path).unwrap_or_else(|_| path.clone()).display()),
+    };
+    let certificate = tls.as_ref().map(|(certificate, _)| certificate.clone());
+    let issuer = credentials.issuer.as_ref().map(|issuer| issuer.url().to_owned());
+    let listening = Listening { address, pid: std::process::id(), certificate, issuer };
+    let written = Record::write(&bridge.settings.state_dir, &listening);
+    written.inspect_err(|error| tracing::debug!(%error, "could not record the listener")).ok()
 }
 
 /// Says where the bridge listens, and the token that was made for this process.
