@@ -104,7 +104,9 @@ impl Diagnosis {
             line(text, "http", format!("{valid} valid tokens, {expired} expired"));
         }
         for Listening { address, pid, certificate, issuer } in listeners {
-            let tls = certificate.as_ref().map_or("without TLS".to_owned(), |file| format!("TLS with {}", file.display()));
+            let tls = certificate
+                .as_ref()
+                .map_or("without TLS".to_owned(), |file| format!("TLS with {}", file.display()));
             let issuer = issuer.as_ref().map_or_else(String::new, |url| format!(", tokens of {url}"));
             detail(text, "", "listener", shortened(&format!("{address}, process {pid}, {tls}{issuer}")));
         }

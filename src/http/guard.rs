@@ -25,11 +25,8 @@ const fn refusal(status: StatusCode, reason: &'static str, text: &'static str) -
     Refusal { status, reason, text }
 }
 
-const AMBIGUOUS: Refusal = refusal(
-    StatusCode::BAD_REQUEST,
-    "ambiguous",
-    "the request has a header twice, or a length beside a transfer encoding",
-);
+const AMBIGUOUS: Refusal =
+    refusal(StatusCode::BAD_REQUEST, "ambiguous", "the request has a header twice that can be there once");
 const NO_HOST: Refusal = refusal(StatusCode::BAD_REQUEST, "host", "the request has no valid Host");
 const OTHER_HOST: Refusal = refusal(
     StatusCode::FORBIDDEN,
@@ -89,8 +86,7 @@ impl Hosts {
 pub(super) fn check_head(headers: &HeaderMap) -> Result<(), Refusal> {
     let single = [AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING];
     let twice = single.iter().any(|name| headers.get_all(name).iter().count() > 1);
-    let both = headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING);
-    if twice || both { Err(AMBIGUOUS) } else { Ok(()) }
+    if twice { Err(AMBIGUOUS) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -143,8 +139,6 @@ mod tests {
         let mut twice = headers(&[("host", "localhost")]);
         twice.append("host", "evil.example".parse().unwrap());
         assert_eq!(check_head(&twice), Err(AMBIGUOUS));
-        let both = headers(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
-        assert_eq!(check_head(&both), Err(AMBIGUOUS));
         assert_eq!(check_head(&headers(&[("content-length", "3")])), Ok(()));
     }
 }

@@ -10,7 +10,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
@@ -79,12 +80,17 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// Checks the head of every request, and counts its answer.
 async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    // A length beside it is dropped, as the standard demands. A proxy may have used it: what follows is not read.
+    let has_encoding = request.headers().contains_key(TRANSFER_ENCODING);
     let mut response = match guard::check_head(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => app.refuse(refusal, request.headers()),
     };
     app.metrics.count_answer(response.status());
     let headers = response.headers_mut();
+    if has_encoding {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response

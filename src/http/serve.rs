@@ -105,7 +105,9 @@ fn record(
 ) -> Option<Record> {
     let address = match listener {
         Listener::Tcp(_, address) => address.to_string(),
-        Listener::Unix(_, path) => format!("unix:{}", absolute(path).unwrap_or_else(|_| path.clone()).display()),
+        Listener::Unix(_, path) => {
+            format!("unix:{}", absolute(path).unwrap_or_else(|_| path.clone()).display())
+        }
     };
     let certificate = tls.as_ref().map(|(certificate, _)| certificate.clone());
     let issuer = credentials.issuer.as_ref().map(|issuer| issuer.url().to_owned());

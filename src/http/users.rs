@@ -10,7 +10,6 @@ use tokio_util::task::TaskTracker;
 
 use super::body::{LONGEST, PERMITS};
 use super::credentials::{Credential, Credentials, Identity};
-use crate::policy::{Policy, Source as PolicySource};
 use crate::server::{McpService, McpUser};
 use crate::tokens::PrincipalName;
 use crate::workspace::{Bridge, Governed, Quotas, RunCounts, Workspace};
@@ -104,17 +103,6 @@ impl User {
         before > 0 && services.is_empty()
     }
 
-    /// Returns whether a file with rules has appeared that goes before those that the workspace was made with.
-    fn has_new_policy(&self, bridge: &Bridge, name: &PrincipalName) -> bool {
-        let folder = bridge.folder_of(name.as_str());
-        let (old, new) = (self.workspace.policy.source(), Policy::of_principal(&bridge.settings, &folder));
-        let is_own = |source: &PolicySource| source.path().starts_with(&folder);
-        match (old, new.source()) {
-            (PolicySource::IfPresent(_), PolicySource::Named(_)) => true,
-            (old, new) => !is_own(old) && is_own(new),
-        }
-    }
-
     async fn is_idle(&self) -> bool {
         if lock(&self.last_used).elapsed() < IDLE || self.requests.available_permits() < MOST_REQUESTS {
             return false;
@@ -158,16 +146,14 @@ impl Users {
         (users.len(), sessions)
     }
 
-    /// Ends what belongs to revoked credentials, workspaces whose rules have changed, and those of users who are gone.
+    /// Ends what belongs to revoked credentials, and the workspaces of users who are gone.
     pub(super) async fn look_after(&self, credentials: &Credentials) {
         let users: Vec<_> =
             lock(&self.open).iter().map(|(name, user)| (name.clone(), Arc::clone(user))).collect();
         for (name, user) in users {
             let is_revoked = user.drop_revoked(&name, credentials);
             let keeps_interpreters = self.bridge.settings.runtime_idle_timeout.is_none();
-            let is_over = is_revoked
-                || user.has_new_policy(&self.bridge, &name)
-                || (!keeps_interpreters && user.is_idle().await);
+            let is_over = is_revoked || (!keeps_interpreters && user.is_idle().await);
             if is_over {
                 lock(&self.open).remove(&name);
                 self.end(user);

@@ -40,7 +40,8 @@ impl Source {
 /// The policy of a process. A change of the file holds from the next call on.
 #[derive(Debug)]
 pub struct Policy {
-    source: Source,
+    /// The first that is there decides; never empty.
+    sources: Vec<Source>,
     loaded: Mutex<Loaded>,
     uses: ServerUses,
     pins: Pins,
@@ -50,6 +51,7 @@ pub struct Policy {
 #[derive(Debug, Default)]
 struct Loaded {
     /// None as long as there was no file.
+    path: Option<PathBuf>,
     stamp: Option<Stamp>,
     rules: Option<Result<Arc<Rules>, PolicyError>>,
 }
@@ -93,14 +95,15 @@ impl Policy {
     /// accepted is decided by the operator for all.
     pub fn of_principal(operator: &Settings, folder: &Path) -> Self {
         let state = &operator.state_dir.value;
-        let (own, common) = (folder.join(FILE), state.join(FILE));
-        let source = match &operator.policy.value {
-            _ if own.exists() => Source::Named(own),
+        let own = folder.join(FILE);
+        let common = match &operator.policy.value {
             Some(file) => Source::Named(file.clone()),
-            None if common.exists() => Source::Named(common),
-            None => Source::IfPresent(own),
+            None => Source::IfPresent(state.join(FILE)),
         };
-        Self::new(source, state.join(PINS))
+        Self {
+            sources: vec![Source::IfPresent(own), common],
+            ..Self::new(Source::IfPresent(PathBuf::new()), state.join(PINS))
+        }
     }
 
     /// Returns the file of the rules of one of many users.
@@ -110,7 +113,12 @@ impl Policy {
 
     /// Returns the policy of a file, with a folder for the accepted tools. Nothing is read before it is needed.
     pub fn new(source: Source, pins: PathBuf) -> Self {
-        Self { source, loaded: Mutex::default(), uses: ServerUses::default(), pins: Pins::new(pins) }
+        Self {
+            sources: vec![source],
+            loaded: Mutex::default(),
+            uses: ServerUses::default(),
+            pins: Pins::new(pins),
+        }
     }
 
     /// Returns one that allows everything.
@@ -129,26 +137,27 @@ impl Policy {
     /// The file cannot be read or used: then nothing is allowed.
     pub fn rules(&self) -> Result<Option<Arc<Rules>>, PolicyError> {
         let mut loaded = self.lock();
-        let path = self.source.path();
-        match std::fs::metadata(path) {
-            Ok(metadata) if loaded.stamp == Some(Stamp::of(&metadata)) => {}
-            // What is read belongs to the file that is open, whatever happens to the path meanwhile.
-            Ok(_) => {
-                let (stamp, rules) = load(path);
-                *loaded = Loaded { stamp, rules: Some(rules.map(Arc::new)) };
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let was_there = loaded.rules.is_some();
-                match &self.source {
-                    // A policy that disappears allows nothing more than before.
-                    Source::IfPresent(_) if !was_there => return Ok(None),
-                    Source::IfPresent(_) => return Err(removed(path)),
-                    Source::Named(_) => return Err(unreadable(path, &error)),
+        for source in &self.sources {
+            let path = source.path();
+            let is_known = loaded.path.as_deref() == Some(path);
+            match std::fs::metadata(path) {
+                Ok(metadata) if is_known && loaded.stamp == Some(Stamp::of(&metadata)) => {}
+                // What is read belongs to the file that is open, whatever happens to the path meanwhile.
+                Ok(_) => {
+                    let (stamp, rules) = load(path);
+                    *loaded = Loaded { path: Some(path.into()), stamp, rules: Some(rules.map(Arc::new)) };
                 }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match source {
+                    // A policy that disappears allows nothing more than before.
+                    Source::IfPresent(_) if is_known => return Err(removed(path)),
+                    Source::IfPresent(_) => continue,
+                    Source::Named(_) => return Err(unreadable(path, &error)),
+                },
+                Err(error) => return Err(unreadable(path, &error)),
             }
-            Err(error) => return Err(unreadable(path, &error)),
+            return loaded.rules.clone().transpose();
         }
-        loaded.rules.clone().transpose()
+        Ok(None)
     }
 
     /// Waits until a server may be called.
@@ -159,8 +168,9 @@ impl Policy {
         self.uses.begin(&rules.budgets, server).await
     }
 
+    /// Returns where the rules come from, for a user who has none of their own.
     pub fn source(&self) -> &Source {
-        &self.source
+        &self.sources[self.sources.len() - 1]
     }
 
     fn lock(&self) -> MutexGuard<'_, Loaded> {
