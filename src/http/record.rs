@@ -94,7 +94,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let listening = Listening { address, pid: 1, certificate: None, issuer: None };
         let record = Record::write(folder.path(), &listening).unwrap();
-        assert_eq!(listeners(folder.path()).await, [listening.clone()]);
+        assert_eq!(listeners(folder.path()).await, std::slice::from_ref(&listening));
         drop(listener);
         assert_eq!(listeners(folder.path()).await, []);
         assert!(!record.0.exists());

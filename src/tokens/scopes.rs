@@ -62,7 +62,8 @@ impl Scopes {
 
     /// Whether a token may have these. Files can be edited.
     pub(super) fn are_allowed(&self) -> bool {
-        !self.0.is_empty() && !(self.has(Scope::Mcp) && self.has(Scope::Approve))
+        let approves_itself = self.has(Scope::Mcp) && self.has(Scope::Approve);
+        !self.0.is_empty() && !approves_itself
     }
 }
 
