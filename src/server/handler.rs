@@ -34,6 +34,16 @@ fn offers_by_result(context: &RequestContext<RoleServer>) -> Option<Offers> {
     (has_rounds && offers != Offers::default()).then_some(offers)
 }
 
+/// Refuses a method that newer clients do not have.
+fn only_before_2026_07_28(method: &str, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    match context.protocol_version() {
+        Some(version) if version >= ProtocolVersion::V_2026_07_28 => {
+            Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
     context.client_capabilities().is_some_and(|capabilities| viewer::is_shown_by(&capabilities))
 }
@@ -166,8 +176,9 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        only_before_2026_07_28("logging/setLevel", &context)?;
         if let Ok(Value::String(level)) = serde_json::to_value(request.level) {
             self.logs.set_level(&level);
         }
@@ -249,7 +260,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
         match method {
@@ -264,7 +275,11 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
                     .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 Ok(CustomResult::new(refusal))
             }
-            "resources/read" | "logging/setLevel" | "completion/complete" => {
+            "logging/setLevel" => {
+                only_before_2026_07_28(method, &context)?;
+                Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
+            }
+            "resources/read" | "completion/complete" => {
                 Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
             }
             _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None)),
