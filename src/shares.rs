@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::nearest::nearest_entry;
 use crate::settings::variables::SHARE;
 use crate::settings::{Environment, Settings, Share};
-use crate::upstream::discovery::{Surroundings, user_files};
+use crate::upstream::discovery::{Surroundings, User, user_files};
 
 /// Places of credentials in a home folder.
 const SECRETS: &[&str] = &[
@@ -110,7 +110,7 @@ struct Secret {
 }
 
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<Secret> {
-    let surroundings = Surroundings::of_process(settings, environment.clone());
+    let surroundings = Surroundings::of_process(settings, environment.clone(), User::default());
     let mut secrets = Vec::new();
     let mut add = |what, path: PathBuf, whole| {
         // What a link leads to is what must not be read.

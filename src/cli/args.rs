@@ -11,6 +11,8 @@ use super::audit_args::{AuditArgs, ReplayArgs};
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
+use super::serve_args::ServeArgs;
+use super::token_args::TokenCommand;
 use crate::settings::OutputMode;
 use crate::upstream::catalog::Detail;
 
@@ -50,9 +52,9 @@ impl Parser for Cli {}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Speak MCP on standard input and output (the default)
+    /// Speak MCP on standard input and output (the default), or over HTTP
     #[command(alias = "run")]
-    Serve,
+    Serve(ServeArgs),
     /// Run Python once
     Exec(ExecArgs),
     /// Try every runtime with a real sandbox, and explain what does not work
@@ -86,6 +88,9 @@ pub enum Command {
     Audit(AuditArgs),
     /// Run recorded code again with the recorded results, and show where the output differs
     Replay(ReplayArgs),
+    /// Manage the access tokens of `serve --http`
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Register codebridge in an MCP client
     Setup(SetupArgs),
     /// Show a topic of the documentation, or the flags of a command
@@ -402,8 +407,8 @@ mod tests {
     #[test]
     fn serve_is_the_default_and_has_an_alias() {
         assert!(parse("").command.is_none());
-        assert!(matches!(parse("serve").command, Some(Command::Serve)));
-        assert!(matches!(parse("run").command, Some(Command::Serve)));
+        assert!(matches!(parse("serve").command, Some(Command::Serve(_))));
+        assert!(matches!(parse("run").command, Some(Command::Serve(_))));
     }
 
     #[test]

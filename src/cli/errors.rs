@@ -14,6 +14,7 @@ use super::replay_error::ReplayError;
 use super::say::say;
 use crate::artifacts::ArtifactError;
 use crate::error::Exit;
+use crate::http::HttpError;
 use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::policy::{PinError, PolicyError};
@@ -22,6 +23,7 @@ use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
 use crate::shares::ShareError;
+use crate::tokens::{NameError as NameOfUserError, ScopeError, TokenError};
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
 
 /// Why a command failed.
@@ -105,6 +107,18 @@ pub(super) enum CommandError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    TokenName(NameOfUserError),
+    #[error(transparent)]
+    TokenScope(ScopeError),
+    #[error("'{0}' has a policy already")]
+    HasPolicy(String),
+    #[error("could not write the policy of '{name}': {source}")]
+    WritePolicy { name: String, source: io::Error },
+    #[error(transparent)]
     Server(#[from] UpstreamError),
     #[error(transparent)]
     State(#[from] StateError),
@@ -144,6 +158,10 @@ impl CommandError {
             Self::Share(error) => error.hint(),
             Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
             Self::Code(error) => error.hint(),
+            Self::Http(error) => error.hint(),
+            Self::Token(TokenError::Unknown(_)) => Some("`codebridge token ls` lists them".into()),
+            Self::HasPolicy(name) => Some(format!("edit principals/{name}/policy.toml in the state folder, or replace it with --force")),
+
             Self::Session => Some(
                 "give exec all of the code at once; only clients of `codebridge serve` have sessions".into(),
             ),
@@ -224,8 +242,13 @@ impl CommandError {
             | Self::UnknownRun { .. }
             | Self::Unaccepted(_)
             | Self::Replay(_)
+            | Self::TokenName(_)
+            | Self::TokenScope(_)
+            | Self::Token(TokenError::Unknown(_))
+            | Self::HasPolicy(_)
+            | Self::Http(HttpError::Address(_) | HttpError::Issuer(_))
             | Self::Recipe(_) => Exit::Usage,
-            Self::Pins(_) => Exit::Io,
+            Self::Pins(_) | Self::Http(_) | Self::Token(_) | Self::WritePolicy { .. } => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
             Self::Io(_)

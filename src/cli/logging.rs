@@ -36,7 +36,7 @@ pub(super) enum Audience {
 impl Audience {
     pub(super) fn of(command: &Command) -> Self {
         match command {
-            Command::Serve => Self::Client,
+            Command::Serve(_) => Self::Client,
             Command::Doctor(_) | Command::Servers(ServersArgs { command: None, .. }) => Self::Surveyor,
             _ => Self::Person,
         }

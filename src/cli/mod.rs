@@ -35,11 +35,14 @@ mod runs;
 mod sandboxes;
 mod say;
 mod serve;
+mod serve_args;
 mod servers;
 mod setup;
 mod signals;
 mod spinner;
 mod terminal_answers;
+mod token;
+mod token_args;
 mod tools;
 mod trust;
 mod usage;
@@ -67,6 +70,8 @@ pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
+pub use serve_args::ServeArgs;
+pub use token_args::TokenCommand;
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -84,7 +89,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environ
 }
 
 fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
-    let command = cli.command.unwrap_or(Command::Serve);
+    let command = cli.command.unwrap_or_else(|| Command::Serve(ServeArgs::default()));
     // Processes that bridges start beside themselves must be small: nothing else is set up for them.
     match command {
         Command::Help { words } => return help::help(&words),
@@ -127,7 +132,11 @@ async fn dispatch(
 ) -> Result<ExitCode, CommandError> {
     let open = || Workspace::new(Arc::new(Bridge::new(settings.clone(), environment.clone())));
     match command {
-        Command::Serve => serve::serve(&open()).await,
+        Command::Serve(ServeArgs { http: None, .. }) => serve::serve(&open()).await,
+        Command::Serve(args) => {
+            let bridge = Arc::new(Bridge::new(settings.clone(), environment.clone()));
+            serve::serve_http(bridge, args).await
+        }
         Command::Exec(args) => exec::exec(&open(), args, environment).await,
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
@@ -140,6 +149,7 @@ async fn dispatch(
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,
+        Command::Token(command) => token::token(&settings, command).await,
         Command::Policy(command) => policy::policy(&open(), command).await,
         Command::Packages(command) => packages::packages(command, settings, environment).await,
         Command::Help { .. }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::ServeArgs;
 use super::errors::CommandError;
 use super::say::say;
 use super::signals::Signals;
 use crate::error::Exit;
+use crate::http::{self, Issuer};
 use crate::mcp::stdio;
 use crate::server::{Connection, serve as serve_connection};
-use crate::workspace::Workspace;
+use crate::workspace::{Bridge, Workspace};
 
 /// Serves the client on standard input and output.
 pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandError> {
@@ -29,6 +31,21 @@ pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandErro
         workspace.close().await;
         served
     };
+    match signals.until_second(&stop, serving).await {
+        (Some(served), _) => served.map(|()| Exit::Success.into()).map_err(CommandError::from),
+        (None, signal) => Ok(signal.unwrap_or(Exit::Terminated).into()),
+    }
+}
+
+/// Serves many users over HTTP, each in a workspace of its own.
+pub(super) async fn serve_http(bridge: Arc<Bridge>, args: ServeArgs) -> Result<ExitCode, CommandError> {
+    let ServeArgs { http, tls_cert, tls_key, oidc_issuer, audience } = args;
+    let issuer = oidc_issuer.zip(audience).map(|(url, audience)| Issuer::new(&url, &audience)).transpose()?;
+    let address = http.unwrap_or_default().parse()?;
+    let options = http::Options { address, tls: tls_cert.zip(tls_key), issuer };
+    let signals = Signals::listen()?;
+    let stop = CancellationToken::new();
+    let serving = http::serve(bridge, options, |text| say(text), stop.clone());
     match signals.until_second(&stop, serving).await {
         (Some(served), _) => served.map(|()| Exit::Success.into()).map_err(CommandError::from),
         (None, signal) => Ok(signal.unwrap_or(Exit::Terminated).into()),

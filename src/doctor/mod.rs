@@ -20,11 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, folder_in, verify};
 use crate::housekeeping::{self, SandboxEntry};
+use crate::http::{Listening, listeners};
 use crate::image_sources::image_resolver;
 use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::Settings;
 use crate::telemetry::TelemetryState;
+use crate::tokens::Tokens;
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
 
@@ -54,6 +56,7 @@ pub struct Diagnosis {
     pub policy: PolicyState,
     pub telemetry: TelemetryState,
     pub audit: AuditState,
+    pub http: Http,
     /// Sandboxes of bridges that are gone.
     pub leftovers: Vec<SandboxEntry>,
     /// Real code in a real session; None if no runtime works.
@@ -132,6 +135,23 @@ pub struct AuditState {
     pub problems: Vec<String>,
 }
 
+/// Who is served over HTTP, and how.
+#[derive(Debug, Serialize)]
+pub struct Http {
+    /// The listeners of bridges with this state folder.
+    pub listeners: Vec<Listening>,
+    pub tokens: TokenCount,
+    /// Why the tokens cannot be read.
+    pub error: Option<String>,
+}
+
+/// The number of tokens.
+#[derive(Debug, Default, Serialize)]
+pub struct TokenCount {
+    pub valid: usize,
+    pub expired: usize,
+}
+
 /// A definition that is not used.
 #[derive(Debug, Serialize)]
 pub struct SkippedServer {
@@ -195,6 +215,7 @@ impl Diagnosis {
             policy: policy_state(policy, upstream),
             telemetry: bridge.telemetry.examine().await,
             audit: audit_state(settings, audit).await,
+            http: http(settings).await,
             leftovers: listed.into_iter().filter(|entry| entry.owner == OwnerState::Dead).collect(),
             run,
             fixed: Vec::new(),
@@ -314,6 +335,18 @@ async fn audit_state(settings: &Settings, audit: &Audit) -> AuditState {
         Err(error) => (0, 0, vec![format!("{}: {error}", folder.display())]),
     };
     AuditState { folder, mode, error, lines, bytes, problems }
+}
+
+async fn http(settings: &Settings) -> Http {
+    let listeners = listeners(&settings.state_dir).await;
+    let (tokens, error) = match Tokens::at(&settings.state_dir).list() {
+        Ok(tokens) => {
+            let valid = tokens.iter().filter(|token| token.is_valid()).count();
+            (TokenCount { valid, expired: tokens.len() - valid }, None)
+        }
+        Err(error) => (TokenCount::default(), Some(error.to_string())),
+    };
+    Http { listeners, tokens, error }
 }
 
 fn store() -> Store {

@@ -6,7 +6,10 @@ use codebridge_runtimes::{
     FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
 };
 
-use super::{AuditState, Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
+use super::{
+    AuditState, Diagnosis, Http, Picked, PolicyState, Readiness, Run, Servers, SkippedServer, TokenCount,
+};
+use crate::http::Listening;
 use crate::sizes::bytes_text;
 use crate::telemetry::{TelemetryState, TelemetryStatus};
 
@@ -36,6 +39,7 @@ impl Diagnosis {
         self.describe_policy(&mut text);
         self.describe_telemetry(&mut text);
         self.describe_audit(&mut text);
+        self.describe_http(&mut text);
         if !self.leftovers.is_empty() {
             let names: Vec<&str> = self.leftovers.iter().map(|one| one.name.as_str()).collect();
             let names = names.join(", ");
@@ -130,6 +134,24 @@ impl Diagnosis {
             (None, None) => {
                 line(text, "audit", format!("{mode}; {lines} lines in {}, in order", folder.display()));
             }
+        }
+    }
+
+    fn describe_http(&self, text: &mut String) {
+        let Http { listeners, tokens: TokenCount { valid, expired }, error } = &self.http;
+        if let Some(error) = error {
+            line(text, "http", shortened(error));
+        }
+        // Most people serve one client, which needs neither.
+        if *valid + *expired > 0 || !listeners.is_empty() {
+            line(text, "http", format!("{valid} valid tokens, {expired} expired"));
+        }
+        for Listening { address, pid, certificate, issuer } in listeners {
+            let tls = certificate
+                .as_ref()
+                .map_or("without TLS".to_owned(), |file| format!("TLS with {}", file.display()));
+            let issuer = issuer.as_ref().map_or_else(String::new, |url| format!(", tokens of {url}"));
+            detail(text, "", "listener", shortened(&format!("{address}, process {pid}, {tls}{issuer}")));
         }
     }
 

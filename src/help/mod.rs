@@ -20,9 +20,9 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 20] = topics! {
+pub static TOPICS: [Topic; 21] = topics! {
     "quickstart" "clients" "sandbox" "python" "files" "packages" "runs" "policy" "audit" "servers" "images" "engines" "laptops"
-    "settings" "doctor" "telemetry" "ci"
+    "http" "settings" "doctor" "telemetry" "ci"
     "exit-codes" "troubleshooting" "security"
 };
 

@@ -42,7 +42,8 @@ impl Source {
 /// The policy of a process. A change of the file holds from the next call on.
 #[derive(Debug)]
 pub struct Policy {
-    source: Source,
+    /// The first that is there decides; never empty.
+    sources: Vec<Source>,
     loaded: Mutex<Loaded>,
     uses: ServerUses,
     pins: Pins,
@@ -52,6 +53,7 @@ pub struct Policy {
 #[derive(Debug, Default)]
 struct Loaded {
     /// None as long as there was no file.
+    path: Option<PathBuf>,
     stamp: Option<Stamp>,
     rules: Option<Result<Arc<Rules>, PolicyError>>,
 }
@@ -91,9 +93,34 @@ impl Policy {
         Self::new(source, state.join(PINS))
     }
 
+    /// Returns the policy of one of many users. A file of the user's folder goes before the one of the operator; what tools were
+    /// accepted is decided by the operator for all.
+    pub fn of_principal(operator: &Settings, folder: &Path) -> Self {
+        let state = &operator.state_dir.value;
+        let own = folder.join(FILE);
+        let common = match &operator.policy.value {
+            Some(file) => Source::Named(file.clone()),
+            None => Source::IfPresent(state.join(FILE)),
+        };
+        Self {
+            sources: vec![Source::IfPresent(own), common],
+            ..Self::new(Source::IfPresent(PathBuf::new()), state.join(PINS))
+        }
+    }
+
+    /// Returns the file of the rules of one of many users.
+    pub fn file_of_principal(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
     /// Returns the policy of a file, with a folder for the accepted tools. Nothing is read before it is needed.
     pub fn new(source: Source, pins: PathBuf) -> Self {
-        Self { source, loaded: Mutex::default(), uses: ServerUses::default(), pins: Pins::new(pins) }
+        Self {
+            sources: vec![source],
+            loaded: Mutex::default(),
+            uses: ServerUses::default(),
+            pins: Pins::new(pins),
+        }
     }
 
     /// Returns one that allows everything.
@@ -112,28 +139,29 @@ impl Policy {
     /// The file cannot be read or used: then nothing is allowed.
     pub fn rules(&self) -> Result<Option<Arc<Rules>>, PolicyError> {
         let mut loaded = self.lock();
-        let path = self.source.path();
-        match std::fs::metadata(path) {
-            Ok(metadata) if loaded.stamp == Some(Stamp::of(&metadata)) => {}
-            // What is read belongs to the file that is open, whatever happens to the path meanwhile.
-            Ok(_) => {
-                let (stamp, rules) = load(path);
-                *loaded = Loaded { stamp, rules: Some(rules.map(Arc::new)) };
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let was_there = loaded.rules.is_some();
-                return match &self.source {
+        for source in &self.sources {
+            let path = source.path();
+            let is_known = loaded.path.as_deref() == Some(path);
+            match std::fs::metadata(path) {
+                Ok(metadata) if is_known && loaded.stamp == Some(Stamp::of(&metadata)) => {}
+                // What is read belongs to the file that is open, whatever happens to the path meanwhile.
+                Ok(_) => {
+                    let (stamp, rules) = load(path);
+                    *loaded = Loaded { path: Some(path.into()), stamp, rules: Some(rules.map(Arc::new)) };
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match source {
                     // Somebody meant a policy: not even the first call may pass without it.
-                    _ if path.symlink_metadata().is_ok() => Err(dangling(path)),
+                    _ if path.symlink_metadata().is_ok() => return Err(dangling(path)),
                     // A policy that disappears allows nothing more than before.
-                    Source::IfPresent(_) if !was_there => Ok(None),
-                    Source::IfPresent(_) => Err(removed(path)),
-                    Source::Named(_) => Err(PolicyError::unreadable(path, &error)),
-                };
+                    Source::IfPresent(_) if is_known => return Err(removed(path)),
+                    Source::IfPresent(_) => continue,
+                    Source::Named(_) => return Err(PolicyError::unreadable(path, &error)),
+                },
+                Err(error) => return Err(PolicyError::unreadable(path, &error)),
             }
-            Err(error) => return Err(PolicyError::unreadable(path, &error)),
+            return loaded.rules.clone().transpose();
         }
-        loaded.rules.clone().transpose()
+        Ok(None)
     }
 
     /// Waits until a server may be called.
@@ -144,8 +172,9 @@ impl Policy {
         self.uses.begin(&rules.budgets, server).await
     }
 
+    /// Returns where the rules come from, for a user who has none of their own.
     pub fn source(&self) -> &Source {
-        &self.source
+        &self.sources[self.sources.len() - 1]
     }
 
     fn lock(&self) -> MutexGuard<'_, Loaded> {

@@ -48,6 +48,16 @@ fn client_of(context: &RequestContext<RoleServer>) -> Option<Arc<str>> {
     Some(format!("{} {}", client.name, client.version).into())
 }
 
+/// Refuses a method that newer clients do not have.
+fn only_before_2026_07_28(method: &str, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    match context.protocol_version() {
+        Some(version) if version >= ProtocolVersion::V_2026_07_28 => {
+            Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn has_viewer(context: &RequestContext<RoleServer>) -> bool {
     context.client_capabilities().is_some_and(|capabilities| viewer::is_shown_by(&capabilities))
 }
@@ -93,13 +103,19 @@ pub(super) struct McpHandler<P> {
     sessions: Arc<P>,
     id: ClientId,
     logs: Arc<LogReceiver>,
-    rounds: Rounds,
+    rounds: Arc<Rounds>,
     timeouts: Timeouts,
     output_mode: OutputMode,
 }
 
 impl<P: RunPython> McpHandler<P> {
-    pub(super) fn new(sessions: Arc<P>, logs: Arc<LogReceiver>, settings: &Settings) -> Self {
+    /// Returns the server of a client. Its calls that wait for answers are among `rounds`.
+    pub(super) fn new(
+        sessions: Arc<P>,
+        logs: Arc<LogReceiver>,
+        rounds: Arc<Rounds>,
+        settings: &Settings,
+    ) -> Self {
         let max = &settings.max_timeout;
         let background = &settings.max_background;
         let timeouts = Timeouts {
@@ -109,7 +125,7 @@ impl<P: RunPython> McpHandler<P> {
             background: **background,
             background_from: background.origin,
         };
-        let (id, rounds) = (ClientId::next(), Rounds::default());
+        let id = ClientId::next();
         Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
     }
 
@@ -184,7 +200,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_resources().enable_logging().build();
         let server = Implementation::new("codebridge", env!("CARGO_PKG_VERSION")).with_title("codebridge");
-        ServerConfig::new(capabilities).with_server_info(server)
+        ServerConfig::new(capabilities).with_server_info(server).with_instructions(tool::INSTRUCTIONS)
     }
 
     async fn initialize(
@@ -205,8 +221,9 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        only_before_2026_07_28("logging/setLevel", &context)?;
         if let Ok(Value::String(level)) = serde_json::to_value(request.level) {
             self.logs.set_level(&level);
         }
@@ -288,7 +305,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
         match method {
@@ -303,7 +320,11 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
                     .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 Ok(CustomResult::new(refusal))
             }
-            "resources/read" | "logging/setLevel" | "completion/complete" => {
+            "logging/setLevel" => {
+                only_before_2026_07_28(method, &context)?;
+                Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
+            }
+            "resources/read" | "completion/complete" => {
                 Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
             }
             _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None)),

@@ -6,6 +6,7 @@
 mod arguments;
 mod guard;
 mod handler;
+mod http;
 mod logs;
 mod offers;
 mod outputs;
@@ -22,6 +23,7 @@ mod viewer;
 #[cfg(test)]
 mod tests;
 
+pub use http::{McpService, McpUser};
 pub use outputs::{files_line, saved_line};
 pub use payload::Payload;
 pub use render::render_plain;

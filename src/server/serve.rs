@@ -59,7 +59,7 @@ where
     let transport = LineTransport::new(connection.input, connection.output, broken.clone());
     let logs = Arc::<LogReceiver>::default();
     let _forwarding = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&logs).forward_logs(events)));
-    let service = Guarded(McpHandler::new(sessions, logs, settings));
+    let service = Guarded(McpHandler::new(sessions, logs, Arc::default(), settings));
     let served = {
         let serving = serve_until_closed(service, transport, stop.clone());
         tokio::pin!(serving);

@@ -1,6 +1,6 @@
 //! The tool. Its definition is part of every conversation, so each word costs every user.
 
-use rmcp::model::{Tool, object};
+use rmcp::model::{Tool, ToolAnnotations, object};
 use serde_json::json;
 
 use super::arguments::Timeouts;
@@ -13,6 +13,9 @@ const DESCRIPTION: &str = "Runs Python in a sandbox without network. \
     with servers=['x'] code may await mcp_x.tool(arg=1). \
     Variables and files in /workspace and /tmp stay. \
     The result is what it prints and its last expression.";
+
+/// What a client tells its model of this server.
+pub(super) const INSTRUCTIONS: &str = "Runs Python with access to other MCP servers: prefer one run_python call that combines many steps, and print only what you need.";
 
 pub(super) fn run_python(timeouts: Timeouts) -> Tool {
     let seconds = format!("Seconds, 1 to {}; default {}", timeouts.max.as_secs(), timeouts.default.as_secs());
@@ -35,5 +38,8 @@ pub(super) fn run_python(timeouts: Timeouts) -> Tool {
             "stop": { "type": "boolean", "description": "Stop that run" },
         },
     });
-    Tool::new(RUN_PYTHON, DESCRIPTION, object(schema)).with_title("Run Python")
+    // What servers do on behalf of the code may change anything.
+    let annotations =
+        ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
+    Tool::new(RUN_PYTHON, DESCRIPTION, object(schema)).with_title("Run Python").with_annotations(annotations)
 }

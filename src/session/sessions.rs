@@ -26,7 +26,7 @@ use super::output::PictureBudget;
 use super::recording::RunRecord;
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
-    RunRequest,
+    RunRequest, Status,
 };
 use crate::artifacts::Artifacts;
 use crate::audit::{Audit, RunFacts, RunStart};
@@ -158,6 +158,36 @@ impl Sessions {
         self.0.end_all().await;
     }
 
+    /// As [`RunPython::start`]; `ended` gets the outcome of the run.
+    pub async fn start_and_then(
+        &self,
+        request: RunRequest,
+        caller: Caller,
+        ended: impl FnOnce(&RunOutcome) + Send + 'static,
+    ) -> RunOutcome {
+        let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
+        let added = self.0.background.add(session, is_alone, &*caller.answers, self.0.budgets.stdout);
+        let run = match added {
+            Ok(run) => run,
+            Err(busy) => return RunOutcome::refused(busy),
+        };
+        let (sessions, running) = (self.clone(), Arc::clone(&run));
+        let (trace, client) = (caller.trace.clone(), caller.client.clone());
+        // It ends when the sessions are closed.
+        tokio::spawn(async move {
+            let (of_run, events) = running.caller(trace, client);
+            let work = sessions.run_as(request, of_run, Some(&running));
+            let outcome = running.collect(work, events).await;
+            ended(&outcome);
+            running.end(outcome);
+        });
+        let outcome = run.first_look(&caller).await;
+        if run.number().is_none() {
+            self.0.background.remove(&run);
+        }
+        outcome
+    }
+
     /// Runs code for a caller, or in the background.
     async fn run_as(
         &self,
@@ -222,26 +252,7 @@ impl RunPython for Sessions {
     }
 
     async fn start(&self, request: RunRequest, caller: Caller) -> RunOutcome {
-        let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
-        let added = self.0.background.add(session, is_alone, &*caller.answers, self.0.budgets.stdout);
-        let run = match added {
-            Ok(run) => run,
-            Err(busy) => return RunOutcome::refused(busy),
-        };
-        let (sessions, running) = (self.clone(), Arc::clone(&run));
-        let (trace, client) = (caller.trace.clone(), caller.client.clone());
-        // It ends when the sessions are closed.
-        tokio::spawn(async move {
-            let (of_run, events) = running.caller(trace, client);
-            let work = sessions.run_as(request, of_run, Some(&running));
-            let outcome = running.collect(work, events).await;
-            running.end(outcome);
-        });
-        let outcome = run.first_look(&caller).await;
-        if run.number().is_none() {
-            self.0.background.remove(&run);
-        }
-        outcome
+        self.start_and_then(request, caller, |_| ()).await
     }
 
     async fn look(&self, look: Look, caller: Caller) -> RunOutcome {
@@ -434,8 +445,8 @@ impl Inner {
         session: &str,
         facts: &Arc<RunFacts>,
     ) -> (Vec<String>, Vec<String>) {
-        let facts = Arc::clone(facts);
-        let by = CalledBy { session: Some(session.into()), facts, ..CalledBy::default() };
+        let (facts, principal) = (Arc::clone(facts), self.upstream.principal());
+        let by = CalledBy { session: Some(session.into()), principal, facts, ..CalledBy::default() };
         let (mut denied, mut notices) = (Vec::new(), Vec::new());
         for share in &self.shares {
             let allowed =
@@ -546,7 +557,10 @@ impl Inner {
 /// Returns what is recorded of a run.
 fn run_end(outcome: &RunOutcome) -> RunEnd {
     RunEnd {
-        outcome: outcome.status.name(),
+        outcome: match outcome.status {
+            Status::Refused => "refused",
+            status => status.name(),
+        },
         run: outcome.run_id,
         exit_code: outcome.exit_code,
         stdout: outcome.stdout.total_bytes,

@@ -115,6 +115,7 @@ pub enum Expected {
     OneOf(&'static [&'static str]),
     Runtime,
     LogDirectives,
+    Hosts,
     Packages,
 }
 
@@ -135,6 +136,7 @@ impl fmt::Display for Expected {
             Self::Packages => f.write_str(
                 "off, allow, locked:FILE, or package names separated by commas, such as numpy,pandas>=2,scikit-*",
             ),
+            Self::Hosts => f.write_str("names of hosts separated by commas, such as mcp.example.com"),
             Self::LogDirectives => {
                 f.write_str("a level, such as INFO, or directives, such as codebridge=debug")
             }

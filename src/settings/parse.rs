@@ -76,6 +76,15 @@ pub(super) fn parse_user(text: &str) -> Option<User> {
     (ids.uid != u32::MAX && ids.gid != u32::MAX).then_some(ids)
 }
 
+/// Parses names of hosts, with or without a port, separated by commas.
+pub(super) fn parse_hosts(text: &str) -> Option<Vec<String>> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let is_name = |name: &str| {
+        name.parse::<http::uri::Authority>().is_ok_and(|host| !name.contains('@') && !host.host().is_empty())
+    };
+    names.map(|name| is_name(name).then(|| name.to_owned())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +142,14 @@ mod tests {
             assert_eq!(parse_bool(no), Some(false), "{no}");
         }
         assert_eq!(parse_bool("maybe"), None);
+    }
+
+    #[test]
+    fn hosts_are_names_with_an_optional_port() {
+        assert_eq!(parse_hosts("a.example, b:8443,[::1]:1").unwrap(), ["a.example", "b:8443", "[::1]:1"]);
+        for bad in ["https://a.example", "a b", "user@a.example", "a/b"] {
+            assert_eq!(parse_hosts(bad), None, "{bad}");
+        }
     }
 
     #[test]

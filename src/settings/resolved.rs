@@ -50,6 +50,16 @@ pub struct Settings {
     pub machine_rootful: Setting<bool>,
     /// The maximum number of sessions.
     pub max_sessions: Setting<usize>,
+    /// The maximum number of runs at once, over HTTP.
+    pub max_runs: Setting<usize>,
+    /// The maximum number of runs of one user at once, over HTTP.
+    pub user_runs: Setting<usize>,
+    /// How long the runs of one user may take in a day, over HTTP.
+    pub user_seconds: Setting<Option<Duration>>,
+    /// Bytes of output of the runs of one user in a day, over HTTP.
+    pub user_bytes: Setting<Option<u64>>,
+    /// Names under which clients reach the bridge over HTTP.
+    pub allowed_hosts: Setting<Vec<String>>,
     /// The folder of saved tools and other state. Absolute.
     pub state_dir: Setting<PathBuf>,
     /// Bytes of all artifacts.
@@ -120,6 +130,17 @@ impl Settings {
             machine_init: raw.boolean(&var::MACHINE_INIT)?,
             machine_rootful: raw.boolean(&var::MACHINE_ROOTFUL)?,
             max_sessions: raw.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
+            max_runs: raw.count(&var::MAX_RUNS)?.map(|count| count as usize),
+            user_runs: raw.count(&var::USER_RUNS)?.map(|count| count as usize),
+            user_seconds: raw.optional(&var::USER_SECONDS, |text, origin| {
+                parse::parse_time(text).map(Some).ok_or_else(|| invalid(text, origin, Expected::Time))
+            })?,
+            user_bytes: raw.optional(&var::USER_BYTES, |text, origin| {
+                parse::parse_size(text).map(Some).ok_or_else(|| invalid(text, origin, Expected::Size))
+            })?,
+            allowed_hosts: raw.optional(&var::ALLOWED_HOSTS, |text, origin| {
+                parse::parse_hosts(text).ok_or_else(|| invalid(text, origin, Expected::Hosts))
+            })?,
             state_dir: raw.read(&var::STATE_DIR, |text, origin| raw.path(text, origin))?,
             artifacts_limit: raw.size(&var::ARTIFACTS_LIMIT, 0, "0")?,
             output_mode: raw.value(

@@ -71,6 +71,7 @@ const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers",
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit", "replay",
+    "token",
 ]);
 /// Settings of what code may do.
 const GOVERNED: Commands = Commands::Only(&["serve", "exec", "doctor", "call", "policy"]);
@@ -134,6 +135,16 @@ variables! {
         "Whether to make a podman machine rootful before starting it";
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8" SERVING
         "Maximum number of sessions; starting another one ends the session that has been idle longest";
+    MAX_RUNS = ["MCP_BRIDGE_MAX_RUNS"] "max-runs" "N" "64" SERVING
+        "Over HTTP: maximum number of runs at once; free places go to users in turn";
+    USER_RUNS = ["MCP_BRIDGE_USER_RUNS"] "user-runs" "N" "8" SERVING
+        "Over HTTP: maximum number of runs of a user at once";
+    USER_SECONDS = ["MCP_BRIDGE_USER_SECONDS"] "user-seconds" "TIME" NO_DEFAULT SERVING
+        "Over HTTP: seconds that the runs of a user can take in a day; unlimited if not set";
+    USER_BYTES = ["MCP_BRIDGE_USER_BYTES"] "user-bytes" "SIZE" NO_DEFAULT SERVING
+        "Over HTTP: bytes that the runs of a user can print and display in a day: `1g` or bytes; unlimited if not set";
+    ALLOWED_HOSTS = ["MCP_BRIDGE_ALLOWED_HOSTS"] "allowed-hosts" "HOSTS" NO_DEFAULT SERVING
+        "Over HTTP: names under which clients reach the bridge, beside the address that it listens on, separated by commas: `mcp.example.com`";
     STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" KEPT
         "Folder of saved tools, artifacts, server definitions, their approvals and the catalogue of tools";
     ARTIFACTS_LIMIT = ["MCP_BRIDGE_ARTIFACTS_LIMIT"] "artifacts-limit" "SIZE" "1g" ARTIFACTS

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::arguments::check_arguments;
 use super::called_by::CalledBy;
 use super::catalog::{Detail, ServerDocs, ToolItem};
-use super::discovery::{Discovery, Launch, Proposal, Server, Skip, Snapshot, Surroundings};
+use super::discovery::{Discovery, Launch, Proposal, Server, Skip, Snapshot, Surroundings, User};
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
@@ -42,6 +42,7 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
+    user: User,
     policy: Arc<Policy>,
     telemetry: Telemetry,
     audit: Audit,
@@ -69,6 +70,7 @@ impl Upstream {
         environment: Environment,
         reaper: Reaper,
         policy: Arc<Policy>,
+        user: User,
         telemetry: Telemetry,
         audit: Audit,
     ) -> Self {
@@ -77,7 +79,8 @@ impl Upstream {
             idle: settings.runtime_idle_timeout.value,
             ..Limits::default()
         };
-        Self::with(Surroundings::of_process(settings, environment), limits, reaper, policy, telemetry, audit)
+        let surroundings = Surroundings::of_process(settings, environment, user);
+        Self::with(surroundings, limits, reaper, policy, telemetry, audit)
     }
 
     /// Those of any surroundings.
@@ -94,6 +97,7 @@ impl Upstream {
         let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
+            user: surroundings.user.clone(),
             discovery: Discovery::new(surroundings),
             policy,
             telemetry,
@@ -128,6 +132,11 @@ impl Upstream {
             inner.recorded = Some(recorded);
         }
         upstream
+    }
+
+    /// Returns the name by which rules know the user.
+    pub fn principal(&self) -> Arc<str> {
+        Arc::clone(&self.0.user.principal)
     }
 
     /// Begins a run. The servers that it may call may ask its client already while they are started.
@@ -176,6 +185,10 @@ impl Upstream {
         let UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } = &error else {
             return Err(error);
         };
+        // What the operator approves starts programs for everybody.
+        if self.0.user.operator_dir.is_some() {
+            return Err(error);
+        }
         let mut asked = self.0.asked.lock().await;
         // Another call may have asked meanwhile.
         if self.0.discovery.is_trusted(proposal) {

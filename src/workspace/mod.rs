@@ -2,11 +2,17 @@
 //!
 //! Both are built here and nowhere else, from the settings. Nothing starts before it is needed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+
+mod governed;
+mod quotas;
+
+pub use governed::{Governed, RunCounts};
+pub use quotas::{Load, Quotas};
 
 use crate::audit::Audit;
 use crate::packages::PackageService;
@@ -15,11 +21,15 @@ use crate::reaper::Reaper;
 use crate::session::{Launcher, Sessions, cache_dir};
 use crate::settings::{Environment, Settings};
 use crate::telemetry::Telemetry;
+use crate::upstream::discovery::User;
 use crate::upstream::{Recorded, Upstream};
 
 /// How long the removal of sandboxes and the end of the reaper may take. A removal that takes longer is on an engine that hangs, and a
 /// user who has closed the client or pressed Ctrl-C does not wait for that.
 const CLOSE_LIMIT: Duration = Duration::from_secs(20);
+
+/// The folder of the users of a bridge, in the state folder.
+const PRINCIPALS: &str = "principals";
 
 /// What exists once in a process: the choice of a runtime, images, sandboxes and the reaper.
 #[derive(Debug)]
@@ -30,6 +40,11 @@ pub struct Bridge {
     pub telemetry: Telemetry,
     environment: Environment,
     reaper: Reaper,
+}
+
+/// Returns the folder of one of many users of a bridge, in its state folder.
+pub fn folder_of(state_dir: &Path, principal: &str) -> PathBuf {
+    state_dir.join(PRINCIPALS).join(principal)
 }
 
 /// What belongs to one user: sessions with their outputs, saved tools, and connections to servers.
@@ -51,19 +66,57 @@ impl Bridge {
         let launcher = Launcher::new(&settings, reaper.clone(), Arc::clone(&packages), telemetry.clone());
         Self { settings, launcher: Arc::new(launcher), packages, telemetry, environment, reaper }
     }
+
+    /// Returns the folder of one of many users.
+    pub fn folder_of(&self, principal: &str) -> PathBuf {
+        folder_of(&self.settings.state_dir, principal)
+    }
+
+    /// Ends the bridge, after its workspaces.
+    pub async fn close(&self) {
+        let deadline = Instant::now() + CLOSE_LIMIT;
+        let removed = timeout_at(deadline, self.launcher.close()).await;
+        self.telemetry.close().await;
+        self.dismiss_reaper(removed.is_ok(), deadline).await;
+    }
+
+    async fn dismiss_reaper(&self, removed: bool, deadline: Instant) {
+        // The reaper goes on when this process has exited.
+        match removed {
+            true => drop(timeout_at(deadline, self.reaper.dismiss()).await),
+            false => tracing::warn!(
+                "an engine does not answer: its sandboxes are left to the reaper and to later bridges"
+            ),
+        }
+    }
 }
 
 impl Workspace {
     pub fn new(bridge: Arc<Bridge>) -> Self {
-        let Bridge { settings, launcher, telemetry, environment, reaper, .. } = &*bridge;
-        let policy = Arc::new(Policy::of(settings));
-        let (environment, reaper) = (environment.clone(), reaper.clone());
-        let audit = Audit::of(settings);
+        let policy = Policy::of(&bridge.settings);
+        let settings = bridge.settings.clone();
+        Self::with(bridge, &settings, policy, User::default())
+    }
+
+    /// Returns the workspace of one of many users of a bridge, in a folder of its own.
+    pub fn of_principal(bridge: Arc<Bridge>, principal: &str) -> Self {
+        let mut settings = bridge.settings.clone();
+        let operator_dir = settings.state_dir.value.clone();
+        settings.state_dir.value = bridge.folder_of(principal);
+        let policy = Policy::of_principal(&bridge.settings, &settings.state_dir);
+        let user = User { principal: principal.into(), operator_dir: Some(operator_dir) };
+        Self::with(bridge, &settings, policy, user)
+    }
+
+    fn with(bridge: Arc<Bridge>, settings: &Settings, policy: Policy, user: User) -> Self {
+        let Bridge { launcher, telemetry, environment, reaper, .. } = &*bridge;
+        let (policy, audit) = (Arc::new(policy), Audit::of(settings));
         let upstream = Upstream::new(
             settings,
-            environment,
-            reaper,
+            environment.clone(),
+            reaper.clone(),
             Arc::clone(&policy),
+            user,
             telemetry.clone(),
             audit.clone(),
         );
@@ -80,24 +133,27 @@ impl Workspace {
         Self { bridge, sessions, upstream, policy, audit }
     }
 
+    /// Ends all sessions and servers of this user; the bridge goes on.
+    pub async fn end(&self) {
+        let deadline = Instant::now() + CLOSE_LIMIT;
+        let (ended, ()) = tokio::join!(timeout_at(deadline, self.sessions.close()), self.upstream.shutdown());
+        if ended.is_err() {
+            tracing::warn!("an engine does not answer: the sandboxes of a user are removed later");
+        }
+        self.audit.close().await;
+    }
+
     /// Ends all sessions and servers, and the bridge with them: this is its only workspace.
     pub async fn close(&self) {
-        let Bridge { launcher, reaper, telemetry, .. } = &*self.bridge;
         let removal = async {
             self.sessions.close().await;
-            launcher.close().await;
+            self.bridge.launcher.close().await;
         };
         let deadline = Instant::now() + CLOSE_LIMIT;
         // Side by side: neither needs the other, and each may take its time.
         let (removed, ()) = tokio::join!(timeout_at(deadline, removal), self.upstream.shutdown());
-        telemetry.close().await;
+        self.bridge.telemetry.close().await;
         self.audit.close().await;
-        // The reaper goes on when this process has exited.
-        match removed {
-            Ok(()) => drop(timeout_at(deadline, reaper.dismiss()).await),
-            Err(_) => tracing::warn!(
-                "an engine does not answer: its sandboxes are left to the reaper and to later bridges"
-            ),
-        }
+        self.bridge.dismiss_reaper(removed.is_ok(), deadline).await;
     }
 }

@@ -29,6 +29,7 @@ mod fakes;
 mod files;
 mod floods;
 mod help;
+mod http;
 mod image_store;
 mod images;
 mod in_container;
@@ -44,6 +45,7 @@ mod manners;
 mod mcp;
 mod messages;
 mod notebook;
+mod oidc;
 mod output;
 mod packages;
 mod policy;
@@ -107,6 +109,8 @@ const TOPICS: &[fn(&mut Suite)] = &[
     files::register,
     floods::register,
     help::register,
+    http::register,
+    oidc::register,
     images::register,
     in_container::register,
     installs::register,

@@ -64,6 +64,10 @@ async fn the_tool_is_defined_as_documented() {
         ]
     );
     assert_eq!(schema.get("required"), None, "a look has no code");
+    assert_eq!(
+        (&tool[0]["title"], &tool[0]["annotations"]["destructiveHint"]),
+        (&json!("Run Python"), &json!(true))
+    );
     assert!(tool[0]["description"].as_str().unwrap().contains("print(runtime.capability_summary())"));
     assert_eq!(schema["properties"]["timeout"]["description"], "Seconds, 1 to 120; default 30");
 }

@@ -177,6 +177,7 @@ impl ServerAccess {
         let by = CalledBy {
             session: Some(session.unwrap_or(RunRequest::THROW_AWAY).into()),
             run: id,
+            principal: self.upstream.principal(),
             approvals: Arc::clone(&self.approvals),
             trace: caller.trace.clone(),
             facts,

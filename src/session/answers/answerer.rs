@@ -299,6 +299,7 @@ mod tests {
     use crate::reaper::Reaper;
     use crate::settings::{RawSettings, Settings};
     use crate::upstream::Upstream;
+    use crate::upstream::discovery::User;
 
     fn parts(dir: &std::path::Path) -> (Arc<Answerer>, Arc<ServerAccess>) {
         let capacity = Arc::<Capacity>::default();
@@ -306,8 +307,9 @@ mod tests {
             Arc::new(Answerer::new(Arc::default(), dir.into(), Arc::clone(&capacity), Arc::default()));
         let settings = Settings::resolve(&RawSettings::from_environment(&[].into()).unwrap()).unwrap();
         let policy = Arc::new(Policy::of(&settings));
+        let (reaper, user) = (Reaper::of(None), User::default());
         let upstream =
-            Upstream::new(&settings, [].into(), Reaper::of(None), policy, Default::default(), Audit::off());
+            Upstream::new(&settings, [].into(), reaper, policy, user, Default::default(), Audit::off());
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }

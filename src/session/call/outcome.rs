@@ -220,12 +220,12 @@ impl RunOutcome {
     }
 
     /// The outcome of a call that was cancelled before its code ran.
-    pub(in crate::session) fn cancelled(failure: Failure, error: String) -> Self {
+    pub(crate) fn cancelled(failure: Failure, error: String) -> Self {
         Self { status: Status::Cancelled, ..Self::not_started(failure, error) }
     }
 
     /// The outcome of a call that asks for a server that it cannot have.
-    pub(in crate::session) fn refused(error: String) -> Self {
+    pub(crate) fn refused(error: String) -> Self {
         Self { status: Status::Refused, ..Self::not_started(Failure::Request, error) }
     }
 }

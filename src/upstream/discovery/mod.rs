@@ -28,5 +28,5 @@ pub use document::JSON_WITH_COMMENTS;
 pub use itself::own_arguments;
 pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
 pub use sources::user_files;
-pub use surroundings::Surroundings;
+pub use surroundings::{Surroundings, User};
 pub use trust::TrustError;

@@ -53,7 +53,7 @@ pub(super) fn places(surroundings: &Surroundings) -> Vec<Place> {
     if let Some(path) = &surroundings.servers_config {
         places.push(Place { is_explicit: true, ..Place::file(path.clone(), Form::Any) });
     }
-    places.push(Place::folder(surroundings.state_dir.clone()));
+    places.push(Place::folder(surroundings.definitions().to_path_buf()));
     let here = |path: &str| surroundings.cwd.join(path);
     let home = |path: &str| surroundings.home.as_ref().map(|home| home.join(path));
     let configs = config_folders(surroundings);

@@ -1,8 +1,27 @@
 //! What definitions depend on beside their files: folders, variables, settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::policy::LOCAL;
 use crate::settings::{Environment, Settings};
+
+/// Who the servers are used for.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// The name that rules know.
+    pub principal: Arc<str>,
+    /// The state folder of the operator, for one of many users of a bridge: definitions and their approvals are there, and only
+    /// the operator adds any.
+    pub operator_dir: Option<PathBuf>,
+}
+
+impl Default for User {
+    /// The user of this process.
+    fn default() -> Self {
+        Self { principal: LOCAL.into(), operator_dir: None }
+    }
+}
 
 /// The folders and variables that discovery uses.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +33,7 @@ pub struct Surroundings {
     pub environment: Environment,
     /// `MCP_BRIDGE_STATE_DIR`.
     pub state_dir: PathBuf,
+    pub user: User,
     /// `MCP_SERVERS_CONFIG`.
     pub servers_config: Option<PathBuf>,
     /// Whether definitions of this bridge itself are used.
@@ -26,17 +46,23 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Returns those of this process under the settings.
-    pub fn of_process(settings: &Settings, environment: Environment) -> Self {
+    pub fn of_process(settings: &Settings, environment: Environment, user: User) -> Self {
         let home = environment.get("HOME").map(PathBuf::from).or_else(std::env::home_dir);
         Self {
             home: home.filter(|home| home.is_absolute()),
             cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             environment,
             state_dir: settings.state_dir.value.clone(),
+            user,
             servers_config: settings.servers_config.value.clone(),
             allow_self: settings.allow_self_server.value,
             trust_project: settings.trust_project.value,
             own_binary: std::env::current_exe().ok(),
         }
+    }
+
+    /// Returns the folder of definitions and approvals.
+    pub(super) fn definitions(&self) -> &Path {
+        self.user.operator_dir.as_deref().unwrap_or(&self.state_dir)
     }
 }

@@ -44,9 +44,9 @@ pub(super) struct Trust {
 
 impl Trust {
     pub(super) fn new(surroundings: &Surroundings) -> Self {
-        let Surroundings { cwd, state_dir, trust_project, .. } = surroundings;
+        let Surroundings { cwd, trust_project, .. } = surroundings;
         let project = cwd.canonicalize().unwrap_or_else(|_| cwd.clone());
-        Self { folder: state_dir.join(FOLDER), project, all: *trust_project }
+        Self { folder: surroundings.definitions().join(FOLDER), project, all: *trust_project }
     }
 
     /// Returns a stamp that differs after an approval was added or removed.

@@ -1,5 +1,8 @@
 //! Clients that others have written, against the bridge: the Python SDK and the MCP Inspector.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::matrix::{Machine, prepared_command};
@@ -23,6 +26,8 @@ pub(crate) fn register(suite: &mut Suite) {
             the_python_sdk_drives_the_server_after_discover,
             the_inspector_calls_the_tool_in_both_eras,
             the_inspector_calls_the_tool_many_times,
+            the_python_sdk_drives_the_server_over_http,
+            the_inspector_calls_the_tool_over_http,
         ],
     );
     suite.once("clients", tests![the_inspector_finds_nothing_wrong_with_the_listings]);
@@ -56,7 +61,43 @@ fn drive(env: &TestEnv, beginning: &str) -> Value {
 }
 
 fn the_python_sdk_drives_it(env: &TestEnv, beginning: &str, version: &str) {
-    let told = drive(env, beginning);
+    check_driven(&drive(env, beginning), version);
+}
+
+/// Over HTTP, with a token. It is driven as over standard streams.
+fn the_python_sdk_drives_the_server_over_http(env: &TestEnv) {
+    let http = env.bridge().listen();
+    let url = format!("http://{}/mcp", http.address);
+    for (beginning, version) in [("initialize", "2025-11-25"), ("discover", "2026-07-28")] {
+        let token = http.start_token();
+        let mut command = client(env, "CLIENT_PYTHON");
+        command.argv.extend([SDK, beginning, &url, &token].map(Into::into));
+        check_driven(&serde_json::from_str(&command.run(env.guard()).ok()).unwrap(), version);
+    }
+    http.bridge.signal(Signal::TERM);
+    assert_eq!(http.bridge.wait(Duration::from_secs(60)).status.code(), Some(0));
+}
+
+/// The TypeScript SDK.
+fn the_inspector_calls_the_tool_over_http(env: &TestEnv) {
+    let http = env.bridge().listen();
+    let (url, header) =
+        (format!("http://{}/mcp", http.address), format!("Authorization: Bearer {}", http.start_token()));
+    for era in ["legacy", "modern"] {
+        let mut command = client(env, "CLIENT_INSPECTOR");
+        let words = ["--cli", &url, "--transport", "http", "--header", &header, "--protocol-era", era];
+        let call = [
+            "--method", "tools/call", "--tool-name", "run_python", "--tool-arg", "code=print(6 * 7)",
+            "--format", "json",
+        ];
+        command.argv.extend(words.into_iter().chain(call).map(Into::into));
+        assert_eq!(inspected(command.run(env.guard()))["content"][0]["text"], "42");
+    }
+    http.bridge.signal(Signal::TERM);
+    assert_eq!(http.bridge.wait(Duration::from_secs(60)).status.code(), Some(0));
+}
+
+fn check_driven(told: &Value, version: &str) {
     assert_eq!(told["version"], version);
     assert_eq!(told["tools"].as_array().unwrap().len(), 1);
     assert_eq!(told["tools"][0]["name"], "run_python");

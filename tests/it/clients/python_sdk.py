@@ -1,6 +1,6 @@
 """Drives a bridge with the Python SDK and says in JSON what came of it.
 
-Arguments: `initialize` or `discover` (how the connection begins), then the bridge's command line.
+Arguments: `initialize` or `discover` (how the connection begins), then the bridge's command line, or its URL and a token.
 """
 
 import json
@@ -10,6 +10,8 @@ import sys
 import anyio
 import mcp
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 
 async def call(client, code, on_progress=None, **more):
@@ -56,13 +58,22 @@ async def drive(session, version):
 
 
 async def main(beginning, command, *arguments):
-    # It passes on only a few variables by itself.
-    bridge = mcp.StdioServerParameters(command=command, args=list(arguments), env=dict(os.environ))
+    if command.startswith("http:"):
+        headers = {"Authorization": f"Bearer {arguments[0]}"}
+        async with create_mcp_http_client(headers=headers) as http_client:
+            await begin(beginning, streamable_http_client(command, http_client=http_client))
+    else:
+        # It passes on only a few variables by itself.
+        bridge = mcp.StdioServerParameters(command=command, args=list(arguments), env=dict(os.environ))
+        await begin(beginning, stdio_client(bridge))
+
+
+async def begin(beginning, transport):
     if beginning == "discover":
-        async with mcp.Client(bridge) as client:
+        async with mcp.Client(transport) as client:
             await drive(client, client.protocol_version)
     else:
-        async with stdio_client(bridge) as streams, mcp.ClientSession(*streams) as session:
+        async with transport as streams, mcp.ClientSession(*streams) as session:
             await drive(session, (await session.initialize()).protocol_version)
 
 

@@ -8,6 +8,7 @@ pub(crate) mod fake;
 pub(crate) mod fake_docker;
 pub(crate) mod fake_machine;
 pub(crate) mod host;
+pub(crate) mod http;
 pub(crate) mod matrix;
 pub(crate) mod outcome;
 pub(crate) mod process;

@@ -1,0 +1,127 @@
+//! Who a request is from.
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, StatusCode};
+
+use super::guard::Refusal;
+use super::oidc::Issuer;
+use crate::tokens::{PrincipalName, Scope, Scopes, TokenId, Tokens};
+
+/// The user of the token that is made at start.
+const OWNER: &str = "local";
+
+/// What proves who a user is. Sessions belong to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Credential {
+    /// A token of the state folder.
+    Token(TokenId),
+    /// The token that was made at start.
+    Start,
+    /// A token of the issuer; which one does not matter, as it changes every hour.
+    Issuer,
+}
+
+/// Who a request is from, and what it may do.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) principal: PrincipalName,
+    pub(super) scopes: Scopes,
+    pub(super) credential: Credential,
+}
+
+/// All credentials that hold.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    pub(super) tokens: Tokens,
+    /// The token of this process.
+    start: Option<TokenId>,
+    pub(super) issuer: Option<Issuer>,
+}
+
+const MISSING: Refusal = Refusal {
+    status: StatusCode::UNAUTHORIZED,
+    reason: "credential_missing",
+    text: "a credential is needed: Authorization: Bearer TOKEN",
+};
+const INVALID: Refusal = Refusal {
+    status: StatusCode::UNAUTHORIZED,
+    reason: "credential_invalid",
+    text: "the token is unknown, expired or revoked",
+};
+const SCOPE: Refusal =
+    Refusal { status: StatusCode::FORBIDDEN, reason: "scope", text: "the token is not for this" };
+
+impl Refusal {
+    /// Whether the client can do something about it with another token.
+    pub(super) fn wants_credential(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+
+    /// Returns the error of RFC 6750, section 3.1; None for a request that had no credential.
+    pub(super) fn error_code(&self) -> Option<&'static str> {
+        match *self {
+            INVALID => Some("invalid_token"),
+            SCOPE => Some("insufficient_scope"),
+            _ => None,
+        }
+    }
+}
+
+impl Credentials {
+    pub(super) fn new(tokens: Tokens, issuer: Option<Issuer>) -> Self {
+        Self { tokens, start: None, issuer }
+    }
+
+    /// Accepts a token that no file has, for as long as this process runs.
+    pub(super) fn accept_until_end(&mut self, secret: &str) {
+        self.start = Some(TokenId::of(secret));
+    }
+
+    /// Returns who sends a request.
+    ///
+    /// # Errors
+    /// There is no credential, or it does not hold, or it is not for this.
+    pub(super) async fn check(&self, headers: &HeaderMap, scope: Scope) -> Result<Identity, Refusal> {
+        let sent = headers.get(AUTHORIZATION).ok_or(MISSING)?;
+        let sent = sent.to_str().map_err(|_| INVALID)?;
+        let (scheme, secret) = sent.split_once(' ').ok_or(INVALID)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(MISSING);
+        }
+        let identity = self.of_secret(secret.trim()).await.ok_or(INVALID)?;
+        if identity.scopes.has(scope) {
+            return Ok(identity);
+        }
+        tracing::info!(principal = %identity.principal, scope = scope.name(), "refused a request: its token is not for this");
+        Err(SCOPE)
+    }
+
+    async fn of_secret(&self, secret: &str) -> Option<Identity> {
+        if self.start.as_ref() == Some(&TokenId::of(secret)) {
+            let principal = OWNER.parse().ok()?;
+            return Some(Identity { principal, scopes: Scopes::of_owner(), credential: Credential::Start });
+        }
+        if let Some(kept) = self.tokens.find(secret) {
+            let credential = Credential::Token(kept.id);
+            return Some(Identity { principal: kept.principal, scopes: kept.scopes, credential });
+        }
+        let issuer = self.issuer.as_ref().filter(|_| secret.contains('.'))?;
+        match issuer.user(secret).await {
+            Ok(principal) => {
+                Some(Identity { principal, scopes: Scopes::mcp(), credential: Credential::Issuer })
+            }
+            Err(why) => {
+                tracing::info!(%why, "refused a token of an issuer");
+                None
+            }
+        }
+    }
+
+    /// Returns whether a credential still holds. Those of an issuer hold until they expire, and are checked with each request.
+    pub(super) fn holds(&self, credential: &Credential) -> bool {
+        match credential {
+            Credential::Token(id) => self.tokens.get(id).is_some(),
+            Credential::Start | Credential::Issuer => true,
+        }
+    }
+}

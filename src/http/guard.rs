@@ -1,0 +1,144 @@
+//! Checks of a request that need no credential: a page of another site, and heads that two readers could understand differently.
+
+use std::net::SocketAddr;
+
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING};
+use http::uri::Authority;
+use http::{HeaderMap, StatusCode};
+
+/// The names under which clients reach the bridge.
+#[derive(Debug, Clone)]
+pub(super) struct Hosts {
+    /// With or without a port; without one, any port is meant.
+    names: Vec<Authority>,
+}
+
+/// Why a request is refused, for the client and for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) reason: &'static str,
+    pub(super) text: &'static str,
+}
+
+const fn refusal(status: StatusCode, reason: &'static str, text: &'static str) -> Refusal {
+    Refusal { status, reason, text }
+}
+
+const AMBIGUOUS: Refusal =
+    refusal(StatusCode::BAD_REQUEST, "ambiguous", "the request has a header twice that can be there once");
+const NO_HOST: Refusal = refusal(StatusCode::BAD_REQUEST, "host", "the request has no valid Host");
+const OTHER_HOST: Refusal = refusal(
+    StatusCode::FORBIDDEN,
+    "host",
+    "this Host is not served: the operator can add it to MCP_BRIDGE_ALLOWED_HOSTS",
+);
+const OTHER_ORIGIN: Refusal = refusal(
+    StatusCode::FORBIDDEN,
+    "origin",
+    "pages of this Origin may not use the bridge: the operator can add its host to MCP_BRIDGE_ALLOWED_HOSTS",
+);
+
+impl Hosts {
+    /// Returns those of an address, and those that the operator has named.
+    pub(super) fn new(address: Option<SocketAddr>, named: &[String]) -> Self {
+        let mut names: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(String::from).to_vec();
+        names.extend(address.filter(|address| !address.ip().is_unspecified()).map(|address| match address {
+            SocketAddr::V4(address) => address.ip().to_string(),
+            SocketAddr::V6(address) => format!("[{}]", address.ip()),
+        }));
+        names.extend(named.iter().cloned());
+        Self { names: names.iter().filter_map(|name| name.parse().ok()).collect() }
+    }
+
+    fn has(&self, host: &Authority) -> bool {
+        self.names.iter().any(|name| {
+            name.host().eq_ignore_ascii_case(host.host())
+                && name.port_u16().is_none_or(|port| host.port_u16() == Some(port))
+        })
+    }
+
+    /// Checks who the request is meant for, and which page sends it.
+    ///
+    /// # Errors
+    /// A page of another site may have made a browser send it.
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+        let host = host.filter(|host| !host.as_str().contains('@')).ok_or(NO_HOST)?;
+        if !self.has(&host) {
+            return Err(OTHER_HOST);
+        }
+        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let of_http = origin.filter(|(scheme, _)| ["http", "https"].contains(scheme));
+        let authority = of_http.and_then(|(_, rest)| rest.parse::<Authority>().ok());
+        match authority {
+            Some(authority) if self.has(&authority) => Ok(()),
+            _ => Err(OTHER_ORIGIN),
+        }
+    }
+}
+
+/// Checks that nobody could read the head in another way.
+///
+/// # Errors
+/// A proxy in front of the bridge may have understood the request differently.
+pub(super) fn check_head(headers: &HeaderMap) -> Result<(), Refusal> {
+    let single = [AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING];
+    let twice = single.iter().any(|name| headers.get_all(name).iter().count() > 1);
+    if twice { Err(AMBIGUOUS) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn only_names_of_the_bridge_are_served() {
+        let hosts =
+            Hosts::new(Some("192.0.2.1:80".parse().unwrap()), &["a.example".into(), "b.example:8443".into()]);
+        let check = |host: &str| hosts.check(&headers(&[("host", host)]));
+        for good in ["localhost:1", "127.0.0.1:8765", "[::1]:1", "192.0.2.1", "A.example:9", "b.example:8443"]
+        {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["evil.example", "b.example", "b.example:1", "localhost.evil.example", "127.0.0.1.nip.io"]
+        {
+            assert_eq!(check(bad), Err(OTHER_HOST), "{bad}");
+        }
+        assert_eq!(check("user@localhost"), Err(NO_HOST));
+        assert_eq!(hosts.check(&HeaderMap::new()), Err(NO_HOST));
+        let any = Hosts::new(Some("0.0.0.0:80".parse().unwrap()), &[]);
+        assert_eq!(any.check(&headers(&[("host", "0.0.0.0")])), Err(OTHER_HOST));
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let hosts = Hosts::new(None, &["a.example".into()]);
+        let check = |origin: &str| hosts.check(&headers(&[("host", "localhost"), ("origin", origin)]));
+        for good in ["http://localhost:3000", "https://a.example"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "null", "https://evil.example", "file://", "chrome-extension://a.example",
+            "https://a.example/x/..",
+        ] {
+            assert_eq!(check(bad), Err(OTHER_ORIGIN), "{bad}");
+        }
+    }
+
+    #[test]
+    fn heads_with_two_meanings_are_refused() {
+        let mut twice = headers(&[("host", "localhost")]);
+        twice.append("host", "evil.example".parse().unwrap());
+        assert_eq!(check_head(&twice), Err(AMBIGUOUS));
+        assert_eq!(check_head(&headers(&[("content-length", "3")])), Ok(()));
+    }
+}

@@ -1,0 +1,230 @@
+//! The paths of the listener. Each request is checked before anything else looks at it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use serde_json::json;
+
+use super::body;
+use super::connections::{Connection, Connections};
+use super::credentials::{Credentials, Identity};
+use super::guard::{self, Hosts, Refusal};
+use super::metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
+use super::users::{MOST_SESSIONS, Users};
+use crate::tokens::Scope;
+
+/// Where MCP is spoken.
+pub(super) const MCP: &str = "/mcp";
+/// Where clients look for the issuer: RFC 9728.
+const RESOURCE: &str = "/.well-known/oauth-protected-resource";
+/// The header with the session of a client.
+const SESSION: &str = "mcp-session-id";
+/// The header with the version of the protocol. From this one on there are no sessions.
+const VERSION: &str = "mcp-protocol-version";
+const WITHOUT_SESSIONS: &str = "2026-07-28";
+
+/// What all requests have in common.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) users: Users,
+    pub(super) credentials: Credentials,
+    pub(super) hosts: Hosts,
+    pub(super) metrics: Metrics,
+    pub(super) connections: Arc<Connections>,
+    /// Whether the listener has a certificate.
+    pub(super) is_tls: bool,
+    pub(super) is_ending: AtomicBool,
+}
+
+const ENDING: Refusal = Refusal {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    reason: "ending",
+    text: "the bridge is shutting down",
+};
+const TOO_MANY_REQUESTS: Refusal = Refusal {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    reason: "requests",
+    text: "this user has too many requests under way",
+};
+const TOO_MANY_SESSIONS: Refusal = Refusal {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    reason: "sessions",
+    text: "this token has too many sessions open: end one with DELETE",
+};
+
+/// Returns all paths. Others can be merged into it; they are checked in the same way.
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route(MCP, any(mcp))
+        .route("/metrics", get(metrics))
+        .route(RESOURCE, get(resource))
+        .route(&format!("{RESOURCE}{MCP}"), get(resource))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), check_host))
+        // Whoever asks these two reaches the bridge under any name.
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), check))
+        .with_state(app)
+}
+
+/// Checks the head of every request, and counts its answer.
+async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    // A length beside it is dropped, as the standard demands. A proxy may have used it: what follows is not read.
+    let has_encoding = request.headers().contains_key(TRANSFER_ENCODING);
+    let mut response = match guard::check_head(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => app.refuse(refusal, request.headers()),
+    };
+    app.metrics.count_answer(response.status());
+    let headers = response.headers_mut();
+    if has_encoding {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match app.hosts.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => app.refuse(refusal, request.headers()),
+    }
+}
+
+impl App {
+    /// Returns the answer to a request that is refused.
+    fn refuse(&self, refusal: Refusal, headers: &HeaderMap) -> Response {
+        self.metrics.count_refusal(refusal.reason);
+        tracing::info!(reason = refusal.reason, status = refusal.status.as_u16(), "refused a request");
+        let mut response = (refusal.status, format!("{}\n", refusal.text)).into_response();
+        if refusal.wants_credential() || refusal.error_code().is_some() {
+            let challenge = self.challenge(refusal, headers);
+            if let Ok(challenge) = HeaderValue::from_str(&challenge) {
+                response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            }
+        }
+        if [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&refusal.status) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        response
+    }
+
+    /// Says how to get a credential: RFC 6750, and RFC 9728 for clients that ask an issuer.
+    fn challenge(&self, refusal: Refusal, headers: &HeaderMap) -> String {
+        let mut challenge = "Bearer realm=\"codebridge\"".to_owned();
+        if let Some(code) = refusal.error_code() {
+            challenge.push_str(&format!(", error=\"{code}\""));
+        }
+        if self.credentials.issuer.is_some()
+            && let Some(base) = self.base(headers)
+        {
+            challenge.push_str(&format!(", resource_metadata=\"{base}{RESOURCE}{MCP}\""));
+        }
+        challenge
+    }
+
+    /// Returns the start of the URLs under which the client of a request reaches the bridge. The host was checked before.
+    fn base(&self, headers: &HeaderMap) -> Option<String> {
+        let host = headers.get(HOST)?.to_str().ok()?;
+        // A proxy says so; a client that says so only misleads itself.
+        let is_https = self.is_tls || headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+        Some(format!("{}://{host}", if is_https { "https" } else { "http" }))
+    }
+
+    /// Returns who sends a request, and notes it at the connection.
+    pub(super) async fn identify(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        scope: Scope,
+    ) -> Result<Identity, Refusal> {
+        let identity = self.credentials.check(headers, scope).await?;
+        if let Some(connection) = extensions.get::<Connection>() {
+            connection.introduce();
+        }
+        Ok(identity)
+    }
+}
+
+async fn mcp(State(app): State<Arc<App>>, request: Request) -> Response {
+    let headers = request.headers().clone();
+    match answer(&app, request).await {
+        Ok(response) => response,
+        Err(refusal) => app.refuse(refusal, &headers),
+    }
+}
+
+/// Hands a request to the service of its credential.
+async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
+    let (mut parts, body) = request.into_parts();
+    let identity = app.identify(&parts.headers, &parts.extensions, Scope::Mcp).await?;
+    let user = app.users.of(&identity);
+    let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
+    let service = user.service(&identity.credential);
+    if opens_session(&parts.headers) {
+        if app.is_ending.load(Ordering::Relaxed) {
+            return Err(ENDING);
+        }
+        if service.sessions().await >= MOST_SESSIONS {
+            return Err(TOO_MANY_SESSIONS);
+        }
+    }
+    let read = body::read(&parts.headers, body, &user.bodies).await;
+    let (body, bytes) =
+        read.map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;
+    // The credential goes no further.
+    parts.headers.remove(http::header::AUTHORIZATION);
+    let response = service.answer(Request::from_parts(parts, Body::from(body))).await;
+    drop(bytes);
+    Ok(response.map(|body| body::holding(body, permit)))
+}
+
+/// Whether a request may open a session.
+fn opens_session(headers: &HeaderMap) -> bool {
+    let version = headers.get(VERSION).and_then(|version| version.to_str().ok());
+    !headers.contains_key(SESSION) && version.is_none_or(|version| version < WITHOUT_SESSIONS)
+}
+
+async fn ready(State(app): State<Arc<App>>) -> Response {
+    match app.is_ending.load(Ordering::Relaxed) {
+        false => "ready\n".into_response(),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
+    }
+}
+
+async fn metrics(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    match app.identify(&parts.headers, &parts.extensions, Scope::Metrics).await {
+        Ok(_) => {
+            let text = app.metrics.text(&app.users, &app.connections).await;
+            ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()
+        }
+        Err(refusal) => app.refuse(refusal, &parts.headers),
+    }
+}
+
+/// Names the issuer whose tokens are accepted.
+async fn resource(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let (Some(issuer), Some(base)) = (&app.credentials.issuer, app.base(&headers)) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let resource = json!({
+        "resource": format!("{base}{MCP}"),
+        "authorization_servers": [issuer.url()],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "codebridge",
+    });
+    ([(CONTENT_TYPE, "application/json")], resource.to_string()).into_response()
+}

@@ -1,0 +1,186 @@
+//! The users of now. Each has a workspace of its own, and a service for each credential.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::body::{LONGEST, PERMITS};
+use super::credentials::{Credential, Credentials, Identity};
+use crate::server::{McpService, McpUser};
+use crate::tokens::PrincipalName;
+use crate::workspace::{Bridge, Governed, Quotas, RunCounts, Workspace};
+
+/// Requests of one user under way at once, streams among them.
+const MOST_REQUESTS: usize = 512;
+/// Open sessions of the protocol of one credential.
+pub(super) const MOST_SESSIONS: usize = 256;
+/// How long a user who does nothing keeps a workspace. Interpreters may end before.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// The users of now.
+#[derive(Debug)]
+pub(super) struct Users {
+    bridge: Arc<Bridge>,
+    pub(super) quotas: Arc<Quotas>,
+    pub(super) counts: Arc<RunCounts>,
+    open: Mutex<HashMap<PrincipalName, Arc<User>>>,
+    /// Workspaces that end.
+    ending: TaskTracker,
+}
+
+/// One user.
+#[derive(Debug)]
+pub(super) struct User {
+    workspace: Workspace,
+    mcp: Arc<McpUser<Governed>>,
+    services: Mutex<HashMap<Credential, Service>>,
+    pub(super) requests: Arc<Semaphore>,
+    /// Bytes of bodies that are read, in units.
+    pub(super) bodies: Arc<Semaphore>,
+    last_used: Mutex<Instant>,
+}
+
+#[derive(Debug)]
+struct Service {
+    mcp: Arc<McpService<Governed>>,
+    stop: CancellationToken,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl User {
+    fn new(
+        bridge: &Arc<Bridge>,
+        name: &PrincipalName,
+        quotas: &Arc<Quotas>,
+        counts: &Arc<RunCounts>,
+    ) -> Self {
+        let workspace = Workspace::of_principal(Arc::clone(bridge), name.as_str());
+        let sessions = workspace.sessions.clone();
+        let governed = Governed::new(sessions, name.shared(), Arc::clone(quotas), Arc::clone(counts));
+        let mcp = McpUser::new(Arc::new(governed), workspace.upstream.events(), bridge.settings.clone());
+        Self {
+            workspace,
+            mcp: Arc::new(mcp),
+            services: Mutex::default(),
+            requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
+            bodies: Arc::new(Semaphore::new(PERMITS)),
+            last_used: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Returns the service of a credential.
+    pub(super) fn service(&self, credential: &Credential) -> Arc<McpService<Governed>> {
+        *lock(&self.last_used) = Instant::now();
+        let mut services = lock(&self.services);
+        let service = services.entry(credential.clone()).or_insert_with(|| {
+            let stop = CancellationToken::new();
+            Service { mcp: Arc::new(self.mcp.service(LONGEST, stop.clone())), stop }
+        });
+        Arc::clone(&service.mcp)
+    }
+
+    fn services(&self) -> Vec<Arc<McpService<Governed>>> {
+        lock(&self.services).values().map(|service| Arc::clone(&service.mcp)).collect()
+    }
+
+    /// Ends what belongs to credentials that hold no longer. Returns whether nothing is left although there was something.
+    fn drop_revoked(&self, name: &PrincipalName, credentials: &Credentials) -> bool {
+        let mut services = lock(&self.services);
+        let before = services.len();
+        services.retain(|credential, _| credentials.holds(credential));
+        if services.len() < before {
+            tracing::info!(principal = %name, "a token holds no longer: its sessions end");
+        }
+        before > 0 && services.is_empty()
+    }
+
+    async fn is_idle(&self) -> bool {
+        if lock(&self.last_used).elapsed() < IDLE || self.requests.available_permits() < MOST_REQUESTS {
+            return false;
+        }
+        for service in self.services() {
+            if service.sessions().await > 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn stop_services(&self) {
+        lock(&self.services).clear();
+    }
+}
+
+impl Users {
+    pub(super) fn new(bridge: Arc<Bridge>) -> Self {
+        let quotas = Quotas::of(&bridge.settings);
+        Self { bridge, quotas, counts: Arc::default(), open: Mutex::default(), ending: TaskTracker::new() }
+    }
+
+    /// Returns the user of a request.
+    pub(super) fn of(&self, identity: &Identity) -> Arc<User> {
+        let mut open = lock(&self.open);
+        let user = open.entry(identity.principal.clone()).or_insert_with(|| {
+            tracing::debug!(principal = %identity.principal, "opened a workspace");
+            Arc::new(User::new(&self.bridge, &identity.principal, &self.quotas, &self.counts))
+        });
+        Arc::clone(user)
+    }
+
+    /// Returns the number of users, and of their sessions of the protocol.
+    pub(super) async fn count(&self) -> (usize, usize) {
+        let users: Vec<_> = lock(&self.open).values().cloned().collect();
+        let mut sessions = 0;
+        for service in users.iter().flat_map(|user| user.services()) {
+            sessions += service.sessions().await;
+        }
+        (users.len(), sessions)
+    }
+
+    /// Ends what belongs to revoked credentials, and the workspaces of users who are gone.
+    pub(super) async fn look_after(&self, credentials: &Credentials) {
+        let users: Vec<_> =
+            lock(&self.open).iter().map(|(name, user)| (name.clone(), Arc::clone(user))).collect();
+        for (name, user) in users {
+            let is_revoked = user.drop_revoked(&name, credentials);
+            let keeps_interpreters = self.bridge.settings.runtime_idle_timeout.is_none();
+            let is_over = is_revoked || (!keeps_interpreters && user.is_idle().await);
+            if is_over {
+                lock(&self.open).remove(&name);
+                self.end(user);
+            }
+        }
+        self.quotas.forget_idle_users();
+    }
+
+    fn end(&self, user: Arc<User>) {
+        user.stop_services();
+        self.ending.spawn(async move { user.workspace.end().await });
+    }
+
+    /// Ends all sessions of the protocol: their answers end too.
+    pub(super) fn stop_services(&self) {
+        lock(&self.open).values().for_each(|user| user.stop_services());
+    }
+
+    /// Ends all workspaces.
+    pub(super) async fn close(&self) {
+        let users: Vec<_> = lock(&self.open).drain().map(|(_, user)| user).collect();
+        users.into_iter().for_each(|user| self.end(user));
+        self.ending.close();
+        self.ending.wait().await;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

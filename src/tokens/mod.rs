@@ -1,0 +1,12 @@
+//! Access tokens of the users of a bridge over HTTP.
+//!
+//! A token is 256 random bits that only its user knows. The state folder has one file for each, named by the hash of the token,
+//! so that a token is found without a list, and a file that is read by others gives nobody access.
+
+mod name;
+mod scopes;
+mod store;
+
+pub use name::{NameError, PrincipalName};
+pub use scopes::{Scope, ScopeError, Scopes};
+pub use store::{Kept, NewToken, TokenError, TokenId, Tokens, new_secret};

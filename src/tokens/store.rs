@@ -1,0 +1,273 @@
+//! The tokens on disk.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{PrincipalName, Scopes};
+
+/// The folder of the tokens, in the state folder.
+const FOLDER: &str = "tokens";
+/// What every token begins with, so that scanners for secrets recognise it.
+const PREFIX: &str = "cbr_";
+/// Random bytes of a token.
+const BYTES: usize = 32;
+/// Bytes of a file.
+const LONGEST_FILE: u64 = 4096;
+
+/// The hash of a token, which is also its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenId(String);
+
+impl TokenId {
+    /// Returns the id of a token.
+    pub fn of(secret: &str) -> Self {
+        Self(hex::encode(Sha256::digest(secret)))
+    }
+
+    /// Returns as much of it as people type.
+    pub fn short(&self) -> &str {
+        self.0.get(..12).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.short())
+    }
+}
+
+/// What is known of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    pub id: TokenId,
+    pub principal: PrincipalName,
+    pub scopes: Scopes,
+    pub created: Timestamp,
+    pub expires: Option<Timestamp>,
+}
+
+impl Kept {
+    /// Returns whether it still holds.
+    pub fn is_valid(&self) -> bool {
+        self.expires.is_none_or(|expires| Timestamp::now() < expires)
+    }
+}
+
+/// A token as it is written.
+#[derive(Debug, Serialize, Deserialize)]
+struct File {
+    name: String,
+    scopes: Scopes,
+    created: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+/// A token that is to be made.
+#[derive(Debug)]
+pub struct NewToken {
+    pub principal: PrincipalName,
+    pub scopes: Scopes,
+    pub lifetime: Option<Duration>,
+}
+
+/// Why a token could not be made, listed or revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("could not read the tokens in '{}': {source}", folder.display())]
+    Read { folder: PathBuf, source: io::Error },
+    #[error("could not write the token in '{}': {source}", folder.display())]
+    Write { folder: PathBuf, source: io::Error },
+    #[error("could not revoke a token in '{}': {source}", folder.display())]
+    Remove { folder: PathBuf, source: io::Error },
+    #[error("no random numbers: {0}")]
+    Random(getrandom::Error),
+    #[error("no token has the name or the id '{0}'")]
+    Unknown(String),
+}
+
+/// The tokens of a state folder.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    folder: PathBuf,
+}
+
+/// Returns a new token.
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn new_secret() -> Result<String, TokenError> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(TokenError::Random)?;
+    Ok(format!("{PREFIX}{}", hex::encode(bytes)))
+}
+
+impl Tokens {
+    /// Returns the tokens of a state folder. Nothing is read before it is needed.
+    pub fn at(state_dir: &Path) -> Self {
+        Self { folder: state_dir.join(FOLDER) }
+    }
+
+    /// Makes a token, and returns it: it is not kept anywhere.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn add(&self, new: NewToken) -> Result<String, TokenError> {
+        let secret = new_secret()?;
+        let created = Timestamp::now();
+        let expires = new.lifetime.map(|time| created.checked_add(time).unwrap_or(Timestamp::MAX));
+        let file = File { name: new.principal.to_string(), scopes: new.scopes, created, expires };
+        let failed = |source| TokenError::Write { folder: self.folder.clone(), source };
+        self.write(&TokenId::of(&secret), &file).map_err(failed)?;
+        Ok(secret)
+    }
+
+    fn write(&self, id: &TokenId, file: &File) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let text = serde_json::to_string(file)?;
+        let mut written =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.folder.join(&id.0))?;
+        written.write_all(text.as_bytes())?;
+        written.sync_all()
+    }
+
+    /// Returns the token of a text that a client has sent; None if there is none that holds.
+    pub fn find(&self, secret: &str) -> Option<Kept> {
+        if !secret.starts_with(PREFIX) {
+            return None;
+        }
+        self.get(&TokenId::of(secret))
+    }
+
+    /// Returns a token by its id; None if there is none that holds.
+    pub fn get(&self, id: &TokenId) -> Option<Kept> {
+        self.read(&id.0).ok().flatten().filter(Kept::is_valid)
+    }
+
+    /// Returns a token; None for a file that is none.
+    fn read(&self, name: &str) -> io::Result<Option<Kept>> {
+        if name.len() != 64 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        let read = fs::File::open(self.folder.join(name))
+            .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text));
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let Ok(file) = serde_json::from_str::<File>(&text) else {
+            tracing::warn!(token = &name[..12], "ignored a token: its file is malformed");
+            return Ok(None);
+        };
+        let Ok(principal) = file.name.parse() else { return Ok(None) };
+        let File { scopes, created, expires, .. } = file;
+        let kept = Kept { id: TokenId(name.to_owned()), principal, scopes, created, expires };
+        Ok(kept.scopes.are_allowed().then_some(kept))
+    }
+
+    /// Returns all tokens, expired ones too, by name and age.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn list(&self) -> Result<Vec<Kept>, TokenError> {
+        let failed = |source| TokenError::Read { folder: self.folder.clone(), source };
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            all.extend(self.read(name).map_err(failed)?);
+        }
+        all.sort_by(|a, b| (&a.principal, a.created, &a.id).cmp(&(&b.principal, b.created, &b.id)));
+        Ok(all)
+    }
+
+    /// Removes the tokens of a name, or one by its id, and returns them.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be removed.
+    pub fn revoke(&self, name_or_id: &str) -> Result<Vec<Kept>, TokenError> {
+        let is_meant = |kept: &Kept| {
+            let is_id = name_or_id.len() >= 8 && kept.id.0.starts_with(name_or_id);
+            kept.principal.as_str() == name_or_id || is_id
+        };
+        let meant: Vec<Kept> = self.list()?.into_iter().filter(is_meant).collect();
+        if meant.is_empty() {
+            return Err(TokenError::Unknown(name_or_id.chars().take(100).collect()));
+        }
+        for kept in &meant {
+            match fs::remove_file(self.folder.join(&kept.id.0)) {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
+                    return Err(TokenError::Remove { folder: self.folder.clone(), source });
+                }
+                _ => {}
+            }
+        }
+        Ok(meant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn new(name: &str, lifetime: Option<Duration>) -> NewToken {
+        NewToken { principal: name.parse().unwrap(), scopes: Scopes::mcp(), lifetime }
+    }
+
+    #[test]
+    fn a_token_is_found_until_it_is_revoked_and_is_not_on_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(folder.path());
+        assert_eq!(tokens.list().unwrap(), []);
+        let secret = tokens.add(new("alice", None)).unwrap();
+        let other = tokens.add(new("bob", None)).unwrap();
+        assert_eq!(tokens.find(&secret).unwrap().principal.as_str(), "alice");
+        assert_eq!(tokens.find(&format!("{secret}0")), None);
+        for entry in fs::read_dir(folder.path().join(FOLDER)).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert!(!fs::read_to_string(&path).unwrap().contains(&secret[PREFIX.len()..]));
+        }
+        let id = tokens.find(&other).unwrap().id;
+        assert_eq!(tokens.revoke("alice").unwrap().len(), 1);
+        assert_eq!(tokens.revoke(id.short()).unwrap()[0].principal.as_str(), "bob");
+        assert_eq!((tokens.find(&secret), tokens.find(&other)), (None, None));
+        assert!(matches!(tokens.revoke("alice"), Err(TokenError::Unknown(_))));
+    }
+
+    #[test]
+    fn an_expired_token_is_listed_and_not_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(folder.path());
+        let secret = tokens.add(new("alice", Some(Duration::ZERO))).unwrap();
+        assert_eq!((tokens.find(&secret), tokens.list().unwrap().len()), (None, 1));
+    }
+
+    #[test]
+    fn a_file_that_grants_too_much_is_no_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(folder.path());
+        let secret = tokens.add(new("alice", None)).unwrap();
+        let path = tokens.folder.join(&TokenId::of(&secret).0);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("\"mcp\"", "\"mcp\",\"approve\"")).unwrap();
+        assert_eq!(tokens.find(&secret), None);
+        fs::write(&path, text.replace("alice", "../x")).unwrap();
+        assert_eq!(tokens.find(&secret), None);
+    }
+}

@@ -1,0 +1,363 @@
+//! What the users of a bridge may take of it: runs at once, and seconds and bytes a day.
+//!
+//! Free places go to users in turn, so that one with many calls delays the others by one run at most.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::oneshot;
+
+use crate::settings::Settings;
+
+/// Calls of one user that wait for a place; one more is refused.
+const MOST_WAITING: usize = 256;
+/// Seconds of a day.
+const DAY: u64 = 24 * 3600;
+
+/// The places of a bridge, and what its users have used.
+#[derive(Debug)]
+pub struct Quotas {
+    state: Mutex<State>,
+    most_runs: usize,
+    user_runs: usize,
+    seconds: Option<Duration>,
+    bytes: Option<u64>,
+}
+
+/// How much is going on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    pub running: usize,
+    pub waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    closed: bool,
+    users: BTreeMap<Arc<str>, User>,
+    /// Who waits; the first gets the next place.
+    turns: VecDeque<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct User {
+    running: usize,
+    waiting: VecDeque<oneshot::Sender<Place>>,
+    day: u64,
+    seconds: Duration,
+    bytes: u64,
+}
+
+impl User {
+    fn begin_day(&mut self, today: u64) {
+        if self.day != today {
+            (self.day, self.seconds, self.bytes) = (today, Duration::ZERO, 0);
+        }
+    }
+}
+
+/// Why a call gets no place. The text is for the user.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    #[error("the bridge is shutting down")]
+    Closed,
+    #[error("too many calls of this user are waiting ({MOST_WAITING})")]
+    TooMany,
+    #[error(
+        "the {} s that runs can take in a day are used up (MCP_BRIDGE_USER_SECONDS); a new day begins at 00:00 UTC",
+        .0.as_secs()
+    )]
+    Seconds(Duration),
+    #[error(
+        "the {0} bytes that runs can print in a day are used up (MCP_BRIDGE_USER_BYTES); a new day begins at 00:00 UTC"
+    )]
+    Bytes(u64),
+}
+
+/// The place of a run. Dropping it gives it to the next user.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// None once it was given back.
+    quotas: Option<Arc<Quotas>>,
+    user: Arc<str>,
+    /// Time that was set aside, of which the run gives back what it did not take.
+    reserved: Duration,
+    /// None for a run that was given up: then it counts as long as it held its place.
+    taken: Option<Duration>,
+    began: Instant,
+}
+
+impl Place {
+    /// Returns how long the run may take.
+    pub(super) fn limit(&self, wanted: Duration) -> Duration {
+        let has_limit = self.quotas.as_ref().is_some_and(|quotas| quotas.seconds.is_some());
+        if has_limit { wanted.min(self.reserved) } else { wanted }
+    }
+
+    /// Counts what the run has used.
+    pub(super) fn used(&mut self, time: Duration, bytes: u64) {
+        self.taken = Some(time);
+        let Some(quotas) = &self.quotas else { return };
+        if let Some(user) = quotas.lock().users.get_mut(&self.user) {
+            user.bytes = user.bytes.saturating_add(bytes);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(quotas) = self.quotas.take() else { return };
+        let taken = self.taken.unwrap_or_else(|| self.began.elapsed().min(self.reserved));
+        let mut state = quotas.lock();
+        state.running -= 1;
+        if let Some(user) = state.users.get_mut(&self.user) {
+            user.running -= 1;
+            user.seconds = user.seconds.saturating_sub(self.reserved).saturating_add(taken);
+        }
+        quotas.give_out(&mut state);
+    }
+}
+
+impl Quotas {
+    /// Returns the quotas under the settings.
+    pub fn of(settings: &Settings) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            most_runs: settings.max_runs.value,
+            user_runs: settings.user_runs.value,
+            seconds: settings.user_seconds.value,
+            bytes: settings.user_bytes.value,
+        })
+    }
+
+    /// Returns how many runs there are, and how many wait.
+    pub fn load(&self) -> Load {
+        let state = self.lock();
+        let waiting = state.users.values().map(|user| user.waiting.len()).sum();
+        Load { running: state.running, waiting }
+    }
+
+    /// Refuses all calls from now on, those that wait too.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.turns.clear();
+        for user in state.users.values_mut() {
+            user.waiting.clear();
+        }
+    }
+
+    /// Forgets what a user who is gone has used, once nothing of the day matters.
+    pub fn forget_idle_users(&self) {
+        let today = today();
+        let mut state = self.lock();
+        state.users.retain(|_, user| user.day == today || user.running > 0 || !user.waiting.is_empty());
+    }
+
+    /// Waits for a place. `wanted` is the longest time of the run.
+    pub(super) async fn place(self: &Arc<Self>, user: &Arc<str>, wanted: Duration) -> Result<Place, NoPlace> {
+        let waiting = {
+            let mut state = self.lock();
+            if state.closed {
+                return Err(NoPlace::Closed);
+            }
+            let one = state.users.entry(Arc::clone(user)).or_default();
+            if one.waiting.len() >= MOST_WAITING {
+                return Err(NoPlace::TooMany);
+            }
+            let (sender, receiver) = oneshot::channel();
+            one.waiting.push_back(sender);
+            if one.waiting.len() == 1 {
+                state.turns.push_back(Arc::clone(user));
+            }
+            self.give_out(&mut state);
+            receiver
+        };
+        let mut place = waiting.await.map_err(|_| NoPlace::Closed)?;
+        (place.reserved, place.began) = (self.reserve(user, wanted)?, Instant::now());
+        Ok(place)
+    }
+
+    /// Sets aside what a run may take of the day.
+    fn reserve(&self, user: &Arc<str>, wanted: Duration) -> Result<Duration, NoPlace> {
+        let mut state = self.lock();
+        let one = state.users.entry(Arc::clone(user)).or_default();
+        one.begin_day(today());
+        if let Some(most) = self.bytes
+            && one.bytes >= most
+        {
+            return Err(NoPlace::Bytes(most));
+        }
+        let Some(most) = self.seconds else { return Ok(Duration::ZERO) };
+        let left = most.saturating_sub(one.seconds);
+        if left < Duration::from_secs(1) {
+            return Err(NoPlace::Seconds(most));
+        }
+        let reserved = wanted.min(left);
+        one.seconds += reserved;
+        Ok(reserved)
+    }
+
+    /// Gives free places to those who wait, one to each in turn.
+    fn give_out(self: &Arc<Self>, state: &mut State) {
+        let mut passed = 0;
+        while state.running < self.most_runs && passed < state.turns.len() {
+            let Some(name) = state.turns.pop_front() else { return };
+            let Some(user) = state.users.get_mut(&name) else { continue };
+            // Those that gave up are gone.
+            while user.waiting.front().is_some_and(oneshot::Sender::is_closed) {
+                user.waiting.pop_front();
+            }
+            if user.waiting.is_empty() {
+                continue;
+            }
+            if user.running >= self.user_runs {
+                state.turns.push_back(name);
+                passed += 1;
+                continue;
+            }
+            let Some(waiting) = user.waiting.pop_front() else { continue };
+            user.running += 1;
+            state.running += 1;
+            if !user.waiting.is_empty() {
+                state.turns.push_back(Arc::clone(&name));
+            }
+            passed = 0;
+            let place = Place {
+                quotas: Some(Arc::clone(self)),
+                user: Arc::clone(&name),
+                reserved: Duration::ZERO,
+                taken: None,
+                began: Instant::now(),
+            };
+            if let Err(mut place) = waiting.send(place) {
+                // Given up in this moment. Its end would lock the state again.
+                place.quotas = None;
+                state.running -= 1;
+                if let Some(user) = state.users.get_mut(&name) {
+                    user.running -= 1;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the number of the day.
+fn today() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / DAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quotas(most_runs: usize, user_runs: usize, seconds: Option<u64>, bytes: Option<u64>) -> Arc<Quotas> {
+        let seconds = seconds.map(Duration::from_secs);
+        Arc::new(Quotas { state: Mutex::default(), most_runs, user_runs, seconds, bytes })
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Polls once, so that the call waits.
+    async fn begin<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            done = future => Some(done),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn free_places_go_to_users_in_turn() {
+        let quotas = quotas(1, 8, None, None);
+        let (first, second): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let held = quotas.place(&first, MINUTE).await.unwrap();
+        let mut waiting = Vec::new();
+        for user in [&first, &first, &second] {
+            let mut place = Box::pin(quotas.place(user, MINUTE));
+            assert!(begin(&mut place).await.is_none());
+            waiting.push((Arc::clone(user), place));
+        }
+        assert_eq!(quotas.load(), Load { running: 1, waiting: 3 });
+        drop(held);
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            let mut next = None;
+            for (index, (_, place)) in waiting.iter_mut().enumerate() {
+                if let Some(place) = begin(place).await {
+                    next = Some((index, place));
+                    break;
+                }
+            }
+            let (index, place) = next.unwrap();
+            order.push(waiting.remove(index).0);
+            drop(place);
+        }
+        assert_eq!(order.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "a"]);
+        assert_eq!(quotas.load(), Load::default());
+    }
+
+    #[tokio::test]
+    async fn a_user_has_only_so_many_runs_and_does_not_stop_others() {
+        let quotas = quotas(3, 1, None, None);
+        let (first, second): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let held = quotas.place(&first, MINUTE).await.unwrap();
+        let mut more = Box::pin(quotas.place(&first, MINUTE));
+        assert!(begin(&mut more).await.is_none());
+        let other = quotas.place(&second, MINUTE).await.unwrap();
+        assert!(begin(&mut more).await.is_none());
+        drop(held);
+        assert!(begin(&mut more).await.unwrap().is_ok());
+        drop(other);
+        assert_eq!(quotas.load(), Load::default());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_gave_up_takes_no_place() {
+        let quotas = quotas(1, 1, None, None);
+        let user: Arc<str> = "a".into();
+        let held = quotas.place(&user, MINUTE).await.unwrap();
+        let mut given_up = Box::pin(quotas.place(&user, MINUTE));
+        assert!(begin(&mut given_up).await.is_none());
+        drop(given_up);
+        drop(held);
+        assert!(quotas.place(&user, MINUTE).await.is_ok());
+        assert_eq!(quotas.load(), Load::default());
+    }
+
+    #[tokio::test]
+    async fn what_a_run_did_not_take_of_the_day_comes_back() {
+        let quotas = quotas(8, 8, Some(90), Some(100));
+        let user: Arc<str> = "a".into();
+        let mut first = quotas.place(&user, MINUTE).await.unwrap();
+        let second = quotas.place(&user, MINUTE).await.unwrap();
+        assert_eq!((first.limit(MINUTE), second.limit(MINUTE)), (MINUTE, Duration::from_secs(30)));
+        let third = quotas.place(&user, MINUTE).await.unwrap_err();
+        assert_eq!(third, NoPlace::Seconds(Duration::from_secs(90)));
+        drop(second);
+        first.used(Duration::from_secs(5), 100);
+        drop(first);
+        assert_eq!(quotas.place(&user, MINUTE).await.unwrap_err(), NoPlace::Bytes(100));
+        assert!(quotas.place(&"b".into(), MINUTE).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn nothing_begins_after_the_end() {
+        let quotas = quotas(1, 1, None, None);
+        let user: Arc<str> = "a".into();
+        let held = quotas.place(&user, MINUTE).await.unwrap();
+        let mut waiting = Box::pin(quotas.place(&user, MINUTE));
+        assert!(begin(&mut waiting).await.is_none());
+        quotas.close();
+        assert_eq!(begin(&mut waiting).await.unwrap().unwrap_err(), NoPlace::Closed);
+        assert_eq!(quotas.place(&user, MINUTE).await.unwrap_err(), NoPlace::Closed);
+        assert_eq!(quotas.load().running, 1);
+        drop(held);
+    }
+}
