@@ -5,7 +5,9 @@
 //! memfd (memory that outlives its mapping escapes the rlimit fallback), xattr writes and global sync.
 //!
 //! Format: <https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp>, which podman and docker
-//! read as well.
+//! read as well. [`program`] is the same profile as a program for the kernel, for runtimes that take none.
+
+mod bpf;
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -106,6 +108,8 @@ pub(crate) enum UnixSockets {
     Any,
     /// Pairs only, which have no names: a sandbox with the rights of a share's owner could connect to the sockets in the share.
     Pairs,
+    /// All of it, and no other sockets: the sandbox is in a network that it must not use.
+    Only,
 }
 
 /// The types of socket pairs that cannot send to a name: SOCK_STREAM and SOCK_SEQPACKET, without flags.
@@ -118,6 +122,9 @@ const AF_UNIX: u64 = 1;
 pub(crate) fn profile(unix: UnixSockets) -> Result<LinuxSeccomp, OciSpecError> {
     let mut rules = vec![allow([DESCRIPTORS, FILES, MEMORY, PROCESSES, TIME, SOCKETS].concat())?];
     for family in SOCKET_FAMILIES {
+        if unix == UnixSockets::Only && *family != AF_UNIX {
+            continue;
+        }
         if (*family, unix) != (AF_UNIX, UnixSockets::Pairs) {
             rules.push(rule(&["socket", "socketpair"], vec![equal(0, *family)?]).build()?);
             continue;
@@ -159,6 +166,14 @@ pub(crate) fn profile(unix: UnixSockets) -> Result<LinuxSeccomp, OciSpecError> {
         profile = profile.architectures(vec![architecture]);
     }
     profile.build()
+}
+
+/// Returns the profile without a network as a program for the kernel, for both architectures.
+///
+/// # Errors
+/// The profile is not valid.
+pub(crate) fn program() -> Result<Vec<u8>, OciSpecError> {
+    Ok(bpf::compile(&profile(UnixSockets::Only)?))
 }
 
 fn allow(names: Vec<&str>) -> Result<LinuxSyscall, OciSpecError> {
