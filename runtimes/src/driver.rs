@@ -1,7 +1,10 @@
 //! One driver for any runtime: plan, reclaim, list, explain.
 
+use std::time::Duration;
+
 use crate::engine::EngineDriver;
 use crate::exec::ExecError;
+use crate::kube::KubeDriver;
 use crate::oci::OciDriver;
 use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
@@ -13,6 +16,7 @@ use crate::state::Instance;
 pub enum AnyDriver {
     Engine(EngineDriver),
     Oci(OciDriver),
+    Kube(KubeDriver),
 }
 
 impl AnyDriver {
@@ -20,6 +24,7 @@ impl AnyDriver {
         match id.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => Self::Engine(EngineDriver::new(id)),
             RuntimeKind::Crun | RuntimeKind::Runc => Self::Oci(OciDriver::new(id)),
+            RuntimeKind::Kubernetes => Self::Kube(KubeDriver::new(id)),
         }
     }
 
@@ -27,6 +32,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.id(),
             Self::Oci(driver) => driver.id(),
+            Self::Kube(driver) => driver.id(),
         }
     }
 
@@ -35,13 +41,15 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.share_mechanism(user),
             Self::Oci(driver) => driver.share_mechanism(user),
+            Self::Kube(driver) => driver.share_mechanism(),
         }
     }
 
     pub fn has_own_profile(&self) -> bool {
         match self {
             Self::Engine(driver) => driver.profile_arrives(),
-            Self::Oci(_) => true,
+            // In a pod the program installs it itself.
+            Self::Oci(_) | Self::Kube(_) => true,
         }
     }
 
@@ -60,6 +68,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.plan(spec, instance),
             Self::Oci(driver) => driver.plan(spec, instance),
+            Self::Kube(driver) => driver.plan(spec, instance),
         }
     }
 
@@ -68,6 +77,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.reclaim(name).await,
             Self::Oci(driver) => driver.reclaim(name, instance).await,
+            Self::Kube(driver) => driver.reclaim(name).await,
         }
     }
 
@@ -76,6 +86,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.is_gone(name).await,
             Self::Oci(driver) => Ok(driver.leftovers(name, instance).is_none()),
+            Self::Kube(driver) => driver.is_gone(name).await,
         }
     }
 
@@ -85,6 +96,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.list_owned().await,
             Self::Oci(_) => Ok(Vec::new()),
+            Self::Kube(driver) => driver.list_owned().await,
         }
     }
 
@@ -93,6 +105,7 @@ impl AnyDriver {
         match self {
             Self::Oci(_) => own,
             Self::Engine(driver) => driver.monitor(name).await,
+            Self::Kube(_) => None,
         }
     }
 
@@ -101,6 +114,25 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.explain(end, messages),
             Self::Oci(driver) => driver.explain(end, messages),
+            Self::Kube(driver) => driver.explain(end, messages),
+        }
+    }
+
+    /// Returns why a sandbox does not run, or is gone, where something else than its own process knows that. `patient` while it
+    /// may still start.
+    pub(crate) async fn trouble(&self, name: &SandboxName, patient: bool) -> Option<Refusal> {
+        match self {
+            Self::Engine(_) | Self::Oci(_) => None,
+            Self::Kube(driver) => driver.trouble(name.as_str(), patient).await,
+        }
+    }
+
+    /// Returns how long a start may take that would take `limit` at most where the image is there: nodes pull images, and a
+    /// cluster may start a node.
+    pub fn start_limit(&self, limit: Duration) -> Duration {
+        match self {
+            Self::Engine(_) | Self::Oci(_) => limit,
+            Self::Kube(_) => limit * 5,
         }
     }
 }

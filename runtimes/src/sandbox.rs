@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
@@ -27,6 +27,9 @@ const LEAVE_LIMIT: Duration = Duration::from_millis(300);
 /// The pauses between attempts to remove a sandbox: about a quarter of an hour together.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// The pauses between questions why a pod does not start, and how long it may wait for a node.
+const PENDING_PAUSE: Duration = Duration::from_secs(2);
+const PENDING_PATIENCE: Duration = Duration::from_secs(20);
 /// The pauses between questions whether an engine elsewhere still has a sandbox; each is a process and a connection.
 const CONNECTION_PAUSE: Duration = Duration::from_secs(5);
 
@@ -37,6 +40,7 @@ pub struct Sandbox {
     record: Record,
     held: HeldLimits,
     own_limits: OwnLimits,
+    own_filter: Option<Vec<u8>>,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     child: Child,
@@ -122,6 +126,7 @@ impl Sandbox {
             record: plan.record,
             held: plan.held,
             own_limits: plan.own_limits,
+            own_filter: plan.own_filter,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             driver,
@@ -151,6 +156,11 @@ impl Sandbox {
     /// Returns the limits that its program has to set on itself before it runs foreign code.
     pub fn own_limits(&self) -> OwnLimits {
         self.own_limits
+    }
+
+    /// Returns the seccomp filter that its program has to install before it runs foreign code, as an array of `sock_filter`.
+    pub fn own_filter(&self) -> Option<&[u8]> {
+        self.own_filter.as_deref()
     }
 
     /// Sets whether code runs in it: then its memory is checked more often, where nothing else holds the limit.
@@ -185,8 +195,35 @@ impl Sandbox {
     }
 
     /// Returns why the runtime ended before the sandbox's program said anything, from the messages of the runtime.
-    pub fn explain(&self, end: End) -> Refusal {
+    pub async fn explain(&self, end: End) -> Refusal {
+        if let Some(trouble) = self.driver.trouble(self.name(), false).await {
+            return trouble;
+        }
         self.driver.explain(end, &printable(&self.messages.text()))
+    }
+
+    /// Returns why the sandbox is gone, where something else than the process of its runtime knows that: the status of a pod.
+    pub async fn why_gone(&self) -> Option<String> {
+        Some(self.driver.trouble(self.name(), false).await?.to_string())
+    }
+
+    /// Returns why the sandbox will not start, as soon as that is known. Only a cluster says so while its client waits; for
+    /// other runtimes this never returns.
+    pub fn never_starts(&self) -> impl Future<Output = Refusal> + Send + 'static {
+        let (driver, name) = (Arc::clone(&self.driver), self.name().clone());
+        async move {
+            if !matches!(*driver, AnyDriver::Kube(_)) {
+                std::future::pending::<()>().await;
+            }
+            let started = Instant::now();
+            loop {
+                tokio::time::sleep(PENDING_PAUSE).await;
+                let patient = started.elapsed() < PENDING_PATIENCE;
+                if let Some(refusal) = driver.trouble(&name, patient).await {
+                    return refusal;
+                }
+            }
+        }
     }
 
     /// Returns `text` with the messages of the runtime so far, and which engine it is when one was named.
@@ -223,6 +260,9 @@ impl Sandbox {
             let mut was_unreachable = false;
             loop {
                 tokio::time::sleep(CONNECTION_PAUSE).await;
+                if let Some(trouble) = driver.trouble(&name, false).await {
+                    return trouble.to_string();
+                }
                 let answer = driver.is_gone(&name, &instance).await;
                 let refusal = match &answer {
                     Err(ExecError::Failed(failed)) => {

@@ -56,6 +56,7 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
         } else {
             Vec::new()
         },
+        pod: Default::default(),
     };
     let program = PathBuf::from("/usr/bin").join(kind.program_name());
     let id = RuntimeId::local(kind, program, cgroups);

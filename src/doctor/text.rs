@@ -151,6 +151,7 @@ fn share_words(mechanism: ShareMechanism) -> &'static str {
         }
         ShareMechanism::Copy => "copied when a session starts, up to 64 MiB",
         ShareMechanism::Volume => "copied to the engine when a session starts, up to 64 MiB",
+        ShareMechanism::None => "none: pods see no folder of this machine",
     }
 }
 

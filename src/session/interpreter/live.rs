@@ -177,8 +177,10 @@ impl Interpreter {
             offered: None,
             killed: 0,
         };
+        let never_starts = starting.sandbox.never_starts();
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
+            refusal = never_starts => Ok(Err(StartError::Refused(refusal))),
             () = cancel.cancelled() => Ok(Err(StartError::Stopped)),
         };
         match hello {
@@ -201,7 +203,7 @@ impl Interpreter {
                 Some(Ok(frame)) => self.early.take(frame),
                 Some(Err(FrameError::Io(_))) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
-                    return Err(StartError::Refused(self.sandbox.explain(end)));
+                    return Err(StartError::Refused(self.sandbox.explain(end).await));
                 }
                 Some(Err(error)) => {
                     return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
@@ -394,6 +396,9 @@ impl Interpreter {
             Ok(Ok(End::Signalled(signal))) => format!("{text}; the runtime was ended by signal {signal}"),
             _ => text,
         };
+        if let Some(reason) = self.sandbox.why_gone().await {
+            return RunEnd::Lost(Loss::Vanished(reason));
+        }
         RunEnd::Lost(Loss::Vanished(self.sandbox.with_messages(&how)))
     }
 }
