@@ -2,9 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use codebridge_runtimes::{
-    FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
-};
+use codebridge_runtimes::{FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict, Walls};
 
 use super::{Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
 use crate::sizes::bytes_text;
@@ -155,6 +153,18 @@ fn share_words(mechanism: ShareMechanism) -> &'static str {
     }
 }
 
+/// Returns what is between code in a pod and the network.
+fn wall_words(walls: &Walls) -> String {
+    match (walls.policy, &walls.answered[..]) {
+        (true, _) => "the seccomp filter and the network policy hold".into(),
+        (false, []) => "the seccomp filter holds; there is no network policy".into(),
+        (false, answered) => format!(
+            "the seccomp filter holds; the cluster does not enforce the network policy: without the filter a pod reaches {}",
+            answered.join(", ")
+        ),
+    }
+}
+
 fn describe(text: &mut String, report: &ProbeReport) {
     let place = report.program.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let version = report.version.as_deref().unwrap_or_default();
@@ -190,6 +200,11 @@ fn describe(text: &mut String, report: &ProbeReport) {
             detail(text, &name, "refused", format!("{found}{}", shortened(&refusal.to_string())));
             detail(text, "", "hint", refusal.hint(report.kind));
         }
+    }
+    if let Verdict::Works(choice) = &report.verdict
+        && let Some(walls) = &choice.walls
+    {
+        detail(text, "", "walls", wall_words(walls));
     }
     if let Some(mechanism) = report.share_mechanism {
         detail(text, "", "shares", share_words(mechanism));

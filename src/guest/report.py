@@ -20,9 +20,9 @@ NO_SHARE = "hint: no folder is shared with the sandbox; the user can share one w
 # Folders of the sandbox in which a missing file is none of the host's.
 OWN_FOLDERS = set("tmp workspace projects shared packages usr etc proc sys dev bin sbin lib lib64 run".split())
 # Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
-NO_NAME = {-2, -3, -4, -5}
+NO_NAME = {-2, -3, -4, -5, -11}
 NO_ROUTE = {100, 101, 113}
-REFUSED, READ_ONLY_DISK = 13, 30
+NOT_PERMITTED, REFUSED, READ_ONLY_DISK = 1, 13, 30
 # Exceptions that are looked at for the cause of one.
 MOST_CAUSES = 100
 
@@ -101,7 +101,19 @@ def causes(error, is_followed):
 def is_of_network(error):
     if not isinstance(error, OSError):
         return False
-    return error.errno in (NO_NAME if type(error).__name__ == "gaierror" else NO_ROUTE)
+    if type(error).__name__ == "gaierror":
+        return error.errno in NO_NAME
+    return error.errno in NO_ROUTE or (error.errno == NOT_PERMITTED and is_of_filter(error))
+
+
+def is_of_filter(error):
+    """Whether the filter of a pod refused a socket."""
+    if "filter" not in guest.settings or error.filename is not None:
+        return False
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_code.co_filename.endswith("/socket.py")
 
 
 def was_caught_in_a_library(error):
