@@ -22,7 +22,7 @@ OWN_FOLDERS = set("tmp workspace projects shared packages usr etc proc sys dev b
 # Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
 NO_NAME = {-2, -3, -4, -5, -11}
 NO_ROUTE = {100, 101, 113}
-NOT_PERMITTED, REFUSED, READ_ONLY_DISK = 1, 13, 30
+REFUSED, READ_ONLY_DISK = 13, 30
 # Exceptions that are looked at for the cause of one.
 MOST_CAUSES = 100
 
@@ -101,19 +101,7 @@ def causes(error, is_followed):
 def is_of_network(error):
     if not isinstance(error, OSError):
         return False
-    if type(error).__name__ == "gaierror":
-        return error.errno in NO_NAME
-    return error.errno in NO_ROUTE or (error.errno == NOT_PERMITTED and is_of_filter(error))
-
-
-def is_of_filter(error):
-    """Whether the filter of a pod refused a socket."""
-    if "filter" not in guest.settings or error.filename is not None:
-        return False
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and place.tb_frame.f_code.co_filename.endswith("/socket.py")
+    return error.errno in (NO_NAME if type(error).__name__ == "gaierror" else NO_ROUTE)
 
 
 def was_caught_in_a_library(error):

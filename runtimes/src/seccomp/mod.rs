@@ -17,6 +17,7 @@ use oci_spec::runtime::{
 
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
+const ENETUNREACH: u32 = 101;
 
 /// Namespace flags of clone(2): <https://man7.org/linux/man-pages/man2/clone.2.html>.
 const CLONE_NAMESPACES: u64 = 0x7e02_0000;
@@ -123,6 +124,10 @@ pub(crate) fn profile(unix: UnixSockets) -> Result<LinuxSeccomp, OciSpecError> {
     let mut rules = vec![allow([DESCRIPTORS, FILES, MEMORY, PROCESSES, TIME, SOCKETS].concat())?];
     for family in SOCKET_FAMILIES {
         if unix == UnixSockets::Only && *family != AF_UNIX {
+            // As the kernel says it in an empty network.
+            let refused =
+                rule(&["socket"], vec![equal(0, *family)?]).action(LinuxSeccompAction::ScmpActErrno);
+            rules.push(refused.errno_ret(ENETUNREACH).build()?);
             continue;
         }
         if (*family, unix) != (AF_UNIX, UnixSockets::Pairs) {

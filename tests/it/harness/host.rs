@@ -131,7 +131,9 @@ impl<'a> Traces<'a> {
         }
         if kind == Kind::Kubernetes {
             let selector = format!("--selector=codebridge.instance={}", self.id);
-            let listed = self.env.run(["kubectl", "--context=least", "get", "pods", &selector, "--output=name"]);
+            // Those that are being deleted are gone for the bridge: the cluster removes them.
+            let names = "--output=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}}\n{{end}}{{end}}";
+            let listed = self.env.run(["kubectl", "--context=least", "get", "pods", &selector, names]);
             return listed.ok().lines().map(String::from).collect();
         }
         let entries = fs::read_dir(self.folder.join("oci").join(kind.name())).into_iter().flatten().flatten();
