@@ -35,7 +35,8 @@ MOST_VALUES = 10
 SMALL = {int, float, bool}
 
 # Settings of limits that the interpreter sets on itself.
-LIMITS = {"data": "RLIMIT_DATA", "address_space": "RLIMIT_AS", "processes": "RLIMIT_NPROC", "descriptors": "RLIMIT_NOFILE"}
+LIMITS = {"data": "RLIMIT_DATA", "address_space": "RLIMIT_AS", "processes": "RLIMIT_NPROC", "descriptors": "RLIMIT_NOFILE",
+          "core": "RLIMIT_CORE", "messages": "RLIMIT_MSGQUEUE"}
 # Memory kept from user code where the address space is limited, so that the failure of a cell that took all memory can be
 # reported. The largest size that is available is used; it costs addresses, not pages.
 RESERVES = 8 << 20, 4 << 20, 2 << 20, 1 << 20

@@ -99,11 +99,15 @@ pub fn library_limits(limits: OwnLimits) -> String {
 /// Returns the first bytes for the guest: the length, the settings and all parts.
 pub fn blob(start: &Start) -> Vec<u8> {
     let OwnLimits { data, address_space, processes, descriptors } = start.limits;
+    let in_pod = start.filter.is_some();
     let settings: Vec<String> = [
         ("data", data),
         ("address_space", address_space),
         ("processes", processes.map(u64::from)),
         ("descriptors", descriptors),
+        // No runtime has set these for a pod.
+        ("core", in_pod.then_some(0)),
+        ("messages", in_pod.then_some(0)),
         ("offer", start.wants_compiled.then_some(1)),
         ("with", start.installs.then_some(1)),
     ]

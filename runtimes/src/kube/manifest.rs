@@ -77,7 +77,8 @@ fn container(spec: &SandboxSpec) -> Value {
         // The end of our connection is the end of its input, after which it exits.
         "stdinOnce": true,
         "tty": false,
-        "terminationMessagePolicy": "File",
+        // The kubelet mounts a file of the node there, writable to all, where only root can get to it.
+        "terminationMessagePath": "/root/.codebridge-termination",
         "resources": {"limits": limits, "requests": requests},
         "securityContext": {
             "allowPrivilegeEscalation": false,

@@ -13,6 +13,9 @@ const NUMBERS: &str = include_str!("numbers.txt");
 /// `AUDIT_ARCH_X86_64` and `AUDIT_ARCH_AARCH64` of `linux/audit.h`, in the order of the columns of [`NUMBERS`].
 const ARCHITECTURES: [u32; 2] = [0xc000_003e, 0xc000_00b7];
 
+/// `__X32_SYSCALL_BIT` of `asm/unistd.h`.
+const X32: u32 = 0x4000_0000;
+
 // What a program answers: `linux/seccomp.h`.
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
@@ -111,7 +114,9 @@ fn section(profile: &LinuxSeccomp, column: usize) -> Vec<Instruction> {
             arguments => numbers.for_each(|it| with_rules.entry(it).or_default().push((arguments, decision))),
         }
     }
-    let mut program = vec![step(LOAD, NUMBER)];
+    // The kernel takes calls of x32 for those of x86_64.
+    let mut program =
+        vec![step(LOAD, NUMBER), branch(JUMP_AT_LEAST, X32, 0, 1), step(RETURN, KILL_PROCESS)];
     for (number, rules) in with_rules {
         let block = block(&rules, default);
         program.extend([branch(JUMP_EQUAL, number, 1, 0), step(JUMP, length(&block))]);
@@ -256,10 +261,11 @@ mod tests {
     fn what_is_not_listed_is_refused_and_another_architecture_kills() {
         let program = link(&profile(UnixSockets::Only).unwrap());
         assert!(program.len() < 4096, "{}", program.len());
-        // io_uring_setup, ptrace, bpf, mount, setns, unshare of x86_64, and a call of x32.
-        for number in [425, 101, 321, 165, 308, 272, 0x4000_0000] {
+        // io_uring_setup, ptrace, bpf, mount, setns, unshare of x86_64.
+        for number in [425, 101, 321, 165, 308, 272] {
             assert_eq!(decide(&program, ARCHITECTURES[0], number, &[]), ERRNO | 1, "{number}");
         }
+        assert_eq!(decide(&program, ARCHITECTURES[0], X32 | 1, &[]), KILL_PROCESS);
         assert_eq!(decide(&program, 0x4000_0003, 4, &[]), KILL_PROCESS);
     }
 
