@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::EngineDriver;
 use crate::exec::ExecError;
-use crate::kube::KubeDriver;
+use crate::kube::{KubeDriver, Look};
 use crate::oci::OciDriver;
 use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
@@ -118,12 +118,24 @@ impl AnyDriver {
         }
     }
 
-    /// Returns why a sandbox does not run, or is gone, where something else than its own process knows that. `patient` while it
-    /// may still start.
-    pub(crate) async fn trouble(&self, name: &SandboxName, patient: bool) -> Option<Refusal> {
+    /// Returns why a sandbox that ran does not run, where something else than its own process knows that.
+    pub(crate) async fn trouble(&self, name: &SandboxName) -> Option<Refusal> {
+        let Self::Kube(driver) = self else { return None };
+        match driver.look(name.as_str(), false).await {
+            Look::Trouble(refusal) => Some(refusal),
+            Look::Missing => Some(driver.why_deleted(name.as_str()).await),
+            Look::Fine | Look::Unknown => None,
+        }
+    }
+
+    /// Removes what stays when all sandboxes are gone: the network policy of a cluster.
+    ///
+    /// # Errors
+    /// The cluster refused it, or does not answer.
+    pub async fn remove_policy(&self) -> Result<(), ExecError> {
         match self {
-            Self::Engine(_) | Self::Oci(_) => None,
-            Self::Kube(driver) => driver.trouble(name.as_str(), patient).await,
+            Self::Engine(_) | Self::Oci(_) => Ok(()),
+            Self::Kube(driver) => driver.remove_policy().await,
         }
     }
 

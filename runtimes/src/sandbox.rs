@@ -13,6 +13,7 @@ use crate::copies::Copies;
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
 use crate::folders::{LeftOut, Supplies};
+use crate::kube::Look;
 use crate::memory::{Allowed, Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
@@ -196,15 +197,22 @@ impl Sandbox {
 
     /// Returns why the runtime ended before the sandbox's program said anything, from the messages of the runtime.
     pub async fn explain(&self, end: End) -> Refusal {
-        if let Some(trouble) = self.driver.trouble(self.name(), false).await {
-            return trouble;
+        let of_messages = self.driver.explain(end, &printable(&self.messages.text()));
+        match (&*self.driver, &of_messages) {
+            // What kubectl itself says is clear, and the pod may not be there at all.
+            (AnyDriver::Kube(driver), Refusal::Other { .. }) => {
+                match driver.look(self.name().as_str(), false).await {
+                    Look::Trouble(refusal) => refusal,
+                    _ => of_messages,
+                }
+            }
+            _ => of_messages,
         }
-        self.driver.explain(end, &printable(&self.messages.text()))
     }
 
     /// Returns why the sandbox is gone, where something else than the process of its runtime knows that: the status of a pod.
     pub async fn why_gone(&self) -> Option<String> {
-        Some(self.driver.trouble(self.name(), false).await?.to_string())
+        Some(self.driver.trouble(self.name()).await?.to_string())
     }
 
     /// Returns why the sandbox will not start, as soon as that is known. Only a cluster says so while its client waits; for
@@ -212,15 +220,14 @@ impl Sandbox {
     pub fn never_starts(&self) -> impl Future<Output = Refusal> + Send + 'static {
         let (driver, name) = (Arc::clone(&self.driver), self.name().clone());
         async move {
-            if !matches!(*driver, AnyDriver::Kube(_)) {
-                std::future::pending::<()>().await;
-            }
-            let started = Instant::now();
+            let AnyDriver::Kube(driver) = &*driver else { return std::future::pending().await };
+            let (started, mut was_there) = (Instant::now(), false);
             loop {
                 tokio::time::sleep(PENDING_PAUSE).await;
-                let patient = started.elapsed() < PENDING_PATIENCE;
-                if let Some(refusal) = driver.trouble(&name, patient).await {
-                    return refusal;
+                match driver.look(name.as_str(), started.elapsed() < PENDING_PATIENCE).await {
+                    Look::Trouble(refusal) => return refusal,
+                    Look::Missing if was_there => return driver.why_deleted(name.as_str()).await,
+                    look => was_there |= look == Look::Fine,
                 }
             }
         }
@@ -260,7 +267,7 @@ impl Sandbox {
             let mut was_unreachable = false;
             loop {
                 tokio::time::sleep(CONNECTION_PAUSE).await;
-                if let Some(trouble) = driver.trouble(&name, false).await {
+                if let Some(trouble) = driver.trouble(&name).await {
                     return trouble.to_string();
                 }
                 let answer = driver.is_gone(&name, &instance).await;

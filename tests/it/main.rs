@@ -13,6 +13,7 @@ mod artifacts;
 mod attacks;
 mod certificates;
 mod clients;
+mod cluster;
 mod command_line;
 mod daemon_losses;
 mod dependencies;
@@ -44,6 +45,7 @@ mod messages;
 mod notebook;
 mod output;
 mod packages;
+mod pods;
 mod policy;
 mod questions;
 mod real_servers;
@@ -88,6 +90,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     attacks::register,
     certificates::register,
     clients::register,
+    cluster::register,
     command_line::register,
     daemon_losses::register,
     dependencies::register,
@@ -115,6 +118,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     output::register,
     notebook::register,
     packages::register,
+    pods::register,
     policy::register,
     questions::register,
     real_servers::register,

@@ -42,6 +42,18 @@ pub(crate) struct PodProbe {
     after: Vec<String>,
 }
 
+/// What a look at a pod shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing is known to be wrong.
+    Fine,
+    Trouble(Refusal),
+    /// There is no such pod, or it is being deleted.
+    Missing,
+    /// The cluster did not say.
+    Unknown,
+}
+
 impl PodProbe {
     /// Reads the probe's output; None when it is not what a probe prints.
     pub(crate) fn parse(output: &[u8], expected: &[u8]) -> Option<Self> {
@@ -92,19 +104,24 @@ impl KubeDriver {
         Err(Refusal::NotPermitted { message })
     }
 
-    /// Returns why the pod of a sandbox does not run, or is gone; None when nothing is known to be wrong. `patient` while it may
-    /// still find a node.
-    pub(crate) async fn trouble(&self, name: &str, patient: bool) -> Option<Refusal> {
-        let done = self.request(["get", "pod", name, "--output=json"]).await.ok()?;
+    /// Looks at the pod of a sandbox. `patient` while it may still find a node.
+    pub(crate) async fn look(&self, name: &str, patient: bool) -> Look {
+        let Ok(done) = self.request(["get", "pod", name, "--output=json"]).await else { return Look::Unknown };
         if done.status.success() {
-            return messages::parse_pod(&done.stdout)?.trouble(patient);
+            let Some(pod) = messages::parse_pod(&done.stdout) else { return Look::Unknown };
+            let fine = if pod.is_ending() { Look::Missing } else { Look::Fine };
+            return pod.trouble(patient).map_or(fine, Look::Trouble);
         }
-        messages::parse_missing_pod(&done.stderr)?;
+        if messages::parse_missing_pod(&done.stderr).is_some() { Look::Missing } else { Look::Unknown }
+    }
+
+    /// Returns why a pod that was there is gone.
+    pub(crate) async fn why_deleted(&self, name: &str) -> Refusal {
         let of_pod = format!("--field-selector=involvedObject.name={name}");
-        let events = self.request(["get", "events", &of_pod, "--output=json"]).await.ok()?;
-        let message = messages::parse_last_event(&events.stdout)
-            .map_or_else(|| format!("pod {name} was deleted"), |why| format!("pod {name} was deleted: {why}"));
-        Some(Refusal::Other { message })
+        let events = self.request(["get", "events", &of_pod, "--output=json"]).await.ok();
+        let why = events.and_then(|events| messages::parse_last_event(&events.stdout));
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        Refusal::Other { message: format!("pod {name} was deleted{why}") }
     }
 }
 

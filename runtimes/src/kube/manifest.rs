@@ -27,7 +27,7 @@ pub(super) fn pod(spec: &SandboxSpec) -> Value {
         "terminationGracePeriodSeconds": 1,
         // Nothing of the cluster's names. Without a network there is nothing to look up either.
         "dnsPolicy": "None",
-        "dnsConfig": {"nameservers": ["127.0.0.1"]},
+        "dnsConfig": {"nameservers": ["192.0.2.1"]},
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": spec.user.uid,

@@ -34,10 +34,7 @@ impl KubeDriver {
     }
 
     /// Removes the policy.
-    ///
-    /// # Errors
-    /// The cluster did not, or does not answer.
-    pub async fn remove_policy(&self) -> Result<(), ExecError> {
+    pub(crate) async fn remove_policy(&self) -> Result<(), ExecError> {
         self.request(["delete", "networkpolicy", NAME, "--ignore-not-found"]).await?.success().map(drop)
     }
 }

@@ -222,8 +222,13 @@ impl Interpreter {
     }
 
     /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
-    pub(in crate::session) fn lost_while_idle(&mut self) -> Option<String> {
+    pub(in crate::session) async fn lost_while_idle(&mut self) -> Option<String> {
         let loss = self.gone.take().or_else(|| self.loss_in_frames())?;
+        if matches!(loss, Loss::Vanished(_))
+            && let Some(reason) = self.sandbox.why_gone().await
+        {
+            return Some(reason);
+        }
         let loss = self.explain_loss(loss);
         Some(loss.describe(self.sandbox.held(), self.memory_limit))
     }
