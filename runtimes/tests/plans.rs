@@ -162,6 +162,7 @@ fn kubernetes_with_an_image() {
     let base = tempfile::tempdir().unwrap();
     std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let instance = StateDir::at(base.path().join("state")).create_instance(&owner()).unwrap();
+    std::fs::create_dir(base.path().join("a:b,c")).unwrap();
     let mut spec = spec(&instance, base.path(), RootFs::Image("python:3".into()), Some(1.5));
     spec.pod = serde_json::from_str(r#"{"runtimeClassName": "gvisor", "nodeSelector": {"pool": "code"}}"#).unwrap();
     let mut id = RuntimeId::at(&target, "/usr/bin/kubectl", CgroupMode::Direct);

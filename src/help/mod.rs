@@ -20,8 +20,8 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 17] = topics! {
-    "quickstart" "clients" "sandbox" "python" "files" "packages" "policy" "servers" "images" "engines" "laptops" "settings" "doctor"
+pub static TOPICS: [Topic; 18] = topics! {
+    "quickstart" "clients" "sandbox" "python" "files" "packages" "policy" "servers" "images" "engines" "kubernetes" "laptops" "settings" "doctor"
     "ci"
     "exit-codes" "troubleshooting" "security"
 };
