@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use codebridge_runtimes::exec::ExecError;
 use codebridge_runtimes::{
     AnyDriver, OwnerState, RuntimeChoice, RuntimeId, SandboxName, StateDir, Swept, sweep,
 };
@@ -60,6 +61,16 @@ pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
 /// Removes the sandboxes of dead bridges of this machine, in every engine that is installed or that the settings name.
 pub async fn reap(settings: &Settings) -> Swept {
     sweep(&StateDir::usual(), &engines(settings)).await
+}
+
+/// Removes what stays without any sandbox: the network policies of the clusters that the settings name. Returns why some
+/// were not removed.
+pub async fn remove_policies(settings: &Settings) -> Vec<ExecError> {
+    let mut failed = Vec::new();
+    for engine in engines(settings) {
+        failed.extend(AnyDriver::new(engine).remove_policy().await.err());
+    }
+    failed
 }
 
 fn engines(settings: &Settings) -> Vec<RuntimeId> {

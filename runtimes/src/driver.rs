@@ -1,7 +1,10 @@
 //! One driver for any runtime: plan, reclaim, list, explain.
 
+use std::time::Duration;
+
 use crate::engine::EngineDriver;
 use crate::exec::ExecError;
+use crate::kube::{KubeDriver, Look};
 use crate::oci::OciDriver;
 use crate::plan::{End, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
@@ -13,6 +16,7 @@ use crate::state::Instance;
 pub enum AnyDriver {
     Engine(EngineDriver),
     Oci(OciDriver),
+    Kube(KubeDriver),
 }
 
 impl AnyDriver {
@@ -20,6 +24,7 @@ impl AnyDriver {
         match id.kind {
             RuntimeKind::Podman | RuntimeKind::Docker => Self::Engine(EngineDriver::new(id)),
             RuntimeKind::Crun | RuntimeKind::Runc => Self::Oci(OciDriver::new(id)),
+            RuntimeKind::Kubernetes => Self::Kube(KubeDriver::new(id)),
         }
     }
 
@@ -27,6 +32,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.id(),
             Self::Oci(driver) => driver.id(),
+            Self::Kube(driver) => driver.id(),
         }
     }
 
@@ -35,13 +41,15 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.share_mechanism(user),
             Self::Oci(driver) => driver.share_mechanism(user),
+            Self::Kube(driver) => driver.share_mechanism(),
         }
     }
 
     pub fn has_own_profile(&self) -> bool {
         match self {
             Self::Engine(driver) => driver.profile_arrives(),
-            Self::Oci(_) => true,
+            // In a pod the program installs it itself.
+            Self::Oci(_) | Self::Kube(_) => true,
         }
     }
 
@@ -60,6 +68,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.plan(spec, instance),
             Self::Oci(driver) => driver.plan(spec, instance),
+            Self::Kube(driver) => driver.plan(spec, instance),
         }
     }
 
@@ -67,7 +76,7 @@ impl AnyDriver {
     pub async fn image_digest(&self, reference: &str) -> Option<String> {
         match self {
             Self::Engine(driver) => driver.image_digest(reference).await,
-            Self::Oci(_) => None,
+            Self::Oci(_) | Self::Kube(_) => None,
         }
     }
 
@@ -76,6 +85,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.reclaim(name).await,
             Self::Oci(driver) => driver.reclaim(name, instance).await,
+            Self::Kube(driver) => driver.reclaim(name).await,
         }
     }
 
@@ -84,6 +94,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.is_gone(name).await,
             Self::Oci(driver) => Ok(driver.leftovers(name, instance).is_none()),
+            Self::Kube(driver) => driver.is_gone(name).await,
         }
     }
 
@@ -93,6 +104,7 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.list_owned().await,
             Self::Oci(_) => Ok(Vec::new()),
+            Self::Kube(driver) => driver.list_owned().await,
         }
     }
 
@@ -101,6 +113,7 @@ impl AnyDriver {
         match self {
             Self::Oci(_) => own,
             Self::Engine(driver) => driver.monitor(name).await,
+            Self::Kube(_) => None,
         }
     }
 
@@ -109,6 +122,37 @@ impl AnyDriver {
         match self {
             Self::Engine(driver) => driver.explain(end, messages),
             Self::Oci(driver) => driver.explain(end, messages),
+            Self::Kube(driver) => driver.explain(end, messages),
+        }
+    }
+
+    /// Returns why a sandbox that ran does not run, where something else than its own process knows that.
+    pub(crate) async fn trouble(&self, name: &SandboxName) -> Option<Refusal> {
+        let Self::Kube(driver) = self else { return None };
+        match driver.look(name.as_str(), false).await {
+            Look::Trouble(refusal) => Some(refusal),
+            Look::Missing => Some(driver.why_deleted(name.as_str()).await),
+            Look::Fine | Look::Unknown => None,
+        }
+    }
+
+    /// Removes what stays when all sandboxes are gone: the network policy of a cluster.
+    ///
+    /// # Errors
+    /// The cluster refused it, or does not answer.
+    pub async fn remove_policy(&self) -> Result<(), ExecError> {
+        match self {
+            Self::Engine(_) | Self::Oci(_) => Ok(()),
+            Self::Kube(driver) => driver.remove_policy().await,
+        }
+    }
+
+    /// Returns how long a start may take that would take `limit` at most where the image is there: nodes pull images, and a
+    /// cluster may start a node.
+    pub fn start_limit(&self, limit: Duration) -> Duration {
+        match self {
+            Self::Engine(_) | Self::Oci(_) => limit,
+            Self::Kube(_) => limit * 5,
         }
     }
 }

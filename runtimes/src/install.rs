@@ -22,6 +22,7 @@ pub(crate) fn how_to_install(kind: RuntimeKind) -> String {
 fn command(kind: RuntimeKind, release: &str, system: &str) -> String {
     if system == "macos" {
         return match kind {
+            RuntimeKind::Kubernetes => "brew install kubectl".into(),
             RuntimeKind::Docker => "brew install --cask docker".into(),
             // The others run on Linux only.
             _ => "brew install podman, then podman machine init".into(),
@@ -32,6 +33,9 @@ fn command(kind: RuntimeKind, release: &str, system: &str) -> String {
     let Some((_, install, docker)) = known else {
         return format!("install {kind} with the package manager of this system");
     };
+    if kind == RuntimeKind::Kubernetes {
+        return "install kubectl: https://kubernetes.io/docs/tasks/tools/".into();
+    }
     format!("{install} {}", if kind == RuntimeKind::Docker { docker } else { kind.program_name() })
 }
 

@@ -1,9 +1,9 @@
-//! Drives OCI sandboxes through podman, docker, crun and runc, without any daemon API.
+//! Drives OCI sandboxes through podman, docker, crun and runc, and pods through kubectl, without any daemon API.
 //!
 //! ```text
-//! detect, sweep ─▶ machine, sandbox ─▶ driver ─▶ engine (podman, docker) | oci (crun, runc)
+//! detect, sweep ─▶ machine, sandbox ─▶ driver ─▶ engine (podman, docker) | oci (crun, runc) | kube
 //!    ─▶ plan ─▶ state ─▶ root, rlimits ─▶ runtime, spec, owner ─▶ exec
-//! engine, oci, machine ─▶ messages ─▶ refusal
+//! engine, oci, kube, machine ─▶ messages ─▶ refusal
 //! ```
 //! [`SandboxSpec`] says what a sandbox is; a driver's `plan` turns it into a command line and files without touching
 //! anything; [`Sandbox::launch`] carries the plan out; `reclaim` removes what is left, as often as one likes.
@@ -17,6 +17,7 @@ mod facts;
 mod folders;
 mod install;
 mod kernel_memory;
+mod kube;
 mod machine;
 mod memory;
 mod messages;
@@ -24,6 +25,7 @@ mod mounts;
 mod oci;
 mod owner;
 mod plan;
+mod pod;
 mod process;
 mod random;
 mod refusal;
@@ -49,11 +51,13 @@ pub use driver::AnyDriver;
 pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
 pub use folders::{ArchiveError, LeftOut, Oddities, Supplied, SupplyError, look_at};
+pub use kube::Walls;
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{
     End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism,
 };
+pub use pod::{PodSettings, PullSecret, Toleration};
 pub use random::random_hex;
 pub use refusal::{Product, Refusal, RootProblem};
 pub use rlimits::OwnLimits;

@@ -107,6 +107,8 @@ pub struct Plan {
     /// The writable folders whose files have to be counted from outside.
     pub(crate) folders: WatchedFolders,
     pub own_limits: OwnLimits,
+    /// The seccomp filter that its program has to install before it runs foreign code.
+    pub own_filter: Option<Vec<u8>>,
 }
 
 /// A copy of a folder in a volume of an engine, which is removed with its sandbox.
@@ -147,6 +149,8 @@ pub enum PlanError {
     NoFolder { path: PathBuf },
     #[error("the folder '{path}' is no longer shared: it, or a folder above it, was replaced by a link")]
     Moved { path: PathBuf },
+    #[error("the folder '{path}' cannot be shared with a pod, which may be on any node")]
+    NoFolders { path: PathBuf },
     #[error("{runtime} cannot use the root filesystem '{root}': {hint}")]
     UnsupportedRoot {
         runtime: RuntimeKind,
@@ -226,6 +230,8 @@ pub enum ShareMechanism {
     Copy,
     /// Copied to a volume of the engine when the sandbox starts.
     Volume,
+    /// Not at all: pods see no folder of this machine.
+    None,
 }
 
 impl ShareMechanism {

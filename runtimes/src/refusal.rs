@@ -105,6 +105,15 @@ pub enum Refusal {
     /// The client has no engine of this name.
     #[error("there is no such engine{}", after_colon(.message))]
     UnknownConnection { message: String },
+    /// The cluster does not let this user do what sandboxes need.
+    #[error("the cluster does not permit it{}", after_colon(.message))]
+    NotPermitted { message: String },
+    /// No node takes the pod, a quota is used up, or the pod had to make room for another.
+    #[error("the cluster has no room{}", after_colon(.message))]
+    NoRoom { message: String },
+    /// Code in a pod could reach the network.
+    #[error("code would not be cut off from the network{}", after_colon(.message))]
+    NetworkOpen { message: String },
     #[error("did not start in time{}", after_colon(.message))]
     TimedOut { message: String },
     /// The bridge was stopped during the attempt.
@@ -155,6 +164,15 @@ impl Refusal {
             Self::DaemonUnreachable { product: Some(Product { start, .. }), .. } => start.clone().into(),
             Self::ImageMissing { hint: Some(hint), .. } => hint.clone().into(),
             Self::NotInstalled => how_to_install(kind).into(),
+            Self::DaemonUnreachable { .. } if kind == RuntimeKind::Kubernetes => {
+                "`kubectl cluster-info --context CONTEXT` has to work; check the address in the kubeconfig, the network and the VPN".into()
+            }
+            Self::UnknownConnection { .. } if kind == RuntimeKind::Kubernetes => {
+                "`kubectl config get-contexts` and `kubectl get namespaces` list the names; where a context's name has a slash, write kubernetes:CONTEXT/NAMESPACE; KUBECONFIG names the file".into()
+            }
+            Self::RootElsewhere { .. } if kind == RuntimeKind::Kubernetes => {
+                "name an image that the nodes can pull".into()
+            }
             other => other.fixed_hint().into(),
         }
     }
@@ -219,6 +237,15 @@ impl Refusal {
             Self::UnknownConnection { .. } => {
                 "`podman system connection list` and `docker context ls` list the names; addresses come from CONTAINER_HOST and DOCKER_HOST"
             }
+            Self::NotPermitted { .. } => {
+                "`codebridge help kubernetes` has the smallest Role that works; ask who manages the cluster for it"
+            }
+            Self::NoRoom { .. } => {
+                "end sessions, lower --memory, raise the quota of the namespace, or choose other nodes or a priority with --pod"
+            }
+            Self::NetworkOpen { .. } => {
+                "use another image or other nodes: the seccomp filter of the sandbox did not hold there"
+            }
             Self::TimedOut { .. } => {
                 "check whether the host is overloaded or the engine's machine is down, and run `codebridge doctor`"
             }
@@ -244,6 +271,7 @@ fn unreachable(engine: Option<RuntimeKind>, at: Option<&str>, denied: bool, mess
     let name = match engine {
         Some(RuntimeKind::Podman) => "Podman",
         Some(RuntimeKind::Docker) => "Docker",
+        Some(RuntimeKind::Kubernetes) => "the API server",
         _ => "the engine",
     };
     match at {

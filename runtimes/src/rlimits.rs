@@ -31,6 +31,8 @@ pub struct OwnLimits {
     /// RLIMIT_NPROC. Inside the sandbox's user namespace it counts the sandbox's processes (since Linux 5.14). A runtime
     /// that sets it earlier, as crun does, is itself refused its next process when the user has that many elsewhere.
     pub processes: Option<u32>,
+    /// RLIMIT_NOFILE, where the runtime has no way to set it.
+    pub descriptors: Option<u64>,
 }
 
 impl OwnLimits {
@@ -41,6 +43,7 @@ impl OwnLimits {
             data: None,
             address_space: no_cgroup.then(|| limits.memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
             processes: no_cgroup.then_some(limits.pids),
+            descriptors: None,
         }
     }
 }

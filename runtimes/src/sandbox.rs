@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
@@ -13,6 +13,7 @@ use crate::copies::Copies;
 use crate::driver::AnyDriver;
 use crate::exec::{self, ExecError, StreamTail, printable};
 use crate::folders::{LeftOut, Supplies};
+use crate::kube::Look;
 use crate::memory::{Allowed, Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
 use crate::refusal::Refusal;
@@ -27,6 +28,9 @@ const LEAVE_LIMIT: Duration = Duration::from_millis(300);
 /// The pauses between attempts to remove a sandbox: about a quarter of an hour together.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// The pauses between questions why a pod does not start, and how long it may wait for a node.
+const PENDING_PAUSE: Duration = Duration::from_secs(2);
+const PENDING_PATIENCE: Duration = Duration::from_secs(20);
 /// The pauses between questions whether an engine elsewhere still has a sandbox; each is a process and a connection.
 const CONNECTION_PAUSE: Duration = Duration::from_secs(5);
 
@@ -37,6 +41,7 @@ pub struct Sandbox {
     record: Record,
     held: HeldLimits,
     own_limits: OwnLimits,
+    own_filter: Option<Vec<u8>>,
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     child: Child,
@@ -122,6 +127,7 @@ impl Sandbox {
             record: plan.record,
             held: plan.held,
             own_limits: plan.own_limits,
+            own_filter: plan.own_filter,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             driver,
@@ -151,6 +157,11 @@ impl Sandbox {
     /// Returns the limits that its program has to set on itself before it runs foreign code.
     pub fn own_limits(&self) -> OwnLimits {
         self.own_limits
+    }
+
+    /// Returns the seccomp filter that its program has to install before it runs foreign code, as an array of `sock_filter`.
+    pub fn own_filter(&self) -> Option<&[u8]> {
+        self.own_filter.as_deref()
     }
 
     /// Sets whether code runs in it: then its memory is checked more often, where nothing else holds the limit.
@@ -185,8 +196,41 @@ impl Sandbox {
     }
 
     /// Returns why the runtime ended before the sandbox's program said anything, from the messages of the runtime.
-    pub fn explain(&self, end: End) -> Refusal {
-        self.driver.explain(end, &printable(&self.messages.text()))
+    pub async fn explain(&self, end: End) -> Refusal {
+        let of_messages = self.driver.explain(end, &printable(&self.messages.text()));
+        match (&*self.driver, &of_messages) {
+            // What kubectl itself says is clear, and the pod may not be there at all.
+            (AnyDriver::Kube(driver), Refusal::Other { .. }) => {
+                match driver.look(self.name().as_str(), false).await {
+                    Look::Trouble(refusal) => refusal,
+                    _ => of_messages,
+                }
+            }
+            _ => of_messages,
+        }
+    }
+
+    /// Returns why the sandbox is gone, where something else than the process of its runtime knows that: the status of a pod.
+    pub async fn why_gone(&self) -> Option<String> {
+        Some(self.driver.trouble(self.name()).await?.to_string())
+    }
+
+    /// Returns why the sandbox will not start, as soon as that is known. Only a cluster says so while its client waits; for
+    /// other runtimes this never returns.
+    pub fn never_starts(&self) -> impl Future<Output = Refusal> + Send + 'static {
+        let (driver, name) = (Arc::clone(&self.driver), self.name().clone());
+        async move {
+            let AnyDriver::Kube(driver) = &*driver else { return std::future::pending().await };
+            let (started, mut was_there) = (Instant::now(), false);
+            loop {
+                tokio::time::sleep(PENDING_PAUSE).await;
+                match driver.look(name.as_str(), started.elapsed() < PENDING_PATIENCE).await {
+                    Look::Trouble(refusal) => return refusal,
+                    Look::Missing if was_there => return driver.why_deleted(name.as_str()).await,
+                    look => was_there |= look == Look::Fine,
+                }
+            }
+        }
     }
 
     /// Returns `text` with the messages of the runtime so far, and which engine it is when one was named.
@@ -223,6 +267,9 @@ impl Sandbox {
             let mut was_unreachable = false;
             loop {
                 tokio::time::sleep(CONNECTION_PAUSE).await;
+                if let Some(trouble) = driver.trouble(&name).await {
+                    return trouble.to_string();
+                }
                 let answer = driver.is_gone(&name, &instance).await;
                 let refusal = match &answer {
                     Err(ExecError::Failed(failed)) => {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::owner::Owner;
+use crate::pod::PodSettings;
 use crate::seccomp::UnixSockets;
 
 /// The name of one sandbox: container name for podman and docker, container id for crun and runc.
@@ -214,6 +215,8 @@ pub struct SandboxSpec {
     pub security_options: Vec<String>,
     /// The folders for which the engine would make volumes of the image, which are writable and on its disk.
     pub volumes: Vec<String>,
+    /// Where its pod runs, for Kubernetes.
+    pub pod: PodSettings,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

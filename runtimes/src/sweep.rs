@@ -104,7 +104,10 @@ impl Reach {
             return Self::Here;
         };
         let absent = if record.age() > ABSENT_AGE { Self::Lost } else { Self::Absent };
-        let AnyDriver::Engine(driver) = AnyDriver::new(record.runtime) else { return Self::Here };
+        let driver = AnyDriver::new(record.runtime);
+        if matches!(driver, AnyDriver::Oci(_)) {
+            return Self::Here;
+        }
         let ReclaimError::Command { source, .. } = error else { return Self::Here };
         let failed = match source {
             ExecError::Failed(failed) => failed,
@@ -146,7 +149,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
     }
     let done: HashSet<_> = swept.removed.iter().cloned().collect();
     for engine in engines {
-        let AnyDriver::Engine(driver) = AnyDriver::new(engine.clone()) else { continue };
+        let driver = AnyDriver::new(engine.clone());
         let owned = match driver.list_owned().await {
             Ok(owned) => owned,
             Err(error) => {
@@ -156,7 +159,12 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
         };
         for sandbox in owned {
             if sandbox.owner.state() == OwnerState::Dead && !done.contains(&sandbox.name) {
-                let result = driver.reclaim(&sandbox.name).await;
+                let result = match &driver {
+                    AnyDriver::Engine(driver) => driver.reclaim(&sandbox.name).await,
+                    AnyDriver::Kube(driver) => driver.reclaim(&sandbox.name).await,
+                    // These list none.
+                    AnyDriver::Oci(_) => Ok(()),
+                };
                 swept.add(sandbox.name, result);
             }
         }

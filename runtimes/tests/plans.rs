@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::{
-    AnyDriver, CgroupMode, HostFolder, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId, RuntimeKind,
-    SandboxSpec, StateDir, Tmpfs, User,
+    AnyDriver, CgroupMode, HostFolder, Instance, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId,
+    RuntimeKind, SandboxSpec, StateDir, Tmpfs, User,
 };
 use serde_json::Value;
 
@@ -28,6 +28,27 @@ fn owner() -> Owner {
     }
 }
 
+fn spec(instance: &Instance, base: &Path, root: RootFs, cpus: Option<f64>) -> SandboxSpec {
+    SandboxSpec {
+        name: instance.next_name(),
+        root,
+        argv: ["python3", "-c", "print(1)"].map(String::from).to_vec(),
+        env: vec![("HOME".into(), "/workspace".into())],
+        cwd: "/workspace".into(),
+        hostname: "sandbox".into(),
+        tmpfs: vec![Tmpfs { target: "/workspace".into(), size: 128 << 20 }],
+        folders: vec![HostFolder { source: base.join("a:b,c"), target: "/packages".into() }],
+        shares: Vec::new(),
+        copied_shares: Vec::new(),
+        user: User { uid: 65534, gid: 65534 },
+        limits: Limits { memory: 512 << 20, pids: 128, cpus, descriptors: 64 },
+        owner: owner(),
+        security_options: vec!["label=disable".into()],
+        volumes: Vec::new(),
+        pod: Default::default(),
+    }
+}
+
 fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Option<f64>) -> Planned {
     let base = tempfile::tempdir().unwrap();
     std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -36,27 +57,11 @@ fn plan(kind: RuntimeKind, cgroups: CgroupMode, root: Option<RootFs>, cpus: Opti
     }
     std::os::unix::fs::symlink("usr/bin", base.path().join("root/bin")).unwrap();
     let instance = StateDir::at(base.path().join("state")).create_instance(&owner()).unwrap();
-    let spec = SandboxSpec {
-        name: instance.next_name(),
-        root: root.unwrap_or_else(|| RootFs::Directory(base.path().join("root"))),
-        argv: ["python3", "-c", "print(1)"].map(String::from).to_vec(),
-        env: vec![("HOME".into(), "/workspace".into())],
-        cwd: "/workspace".into(),
-        hostname: "sandbox".into(),
-        tmpfs: vec![Tmpfs { target: "/workspace".into(), size: 128 << 20 }],
-        folders: vec![HostFolder { source: base.path().join("a:b,c"), target: "/packages".into() }],
-        shares: Vec::new(),
-        copied_shares: Vec::new(),
-        user: User { uid: 65534, gid: 65534 },
-        limits: Limits { memory: 512 << 20, pids: 128, cpus, descriptors: 64 },
-        owner: owner(),
-        security_options: vec!["label=disable".into()],
-        volumes: if kind == RuntimeKind::Docker {
-            vec!["/data".into(), "/workspace".into()]
-        } else {
-            Vec::new()
-        },
-    };
+    let root = root.unwrap_or_else(|| RootFs::Directory(base.path().join("root")));
+    let mut spec = spec(&instance, base.path(), root, cpus);
+    if kind == RuntimeKind::Docker {
+        spec.volumes = vec!["/data".into(), "/workspace".into()];
+    }
     let program = PathBuf::from("/usr/bin").join(kind.program_name());
     let id = RuntimeId::local(kind, program, cgroups);
     let plan = AnyDriver::new(id).plan(&spec, &instance).unwrap();
@@ -149,6 +154,33 @@ fn runc_without_control_groups() {
     let planned = plan(RuntimeKind::Runc, CgroupMode::Unmanaged, None, None);
     insta::assert_snapshot!(arguments(&planned));
     insta::assert_snapshot!(bundle(&planned));
+}
+
+#[test]
+fn kubernetes_with_an_image() {
+    let target = "kubernetes:big/boxes".parse().unwrap();
+    let base = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let instance = StateDir::at(base.path().join("state")).create_instance(&owner()).unwrap();
+    std::fs::create_dir(base.path().join("a:b,c")).unwrap();
+    let mut spec = spec(&instance, base.path(), RootFs::Image("python:3".into()), Some(1.5));
+    spec.pod =
+        serde_json::from_str(r#"{"runtimeClassName": "gvisor", "nodeSelector": {"pool": "code"}}"#).unwrap();
+    let mut id = RuntimeId::at(&target, "/usr/bin/kubectl", CgroupMode::Direct);
+    id.address.variables.clear();
+    let driver = AnyDriver::new(id);
+    let error = driver.plan(&spec, &instance).unwrap_err().to_string();
+    assert!(error.ends_with("cannot be shared with a pod, which may be on any node"), "{error}");
+    spec.folders.clear();
+    let plan = driver.plan(&spec, &instance).unwrap();
+    assert!(plan.own_filter.is_some());
+    let mut lines: Vec<String> =
+        plan.command.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let last = lines.pop().unwrap();
+    let pod: Value = serde_json::from_str(last.strip_prefix("--overrides=").unwrap()).unwrap();
+    insta::assert_snapshot!(format!("{}\n{}", lines.join("\n"), serde_json::to_string_pretty(&pod).unwrap()));
+    spec.root = RootFs::Host;
+    assert!(driver.plan(&spec, &instance).is_err());
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub enum Command {
     /// Call a tool of an MCP server and print its result
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
-    Reap(Form),
+    Reap(ReapArgs),
     /// List what runs in the background, or print the output of one run
     Runs(RunsArgs),
     /// Manage the files that code has saved
@@ -325,6 +325,15 @@ pub struct CallArgs {
     /// Print the result as JSON on a terminal too, as in a pipe
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReapArgs {
+    /// Also remove the network policy of sandboxes in the cluster that --runtime names
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
+use codebridge_runtimes::exec::ExecError;
 use codebridge_runtimes::{ReclaimError, StateError};
 
 use super::call_result::SaveError;
@@ -127,6 +128,8 @@ pub(super) enum CommandError {
     /// The engine of the sandbox does not answer.
     #[error(transparent)]
     OutOfReach(Box<ReclaimError>),
+    #[error("could not remove the network policy of sandboxes: {0}")]
+    NetworkPolicy(Box<ExecError>),
     #[error(transparent)]
     Image(#[from] SourceError),
     #[error(transparent)]
@@ -257,7 +260,11 @@ impl CommandError {
             | Self::Serve(_)
             | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
-            Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) => Exit::Sandbox,
+            Self::Process(_)
+            | Self::State(_)
+            | Self::Reclaim(_)
+            | Self::OutOfReach(_)
+            | Self::NetworkPolicy(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
             Self::Packages { .. } => Exit::Sandbox,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,

@@ -6,6 +6,7 @@ use codebridge_runtimes::SandboxName;
 use serde::Serialize;
 
 use super::Form;
+use super::args::ReapArgs;
 use super::errors::CommandError;
 use super::output::{columns, write};
 use crate::error::Exit;
@@ -41,18 +42,22 @@ struct Reaped<'a> {
     failed: Vec<String>,
 }
 
-pub(super) async fn reap(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
+pub(super) async fn reap(settings: &Settings, args: ReapArgs) -> Result<ExitCode, CommandError> {
+    let ReapArgs { all, form } = args;
     let swept = housekeeping::reap(settings).await;
+    let of_policies = if all { housekeeping::remove_policies(settings).await } else { Vec::new() };
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
     if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
         text = "nothing to remove\n".into();
     }
     let failures = swept.failed.iter().chain(&swept.absent);
-    let reaped = Reaped { removed: &swept.removed, failed: failures.map(ToString::to_string).collect() };
+    let failures = failures.map(ToString::to_string).chain(of_policies.iter().map(ToString::to_string));
+    let reaped = Reaped { removed: &swept.removed, failed: failures.collect() };
     let printed = write(&form, &reaped, text, Exit::Success).await;
     let failed = swept.failed.into_iter().map(|error| CommandError::Reclaim(Box::new(error)));
     let absent = swept.absent.into_iter().map(|error| CommandError::OutOfReach(Box::new(error)));
-    let failures = failed.chain(absent);
+    let policies = of_policies.into_iter().map(|error| CommandError::NetworkPolicy(Box::new(error)));
+    let failures = failed.chain(absent).chain(policies);
     let exit = failures.fold(Exit::Success.into(), |_, failure| failure.report());
     printed?;
     Ok(exit)

@@ -264,6 +264,12 @@ fn reductions(report: &ProbeReport, choice: &Choice) -> Vec<String> {
         _ if pids == Mechanism::Rlimit => reduced.push(format!("{no_group}: rlimits apply to each process")),
         _ => {}
     }
+    if pids == Mechanism::Nothing {
+        reduced.push(
+            "the kubelet of the node limits the number of processes, not codebridge: podPidsLimit in its configuration"
+                .into(),
+        );
+    }
     if cpus == Mechanism::Nothing {
         reduced.push("nothing enforces the CPU limit".into());
     }

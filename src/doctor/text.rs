@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use codebridge_runtimes::{
-    FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict,
+    FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict, Walls,
 };
 
 use super::{
@@ -214,6 +214,19 @@ fn share_words(mechanism: ShareMechanism) -> &'static str {
         }
         ShareMechanism::Copy => "copied when a session starts, up to 64 MiB",
         ShareMechanism::Volume => "copied to the engine when a session starts, up to 64 MiB",
+        ShareMechanism::None => "none: pods see no folder of this machine",
+    }
+}
+
+/// Returns what is between code in a pod and the network.
+fn wall_words(walls: &Walls) -> String {
+    match (walls.policy, &walls.answered[..]) {
+        (true, _) => "the seccomp filter and the network policy hold".into(),
+        (false, []) => "the seccomp filter holds; there is no network policy".into(),
+        (false, answered) => format!(
+            "the seccomp filter holds; the cluster does not enforce the network policy: without the filter a pod reaches {}",
+            answered.join(", ")
+        ),
     }
 }
 
@@ -252,6 +265,11 @@ fn describe(text: &mut String, report: &ProbeReport) {
             detail(text, &name, "refused", format!("{found}{}", shortened(&refusal.to_string())));
             detail(text, "", "hint", refusal.hint(report.kind));
         }
+    }
+    if let Verdict::Works(choice) = &report.verdict
+        && let Some(walls) = &choice.walls
+    {
+        detail(text, "", "walls", wall_words(walls));
     }
     if let Some(mechanism) = report.share_mechanism {
         detail(text, "", "shares", share_words(mechanism));

@@ -34,6 +34,9 @@ READS_INPUT = "open(0", "read(0", "/dev/stdin", "/dev/fd/0"
 MOST_VALUES = 10
 SMALL = {int, float, bool}
 
+# Settings of limits that the interpreter sets on itself.
+LIMITS = {"data": "RLIMIT_DATA", "address_space": "RLIMIT_AS", "processes": "RLIMIT_NPROC", "descriptors": "RLIMIT_NOFILE",
+          "core": "RLIMIT_CORE", "messages": "RLIMIT_MSGQUEUE"}
 # Memory kept from user code where the address space is limited, so that the failure of a cell that took all memory can be
 # reported. The largest size that is available is used; it costs addresses, not pages.
 RESERVES = 8 << 20, 4 << 20, 2 << 20, 1 << 20
@@ -180,7 +183,7 @@ class Interpreter:
             os.close(descriptor)
         except OSError:
             pass
-        for key, limit in ("data", "RLIMIT_DATA"), ("address_space", "RLIMIT_AS"), ("processes", "RLIMIT_NPROC"):
+        for key, limit in LIMITS.items():
             if key in self.settings:
                 self.limit(limit, int(self.settings[key]))
 

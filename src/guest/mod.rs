@@ -11,6 +11,7 @@ const BOOT: &str = include_str!("boot.txt");
 /// Name and source of each part; the first one runs first.
 const PARTS: &[(&str, &str)] = &[
     ("launcher", include_str!("launcher.py")),
+    ("filter", FILTER),
     ("supervisor", include_str!("supervisor.py")),
     ("interpreter", include_str!("interpreter.py")),
     ("event_loop", include_str!("event_loop.py")),
@@ -37,6 +38,9 @@ const PARTS: &[(&str, &str)] = &[
     ("artifacts", include_str!("artifacts.py")),
 ];
 
+/// Installs the seccomp filter of a pod.
+const FILTER: &str = include_str!("filter.py");
+
 /// Returns a number that differs between the guests of two builds.
 pub fn fingerprint() -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,6 +56,11 @@ pub const PROBE: &str = "import sys\n\
 /// The output of [`PROBE`] when the version is right.
 pub const PROBE_ANSWER: &str = "codebridge";
 
+/// Returns the program of the probe in a pod, which checks the version and then what it can reach.
+pub fn pod_probe() -> String {
+    [FILTER, PROBE, include_str!("pod_probe.py")].join("\n")
+}
+
 /// Returns the command of the sandbox.
 pub fn argv() -> Vec<String> {
     // -B: the root is read-only, and modules that the code rewrites must not leave stale bytecode.
@@ -63,6 +72,8 @@ pub fn argv() -> Vec<String> {
 pub struct Start {
     /// Limits that the interpreter sets on itself, because nothing else does.
     pub limits: OwnLimits,
+    /// The seccomp filter that the guest installs before it forks, as an array of `sock_filter`.
+    pub filter: Option<Vec<u8>>,
     /// Whether the guest has to offer its parts in compiled form.
     pub wants_compiled: bool,
     /// What an earlier guest under the same Python offered.
@@ -80,23 +91,29 @@ pub fn library_argv() -> Vec<String> {
 
 /// Returns the limits that [`library_argv`] sets on itself.
 pub fn library_limits(limits: OwnLimits) -> String {
-    let OwnLimits { data, address_space, processes } = limits;
+    let OwnLimits { data, address_space, processes, .. } = limits;
     let word = |limit: Option<u64>| limit.map_or_else(|| "-".into(), |limit| limit.to_string());
     format!("{} {} {}\n", word(data), word(address_space), word(processes.map(u64::from)))
 }
 
 /// Returns the first bytes for the guest: the length, the settings and all parts.
 pub fn blob(start: &Start) -> Vec<u8> {
-    let OwnLimits { data, address_space, processes } = start.limits;
+    let OwnLimits { data, address_space, processes, descriptors } = start.limits;
+    let in_pod = start.filter.is_some();
     let settings: Vec<String> = [
         ("data", data),
         ("address_space", address_space),
         ("processes", processes.map(u64::from)),
+        ("descriptors", descriptors),
+        // No runtime has set these for a pod.
+        ("core", in_pod.then_some(0)),
+        ("messages", in_pod.then_some(0)),
         ("offer", start.wants_compiled.then_some(1)),
         ("with", start.installs.then_some(1)),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some(format!("{name}={}", value?)))
+    .chain(start.filter.as_ref().map(|filter| format!("filter={}", hex::encode(filter))))
     .collect();
     let compiled = start.compiled.iter().map(|part| ("compiled", part.as_slice()));
     let parts = compiled.chain(PARTS.iter().map(|(name, source)| (*name, source.as_bytes())));

@@ -20,7 +20,7 @@ NO_SHARE = "hint: no folder is shared with the sandbox; the user can share one w
 # Folders of the sandbox in which a missing file is none of the host's.
 OWN_FOLDERS = set("tmp workspace projects shared packages usr etc proc sys dev bin sbin lib lib64 run".split())
 # Errors of a lookup that no name server answers, and of a connection without a route, as Linux numbers them.
-NO_NAME = {-2, -3, -4, -5}
+NO_NAME = {-2, -3, -4, -5, -11}
 NO_ROUTE = {100, 101, 113}
 REFUSED, READ_ONLY_DISK = 13, 30
 # Exceptions that are looked at for the cause of one.

@@ -350,7 +350,7 @@ impl Inner {
         OfRun { background, record }: OfRun<'_>,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live
-            && let Some(loss) = live.interpreter.lost_while_idle()
+            && let Some(loss) = live.interpreter.lost_while_idle().await
         {
             state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
             self.end(state.live.take());

@@ -1,6 +1,7 @@
 //! Settings that cannot be used.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_images::NameError;
@@ -24,6 +25,8 @@ pub enum SettingError {
     Share { origin: Origin, problem: ShareProblem },
     #[error("invalid value for {origin}: {source}")]
     Requirement { origin: Origin, source: RequirementError },
+    #[error("invalid value for {origin}: '{path}' {problem}")]
+    Pod { origin: Origin, path: PathBuf, problem: String },
     #[error("invalid value for {origin}: not valid UTF-8")]
     NotUnicode { origin: Origin },
     #[error("invalid value {value:?} for {origin}: HOME is not set")]
@@ -37,6 +40,9 @@ impl SettingError {
             Self::Invalid { value, expected, .. } => (value, expected),
             Self::Image { source, .. } => return Some(source.hint()),
             Self::Share { problem, .. } => return problem.hint(),
+            Self::Pod { .. } => {
+                return Some("`codebridge help kubernetes` has an example of the file".into());
+            }
             Self::Requirement { source: RequirementError::File(_), .. } => {
                 return Some("name the packages: --with pandas,httpx".into());
             }
@@ -131,7 +137,7 @@ impl fmt::Display for Expected {
             Self::User => f.write_str("a user as UID:GID, such as 65534:65534"),
             Self::OneOf(names) => write!(f, "one of {}", names.join(", ")),
             Self::Runtime => f.write_str(
-                "auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, a list of these separated by commas, or a path",
+                "auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, kubernetes:CONTEXT/NAMESPACE, a list of these separated by commas, or a path",
             ),
             Self::Packages => f.write_str(
                 "off, allow, locked:FILE, or package names separated by commas, such as numpy,pandas>=2,scikit-*",

@@ -6,6 +6,7 @@
 mod error;
 mod origin;
 mod parse;
+mod pod;
 mod raw;
 mod resolved;
 mod shares;

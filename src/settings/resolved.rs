@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
-use codebridge_runtimes::{Limits, RuntimeChoice, TargetError, User};
+use codebridge_runtimes::{Limits, PodSettings, RuntimeChoice, TargetError, User};
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
 use super::{
     AuditMode, Origin, OutputMode, RawSettings, Setting, SettingError, SettingWarning, Share, ShareProblem,
-    parse,
+    parse, pod,
 };
 use crate::requirements::{Permission, PermissionError, Requirement, parse_list};
 
@@ -85,6 +85,8 @@ pub struct Settings {
     pub share: Setting<Vec<Share>>,
     /// Whether folders with secrets may be shared.
     pub share_anyway: Setting<bool>,
+    /// Where pods run.
+    pub pod: Setting<PodSettings>,
     /// Additional security options for engines.
     pub security_opt: Setting<Vec<String>>,
     /// Whether a server definition that starts this bridge is listed.
@@ -162,6 +164,7 @@ impl Settings {
             session_persist: raw.boolean(&var::SESSION_PERSIST)?,
             share: raw.optional(&var::SHARE, |text, origin| raw.shares(text, origin))?,
             share_anyway: raw.boolean(&var::SHARE_ANYWAY)?,
+            pod: raw.optional(&var::POD, |text, origin| raw.pod(text, origin))?,
             security_opt: raw.optional(&var::SECURITY_OPT, |text, _| {
                 Ok(text.split_whitespace().map(str::to_owned).collect())
             })?,
@@ -324,6 +327,11 @@ impl RawSettings {
             let path = path.transpose()?;
             Ok(name.map_path(|old| path.unwrap_or(old)))
         })
+    }
+
+    fn pod(&self, text: &str, origin: Origin) -> Result<PodSettings, SettingError> {
+        let path = self.path(text, origin)?;
+        pod::read(&path).map_err(|problem| SettingError::Pod { origin, path, problem })
     }
 
     /// Reads shares. Their flag may be repeated; their variable has commas.

@@ -106,7 +106,7 @@ macro_rules! variables {
 // The name in the environment and its aliases, the flag, the placeholder, the default, the commands, and the meaning.
 variables! {
     RUNTIME = ["MCP_BRIDGE_RUNTIME"] "runtime" "RUNTIME" "auto" ENGINES
-        "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine. A list with commas spreads sessions over several runtimes";
+        "Runtime that runs the sandboxes: `podman`, `docker`, `crun`, `runc`, or a path to one of them. `auto` uses the first that runs a sandbox, in this order. `podman:CONNECTION` and `docker:CONTEXT` name an engine, `kubernetes:CONTEXT/NAMESPACE` a cluster. A list with commas spreads sessions over several runtimes";
     IMAGE = ["MCP_BRIDGE_IMAGE"] "image" "IMAGE" "python:3.14-slim" SANDBOXES
         "Image that code runs in: a reference, a file (`oci-archive:FILE`), a root filesystem (`dir:DIR`), or `host:`, the Python of this machine. If it is not set and the default is unavailable, `host:` is used";
     TIMEOUT = ["MCP_BRIDGE_TIMEOUT"] "timeout" "TIME" "30" SANDBOXES
@@ -171,6 +171,8 @@ variables! {
         "Folder that code can read at `/shared/NAME`, in every sandbox; NAME is the folder's own name if not set. The flag can be repeated, the variable separates folders by commas";
     SHARE_ANYWAY = ["MCP_BRIDGE_SHARE_ANYWAY"] "share-anyway" "BOOL" "0" SANDBOXES
         "Whether a folder with known credentials can be shared: the home folder, the state folder, `.ssh`, `.aws` and the like";
+    POD = ["MCP_BRIDGE_POD"] "pod" "FILE" NO_DEFAULT SANDBOXES
+        "File that says where pods run: `runtimeClassName`, `nodeSelector`, `tolerations`, `priorityClassName`, `imagePullSecrets`, as TOML or JSON; for Kubernetes";
     SECURITY_OPT = ["MCP_BRIDGE_SECURITY_OPT"] "security-opt" "OPTIONS" NO_DEFAULT SANDBOXES
         "Additional `--security-opt` values for podman and docker, separated by spaces";
     ALLOW_SELF_SERVER = ["MCP_BRIDGE_ALLOW_SELF_SERVER"] "allow-self-server" "BOOL" "0" SERVERS

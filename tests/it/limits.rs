@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::harness::host::{First, traces};
 use crate::harness::matrix::Kind;
+use crate::harness::suite::ignore;
 use crate::harness::{BridgeBuilder, Suite, TestEnv};
 use crate::{python, tests};
 
@@ -40,6 +41,13 @@ fn a_sandbox_out_of_memory_leaves_no_file_in_the_working_directory(env: &TestEnv
     let _ = bridge.run("y = [bytearray(b'x' * (8 << 20)) for _ in range(100)]").expect("error");
     bridge.close();
     assert_eq!(visible(), before);
+}
+
+/// The kubelet holds the number of processes of a pod, at a number of its own; files are limited by their memory alone.
+fn not_in_pods(env: &TestEnv) {
+    if env.runtime().kind == Kind::Kubernetes {
+        ignore("the kubelet limits it");
+    }
 }
 
 const MEMORY: u64 = 128 << 20;
@@ -130,6 +138,7 @@ fn memory_that_processes_share_counts_once(env: &TestEnv) {
 
 /// Even empty files take memory of the kernel. Where podman has a control group, that counts it.
 fn files_are_limited_in_number(env: &TestEnv) {
+    not_in_pods(env);
     let ended = match (env.runtime().kind, held(env, "memory").as_str()) {
         (Kind::Podman, "watch") => true,
         (Kind::Podman, _) => return,
@@ -152,6 +161,7 @@ fn files_are_limited_in_number(env: &TestEnv) {
 }
 
 fn the_reported_mechanism_holds_processes(env: &TestEnv) {
+    not_in_pods(env);
     let mechanism = held(env, "pids");
     let bridge = limited(env).start();
     let _ = bridge.run("x = 1").expect("success");
@@ -186,6 +196,7 @@ fn had_its_processes(said: &str) {
 
 /// Where a limit counts the processes of a user, the sandboxes must not all have the same.
 fn processes_of_one_session_do_not_count_in_another(env: &TestEnv) {
+    not_in_pods(env);
     let bridge = limited(env).start();
     for session in ["a", "b", "c"] {
         had_its_processes(&bridge.run_in(session, MANY_PROCESSES).ok());

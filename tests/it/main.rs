@@ -15,6 +15,7 @@ mod audit;
 mod background;
 mod certificates;
 mod clients;
+mod cluster;
 mod command_line;
 mod daemon_losses;
 mod dependencies;
@@ -48,6 +49,7 @@ mod notebook;
 mod oidc;
 mod output;
 mod packages;
+mod pods;
 mod policy;
 mod questions;
 mod real_servers;
@@ -95,6 +97,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     background::register,
     certificates::register,
     clients::register,
+    cluster::register,
     command_line::register,
     daemon_losses::register,
     dependencies::register,
@@ -124,6 +127,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     output::register,
     notebook::register,
     packages::register,
+    pods::register,
     policy::register,
     questions::register,
     real_servers::register,

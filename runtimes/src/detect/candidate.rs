@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::choice::{Choice, Probe};
@@ -12,6 +12,7 @@ use super::provider::{EngineImage, RootProvider, WantedImage, WantedRoot};
 use crate::driver::AnyDriver;
 use crate::engine::{COMMAND_LIMIT, EngineDriver, EngineInfo};
 use crate::exec::{self, CommandLine, ExecError};
+use crate::kube::{KubeDriver, PodProbe, Walls};
 use crate::machine::Machines;
 use crate::plan::{End, HeldLimits, LaunchError, PlanError};
 use crate::refusal::Refusal;
@@ -49,7 +50,11 @@ impl Candidate {
 
     /// Returns the first line of `--version`.
     pub(super) async fn version(&self) -> Option<String> {
-        let command = CommandLine::new(self.program.as_ref()?).arg("--version");
+        let words: &[&str] = match self.target.kind {
+            RuntimeKind::Kubernetes => &["version", "--client"],
+            _ => &["--version"],
+        };
+        let command = CommandLine::new(self.program.as_ref()?).args(words);
         let done = exec::run(command, Duration::from_secs(10)).await.ok()?.success().ok()?;
         Some(String::from_utf8_lossy(&done.stdout).lines().next()?.to_string())
     }
@@ -93,8 +98,12 @@ impl Candidate {
             spec.name = instance.next_name();
             spec.env.splice(0..0, env.iter().cloned());
             spec.volumes.clone_from(&volumes);
+            if let AnyDriver::Kube(kube) = &*driver {
+                spec.argv.clone_from(&probe.pod_argv);
+                kube.ensure_policy().await;
+            }
             match run_probe(&driver, &spec, probe, instance, stop).await {
-                Ok(held) => {
+                Ok((held, walls)) => {
                     let (asked, fallback) = (wanted.to_string(), rank > 0);
                     let refused_options = Vec::new();
                     return Ok(Choice {
@@ -104,6 +113,7 @@ impl Candidate {
                         env,
                         volumes,
                         held,
+                        walls,
                         fallback,
                         refused_options,
                         rank,
@@ -168,6 +178,11 @@ impl Candidate {
                 }
                 Ok(vec![id])
             }
+            RuntimeKind::Kubernetes => {
+                let id = RuntimeId { remote: true, ..mode(CgroupMode::Direct) };
+                KubeDriver::new(id.clone()).check_access().await?;
+                Ok(vec![id])
+            }
             RuntimeKind::Crun | RuntimeKind::Runc if rustix::process::getuid().is_root() => {
                 Ok(vec![mode(CgroupMode::Direct), mode(CgroupMode::Unmanaged)])
             }
@@ -200,6 +215,13 @@ impl Candidate {
             WantedRoot::Host => return Ok((RootFs::Host, with_path(Vec::new()))),
             WantedRoot::Image(image) => image,
         };
+        if runtime.kind == RuntimeKind::Kubernetes {
+            return match image.in_engine(runtime.kind) {
+                // Nodes pull it when the first pod starts.
+                Some(EngineImage::Pullable(reference)) => Ok((RootFs::Image(reference.into()), Vec::new())),
+                _ => elsewhere(),
+            };
+        }
         if let AnyDriver::Engine(driver) = AnyDriver::new(runtime.clone()) {
             match image.in_engine(runtime.kind) {
                 Some(EngineImage::Pullable(reference)) => {
@@ -300,13 +322,28 @@ fn refusal_of(error: &ExecError) -> Refusal {
     }
 }
 
+/// Returns what a probe showed that did its work; None when it did not.
+async fn verdict_on(
+    driver: &AnyDriver,
+    output: &[u8],
+    end: End,
+    probe: &Probe,
+) -> Option<Result<Option<Walls>, Refusal>> {
+    if end != End::Exited(0) {
+        return None;
+    }
+    let AnyDriver::Kube(kube) = driver else { return (output == probe.expected).then_some(Ok(None)) };
+    let seen = PodProbe::parse(output, &probe.expected)?;
+    Some(seen.walls(kube.ensure_policy().await).map(Some))
+}
+
 async fn run_probe(
     driver: &Arc<AnyDriver>,
     spec: &SandboxSpec,
     probe: &Probe,
     instance: &Arc<Instance>,
     stop: &CancellationToken,
-) -> Result<HeldLimits, Refusal> {
+) -> Result<(HeldLimits, Option<Walls>), Refusal> {
     let launch_refusal = |error: LaunchError| match error {
         LaunchError::Exec(error) => refusal_of(&error),
         LaunchError::Plan(PlanError::Root(error)) => {
@@ -317,9 +354,15 @@ async fn run_probe(
     let plan = driver.plan(spec, instance).map_err(|error| launch_refusal(error.into()))?;
     let mut sandbox = Sandbox::launch(driver, plan, instance).await.map_err(launch_refusal)?;
     let held = sandbox.held();
-    drop(sandbox.take_stdin());
+    let filter = sandbox.own_filter().map(hex::encode);
+    let stdin = sandbox.take_stdin();
+    let never_starts = sandbox.never_starts();
     let stdout = sandbox.take_stdout();
     let run = async {
+        if let (Some(filter), Some(mut stdin)) = (filter, stdin) {
+            // A probe that does not read it shows that by what it prints.
+            let _ = stdin.write_all(format!("{filter}\n").as_bytes()).await;
+        }
         let mut output = Vec::new();
         if let Some(stdout) = stdout {
             let _ = stdout.take(OUTPUT_LIMIT).read_to_end(&mut output).await;
@@ -327,15 +370,19 @@ async fn run_probe(
         (output, sandbox.wait().await)
     };
     let ended = tokio::select! {
-        ended = tokio::time::timeout(probe.limit, run) => Some(ended),
+        ended = tokio::time::timeout(driver.start_limit(probe.limit), run) => Some(Ok(ended)),
+        refusal = never_starts => Some(Err(refusal)),
         () = stop.cancelled() => None,
     };
     let verdict = match ended {
         None => Err(Refusal::Stopped),
-        Some(Ok((output, Ok(End::Exited(0))))) if output == probe.expected => Ok(held),
-        Some(Ok((_, Ok(end)))) => Err(sandbox.explain(end)),
-        Some(Ok((_, Err(error)))) => Err(Refusal::Other { message: error.to_string() }),
-        Some(Err(_)) => {
+        Some(Err(refusal)) => Err(refusal),
+        Some(Ok(Ok((output, Ok(end))))) => match verdict_on(driver, &output, end, probe).await {
+            Some(verdict) => verdict.map(|walls| (held, walls)),
+            None => Err(sandbox.explain(end).await),
+        },
+        Some(Ok(Ok((_, Err(error))))) => Err(Refusal::Other { message: error.to_string() }),
+        Some(Ok(Err(_))) => {
             let message = sandbox.with_messages(&format!("the probe did not end within {:?}", probe.limit));
             Err(Refusal::TimedOut { message })
         }

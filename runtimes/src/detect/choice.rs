@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kube::Walls;
 use crate::machine::{MachineReport, ShareReport};
 use crate::plan::{HeldLimits, ShareMechanism};
 use crate::refusal::{Refusal, RootProblem};
@@ -18,6 +19,9 @@ pub struct Probe {
     pub template: SandboxSpec,
     /// The expected standard output.
     pub expected: Vec<u8>,
+    /// The command in its place for a pod. It reads the seccomp filter in hexadecimal digits, installs it, and says after the
+    /// expected output what answered before and after, as JSON.
+    pub pod_argv: Vec<String>,
     /// How long the sandbox may take to answer.
     pub limit: Duration,
 }
@@ -36,6 +40,9 @@ pub struct Choice {
     #[serde(default)]
     pub volumes: Vec<String>,
     pub held: HeldLimits,
+    /// What is between code and the network, in a pod.
+    #[serde(default)]
+    pub walls: Option<Walls>,
     /// Whether the root is not the first choice.
     pub fallback: bool,
     /// The runtimes that come before and may have refused the security options of the user.

@@ -31,6 +31,8 @@ const FRESH: Duration = Duration::from_millis(200);
 /// How long an engine that failed is set aside, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// What a cluster counts as beside engines.
+const CLUSTER_CPUS: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Fleet<I> {
@@ -301,6 +303,15 @@ impl From<&EngineInfo> for Load {
 async fn load_of(runtime: &RuntimeId) -> Result<Load, Refusal> {
     match AnyDriver::new(runtime.clone()) {
         AnyDriver::Engine(driver) => Ok(Load::from(&ask_engine(&driver, ASK_LIMIT).await?)),
+        // The scheduler of a cluster chooses among many processors; few of them are ours.
+        AnyDriver::Kube(driver) => match driver.list_owned().await {
+            Ok(pods) => Ok(Load {
+                running: u32::try_from(pods.len()).unwrap_or(u32::MAX),
+                sent: 0,
+                cpus: CLUSTER_CPUS,
+            }),
+            Err(error) => Err(driver.refusal_of(&error)),
+        },
         // Nothing counts their containers.
         AnyDriver::Oci(_) => Ok(Load::default()),
     }
@@ -323,6 +334,7 @@ mod tests {
             asked: "x".into(),
             env: Vec::new(),
             volumes: Vec::new(),
+            walls: None,
             held: HeldLimits { memory: held, sockets: held, pids: held, cpus: held },
             fallback: false,
             refused_options: Vec::new(),

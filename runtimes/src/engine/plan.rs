@@ -103,6 +103,7 @@ impl EngineDriver {
             memory: spec.limits.memory,
             folders: self.watched_folders(spec, held),
             own_limits: OwnLimits::of(spec, self.id.cgroups == CgroupMode::Unmanaged),
+            own_filter: None,
         })
     }
 

@@ -1,8 +1,9 @@
 //! What the programs of runtimes say, read by pure functions. Every parser quotes the messages that it knows, as captured from
 //! real programs: `oci` reads those of crun and runc, `engine` those of podman and docker, which also pass on the former,
-//! `machine` what podman says of its machines.
+//! `machine` what podman says of its machines, `kube` what kubectl and the status of pods say.
 
 pub(crate) mod engine;
+pub(crate) mod kube;
 pub(crate) mod machine;
 pub(crate) mod oci;
 

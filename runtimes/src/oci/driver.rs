@@ -136,6 +136,7 @@ impl OciDriver {
             memory: spec.limits.memory,
             folders: WatchedFolders::default(),
             own_limits,
+            own_filter: None,
         })
     }
 

@@ -33,10 +33,14 @@ const DOCKER_CONTEXT: &str = "DOCKER_CONTEXT";
 /// The context of docker's client when none is set up, or `DOCKER_HOST` is set.
 const DEFAULT_CONTEXT: &str = "default";
 
+/// The same for kubectl: the file of the contexts.
+const KUBECTL_VARIABLES: &[&str] = &["KUBECONFIG"];
+
 fn variables_of(kind: RuntimeKind) -> &'static [&'static str] {
     match kind {
         RuntimeKind::Podman => PODMAN_VARIABLES,
         RuntimeKind::Docker => DOCKER_VARIABLES,
+        RuntimeKind::Kubernetes => KUBECTL_VARIABLES,
         RuntimeKind::Crun | RuntimeKind::Runc => &[],
     }
 }
@@ -49,7 +53,7 @@ impl Address {
 
     fn with(target: &Target, variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut variables = BTreeMap::new();
-        if target.connection.is_none() {
+        if target.connection.is_none() || target.kind == RuntimeKind::Kubernetes {
             let set = |name: &&str| Some((name.to_string(), without_secret(name, &variable(name)?)));
             variables.extend(variables_of(target.kind).iter().filter_map(set));
         }

@@ -18,19 +18,25 @@ pub enum RuntimeKind {
     Crun,
     /// <https://github.com/opencontainers/runc>.
     Runc,
+    /// Pods of a cluster, through kubectl: <https://kubernetes.io/docs/reference/kubectl/>.
+    Kubernetes,
 }
 
 impl RuntimeKind {
-    /// Every kind, in the order of the automatic choice.
+    /// The kinds of the automatic choice, in its order.
     pub const ALL: [Self; 4] = [Self::Podman, Self::Docker, Self::Crun, Self::Runc];
 
-    /// The names of all kinds, in the same order.
-    pub const NAMES: [&str; 4] = [
-        Self::Podman.program_name(),
-        Self::Docker.program_name(),
-        Self::Crun.program_name(),
-        Self::Runc.program_name(),
-    ];
+    /// The names of all kinds that need nothing else to be named, in the same order.
+    pub const NAMES: [&str; 4] =
+        [Self::Podman.name(), Self::Docker.name(), Self::Crun.name(), Self::Runc.name()];
+
+    /// Returns the name by which its user chooses it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            other => other.program_name(),
+        }
+    }
 
     /// Returns the usual name of the program.
     pub const fn program_name(self) -> &'static str {
@@ -39,6 +45,7 @@ impl RuntimeKind {
             Self::Docker => "docker",
             Self::Crun => "crun",
             Self::Runc => "runc",
+            Self::Kubernetes => "kubectl",
         }
     }
 
@@ -50,22 +57,37 @@ impl RuntimeKind {
 
 impl fmt::Display for RuntimeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.program_name())
+        f.write_str(self.name())
     }
 }
 
-/// A runtime as the user names it: `crun`, `podman`, `podman:CONNECTION`, `docker:CONTEXT`.
+/// A runtime as the user names it: `crun`, `podman`, `podman:CONNECTION`, `docker:CONTEXT`, `kubernetes:CONTEXT/NAMESPACE`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
     pub kind: RuntimeKind,
-    /// A connection of podman or a context of docker; None = the client's default.
+    /// A connection of podman or a context of docker; None = the client's default. For Kubernetes always a context of kubectl, and
+    /// perhaps a namespace: see [`Target::pod_place`].
     pub connection: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a runtime: expected podman, docker, crun, runc, podman:CONNECTION or docker:CONTEXT")]
+#[error(
+    "'{0}' is not a runtime: expected podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT or kubernetes:CONTEXT/NAMESPACE"
+)]
 pub struct TargetError(pub String);
+
+impl Target {
+    /// Returns the context of kubectl and the namespace that are named. The namespace follows the last slash; without one it is
+    /// that of the context.
+    pub(crate) fn pod_place(&self) -> (&str, Option<&str>) {
+        let name = self.connection.as_deref().unwrap_or_default();
+        match name.rsplit_once('/') {
+            Some((context, namespace)) => (context, Some(namespace).filter(|it| !it.is_empty())),
+            None => (name, None),
+        }
+    }
+}
 
 impl From<RuntimeKind> for Target {
     fn from(kind: RuntimeKind) -> Self {
@@ -83,11 +105,12 @@ impl FromStr for Target {
             None => (text, None),
         };
         let name = name.to_ascii_lowercase();
-        let kind = RuntimeKind::ALL.into_iter().find(|kind| kind.program_name() == name);
+        let mut kinds = RuntimeKind::ALL.into_iter().chain([RuntimeKind::Kubernetes]);
+        let kind = kinds.find(|kind| kind.name() == name);
         // It becomes an argument of a command line.
         let fits = |kind| {
-            connection.is_none_or(|connection| {
-                matches!(kind, RuntimeKind::Podman | RuntimeKind::Docker)
+            connection.map_or(kind != RuntimeKind::Kubernetes, |connection| {
+                !matches!(kind, RuntimeKind::Crun | RuntimeKind::Runc)
                     && !connection.is_empty()
                     && !connection.starts_with('-')
                     && !connection.contains(|c: char| c.is_whitespace() || c.is_control())
@@ -134,7 +157,8 @@ impl FromStr for RuntimeChoice {
     /// Reads `auto`, a path (it contains a slash), or targets separated by commas.
     fn from_str(text: &str) -> Result<Self, TargetError> {
         let text = text.trim();
-        if text.contains('/') {
+        let names_cluster = |part: &str| part.trim().to_ascii_lowercase().starts_with("kubernetes:");
+        if text.contains('/') && !text.split(',').any(names_cluster) {
             return Ok(Self::Program(text.into()));
         }
         if text.eq_ignore_ascii_case("auto") {
@@ -174,6 +198,18 @@ mod tests {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
         assert_eq!(" Podman:Big ".parse::<Target>().unwrap().to_string(), "podman:Big");
+        for (text, context, namespace) in [
+            ("kubernetes:lab", "lab", None),
+            ("kubernetes:lab/boxes", "lab", Some("boxes")),
+            ("kubernetes:arn:aws:eks:x:1:cluster/big/boxes", "arn:aws:eks:x:1:cluster/big", Some("boxes")),
+            ("kubernetes:a/b/", "a/b", None),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!((target.to_string().as_str(), target.pod_place()), (text, (context, namespace)));
+        }
+        for text in ["kubernetes", "kubernetes:", "kubernetes:-x"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
         for text in ["", "lxc", "crun:x", "podman:", "docker:-x", "docker:a b", "podman:a\nb", ":x"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
@@ -185,6 +221,7 @@ mod tests {
             (" AUTO ", "auto"),
             ("podman:Big, docker:x,crun,podman:Big", "podman:Big,docker:x,crun"),
             ("/opt/crun", "/opt/crun"),
+            ("kubernetes:a/b,crun", "kubernetes:a/b,crun"),
         ] {
             assert_eq!(text.parse::<RuntimeChoice>().unwrap().to_string(), printed);
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use codebridge_runtimes::{AnyDriver, Copies, HostFolder, Instance, SandboxSpec};
+use codebridge_runtimes::{AnyDriver, Copies, HostFolder, Instance, SandboxSpec, ShareMechanism};
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
@@ -63,9 +63,11 @@ impl SessionPackages {
         spec: &mut SandboxSpec,
         instance: &Arc<Instance>,
     ) -> Self {
-        let place = match service.is_used() {
-            false => Err("no packages are allowed".into()),
-            true => service.open_session().map_err(|error| {
+        let has_folders = driver.share_mechanism(spec.user) != ShareMechanism::None;
+        let place = match (service.is_used(), has_folders) {
+            (false, _) => Err("no packages are allowed".into()),
+            (true, false) => Err("pods cannot install packages: use an image that has them".into()),
+            (true, true) => service.open_session().map_err(|error| {
                 tracing::warn!(error = error.for_operator(), "sessions cannot have packages");
                 error.to_string()
             }),

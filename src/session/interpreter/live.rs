@@ -193,8 +193,10 @@ impl Interpreter {
             killed: 0,
             made_of,
         };
+        let never_starts = starting.sandbox.never_starts();
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello()) => hello,
+            refusal = never_starts => Ok(Err(StartError::Refused(refusal))),
             () = cancel.cancelled() => Ok(Err(StartError::Stopped)),
         };
         match hello {
@@ -217,7 +219,7 @@ impl Interpreter {
                 Some(Ok(frame)) => self.early.take(frame),
                 Some(Err(FrameError::Io(_))) | None => {
                     let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
-                    return Err(StartError::Refused(self.sandbox.explain(end)));
+                    return Err(StartError::Refused(self.sandbox.explain(end).await));
                 }
                 Some(Err(error)) => {
                     return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
@@ -247,8 +249,13 @@ impl Interpreter {
     }
 
     /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
-    pub(in crate::session) fn lost_while_idle(&mut self) -> Option<String> {
+    pub(in crate::session) async fn lost_while_idle(&mut self) -> Option<String> {
         let loss = self.gone.take().or_else(|| self.loss_in_frames())?;
+        if matches!(loss, Loss::Vanished(_))
+            && let Some(reason) = self.sandbox.why_gone().await
+        {
+            return Some(reason);
+        }
         let loss = self.explain_loss(loss);
         Some(loss.describe(self.sandbox.held(), self.memory_limit))
     }
@@ -423,6 +430,9 @@ impl Interpreter {
             Ok(Ok(End::Signalled(signal))) => format!("{text}; the runtime was ended by signal {signal}"),
             _ => text,
         };
+        if let Some(reason) = self.sandbox.why_gone().await {
+            return RunEnd::Lost(Loss::Vanished(reason));
+        }
         RunEnd::Lost(Loss::Vanished(self.sandbox.with_messages(&how)))
     }
 }

@@ -245,6 +245,7 @@ impl Launcher {
         let shares = self.notices_of_shares(&sandbox, &found);
         let blob = guest::blob(&guest::Start {
             limits: sandbox.own_limits(),
+            filter: sandbox.own_filter().map(<[u8]>::to_vec),
             wants_compiled: self.bytecode.keeps(),
             compiled: self.bytecode.load(&choice.root),
             installs: !self.packages.with().is_empty(),
@@ -260,7 +261,7 @@ impl Launcher {
             made_of: made_of(choice, &driver, access.is_recorded()),
         };
         let give_up = cancel.child_token();
-        let start = Interpreter::start(sandbox, startup, START_LIMIT, &give_up);
+        let start = Interpreter::start(sandbox, startup, driver.start_limit(START_LIMIT), &give_up);
         tokio::pin!(start);
         let (started, stalled) = tokio::select! {
             started = &mut start => (started, None),
@@ -339,7 +340,7 @@ impl Launcher {
             (Some((target, refusal)), _) => {
                 Some(format!("{target} refused --security-opt {options}, so {kind} is used: {refusal}"))
             }
-            (None, RuntimeKind::Crun | RuntimeKind::Runc) => {
+            (None, RuntimeKind::Crun | RuntimeKind::Runc | RuntimeKind::Kubernetes) => {
                 Some(format!("{kind} does not use --security-opt {options}: only podman and docker do"))
             }
             (None, _) => None,
@@ -350,6 +351,7 @@ impl Launcher {
         let argv = ["python3", "-B", "-c", guest::PROBE].map(String::from).to_vec();
         Probe {
             template: self.template.spec(instance, argv),
+            pod_argv: ["python3", "-B", "-c", &guest::pod_probe()].map(String::from).to_vec(),
             expected: guest::PROBE_ANSWER.into(),
             limit: START_LIMIT,
         }

@@ -33,6 +33,7 @@ impl WantedImage for Image {
     fn in_engine(&self, engine: RuntimeKind) -> Option<EngineImage<'_>> {
         match (&self.0, engine) {
             (ImageName::Registry(name), _) => Some(EngineImage::Pullable(name.as_typed())),
+            (ImageName::Engine(..), RuntimeKind::Kubernetes) => None,
             (ImageName::Engine(EngineKind::Podman, reference), RuntimeKind::Podman)
             | (ImageName::Engine(EngineKind::Docker, reference), RuntimeKind::Docker) => {
                 Some(EngineImage::Stored(reference))

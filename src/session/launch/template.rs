@@ -1,6 +1,6 @@
 //! What all sandboxes of a bridge have in common.
 
-use codebridge_runtimes::{HostFolder, Instance, Limits, RootFs, SandboxSpec, Tmpfs, User};
+use codebridge_runtimes::{HostFolder, Instance, Limits, PodSettings, RootFs, SandboxSpec, Tmpfs, User};
 
 use crate::settings::Settings;
 
@@ -18,6 +18,7 @@ pub(super) struct Template {
     pub(super) limits: Limits,
     pub(super) security_options: Vec<String>,
     pub(super) shares: Vec<HostFolder>,
+    pod: PodSettings,
 }
 
 impl Template {
@@ -37,6 +38,7 @@ impl Template {
                 .iter()
                 .map(|share| HostFolder { source: share.path.clone(), target: share.target() })
                 .collect(),
+            pod: settings.pod.value.clone(),
         }
     }
 
@@ -60,6 +62,7 @@ impl Template {
             owner: instance.owner().clone(),
             security_options: self.security_options.clone(),
             volumes: Vec::new(),
+            pod: self.pod.clone(),
         }
     }
 }

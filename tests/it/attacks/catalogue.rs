@@ -6,6 +6,7 @@
 //! # refused on WHO, WHO: OUTCOME    on these: `crun-user`, `crun`, `crun 1.28` (as root, and newer), `cgroup`, `rlimit`; the last
 //!                                   line that fits counts
 //! # allowed: OUTCOME                the same, for what must work
+//! # refused on WHO: not tried: WHY   it would end the sandbox in which all attacks run
 //! # outside: differs                outside of a sandbox it ends in another way
 //! # timeout: SECONDS                of the call, where it is one
 //! # next: STATUS                    of the next call, where it is no success

@@ -31,6 +31,7 @@ finally:
 
 ## the number of processes
 # allowed: done: True
+# allowed on kubernetes: done: False
 os.setpgid(0, 0)
 started = []
 try:
@@ -55,6 +56,7 @@ for number in range(1000):
 
 ## all space in tmp
 # refused: ENOSPC
+# refused on kubernetes: not tried: kubelets before 1.22 give the folder no size, and memory runs out
 with open("/tmp/full", "wb") as file:
     os.unlink("/tmp/full")
     while True:
@@ -62,6 +64,7 @@ with open("/tmp/full", "wb") as file:
 
 ## all space in workspace
 # refused: ENOSPC
+# refused on kubernetes: not tried: kubelets before 1.22 give the folder no size, and memory runs out
 with open("/workspace/full", "wb") as file:
     os.unlink("/workspace/full")
     while True:
@@ -69,6 +72,7 @@ with open("/workspace/full", "wb") as file:
 
 ## all space in projects
 # refused: ENOSPC
+# refused on kubernetes: not tried: kubelets before 1.22 give the folder no size, and memory runs out
 with open("/projects/full", "wb") as file:
     os.unlink("/projects/full")
     while True:
@@ -83,7 +87,7 @@ with open("/dev/shm/full", "wb") as file:
 
 ## all files of projects
 # refused: ENOSPC
-# allowed on podman: done
+# allowed on podman, kubernetes: done
 # podman has no option for the number of files; there as elsewhere a control group counts their memory.
 os.mkdir("/projects/many")
 try:

@@ -3,12 +3,17 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::harness::matrix::{Machine, which};
+use crate::harness::matrix::{Kind, Machine, which};
 use crate::harness::{Suite, TestEnv};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.each_runtime("attacks", tests![what_is_mounted_inside_a_root_cannot_be_written_to]);
+    // A cluster has no folders of this machine.
+    suite.kinds(
+        &[Kind::Podman, Kind::Docker, Kind::Crun, Kind::Runc],
+        "attacks",
+        tests![what_is_mounted_inside_a_root_cannot_be_written_to],
+    );
 }
 
 fn what_is_mounted_inside_a_root_cannot_be_written_to(env: &TestEnv) {

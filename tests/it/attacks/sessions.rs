@@ -52,14 +52,14 @@ pub(crate) fn register(suite: &mut Suite) {
     for (file, (topic, ..)) in FILES.iter().enumerate() {
         for attack in &ATTACKS[file] {
             // Runtime by runtime, so that the tests that start at once do not wait for the same sandbox.
-            for (place, runtime) in Runtime::ALL.into_iter().enumerate() {
+            for (place, runtime) in Runtime::rows().iter().enumerate() {
                 let attack = Arc::clone(attack);
                 let name = format!("{runtime}::attacks::{topic}::{}", attack.test_name());
-                let trial = move || with_report(place, file, |report| check(runtime, &attack, report));
+                let trial = move || with_report(place, file, |report| check(*runtime, &attack, report));
                 suite.trials.push(Trial::ignorable_test(name, trial));
             }
         }
-        for (place, runtime) in Runtime::ALL.into_iter().enumerate() {
+        for (place, runtime) in Runtime::rows().iter().enumerate() {
             let name = format!("{runtime}::attacks::{topic}::the_bridge_stays_small");
             let trial = move || with_report(place, file, stays_small);
             suite.trials.push(Trial::ignorable_test(name, trial));
@@ -74,7 +74,7 @@ fn with_report(
 ) -> Result<Completion, Failed> {
     static REPORTS: [[OnceLock<Result<Report, String>>; FILES.len()]; 7] =
         [const { [const { OnceLock::new() }; FILES.len()] }; 7];
-    let runtime = Runtime::ALL[place];
+    let runtime = Runtime::rows()[place];
     if let Err(reason) = works(runtime) {
         return Ok(Completion::ignored_with(reason));
     }

@@ -44,7 +44,7 @@ impl<'a> BridgeBuilder<'a> {
             Self { env, command, sockets: false, prefix: Vec::new() }.var("MCP_BRIDGE_LOG_LEVEL", "debug");
         match env.runtime_if_any() {
             Some(runtime) => builder
-                .var("MCP_BRIDGE_RUNTIME", runtime.kind.name())
+                .var("MCP_BRIDGE_RUNTIME", runtime.kind.setting())
                 .var("MCP_BRIDGE_IMAGE", Machine::get().usual_image(runtime)),
             None => builder,
         }

@@ -193,6 +193,9 @@ impl TestEnv {
             }
             None => {
                 set("XDG_RUNTIME_DIR", self.root.join("run").into());
+                if let Some(file) = &Machine::get().kubeconfig {
+                    set("KUBECONFIG", file.into());
+                }
                 if let Some(host) = &Machine::get().docker_host {
                     set("DOCKER_HOST", host.clone());
                 }

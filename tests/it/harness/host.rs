@@ -129,6 +129,13 @@ impl<'a> Traces<'a> {
                 self.env.run([kind.name(), "ps", "--all", "--format={{.Names}}", "--filter", &filter]);
             return listed.ok().lines().map(String::from).collect();
         }
+        if kind == Kind::Kubernetes {
+            let selector = format!("--selector=codebridge.instance={}", self.id);
+            // Those that are being deleted are gone for the bridge: the cluster removes them.
+            let names = "--output=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}}\n{{end}}{{end}}";
+            let listed = self.env.run(["kubectl", "--context=least", "get", "pods", &selector, names]);
+            return listed.ok().lines().map(String::from).collect();
+        }
         let entries = fs::read_dir(self.folder.join("oci").join(kind.name())).into_iter().flatten().flatten();
         // crun 1.28 keeps things of its own beside them.
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

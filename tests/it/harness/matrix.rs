@@ -1,4 +1,4 @@
-//! The runtimes under test, as data: four kinds as root, three of them as an ordinary user.
+//! The runtimes under test, as data: four kinds as root, three of them as an ordinary user; and a cluster, for `tests/cluster`.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Docker,
     Crun,
     Runc,
+    Kubernetes,
 }
 
 impl Kind {
@@ -28,6 +29,16 @@ impl Kind {
             Self::Docker => "docker",
             Self::Crun => "crun",
             Self::Runc => "runc",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+
+    /// What the bridge is told to use.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            // The context with the Role of the documentation.
+            Self::Kubernetes => "kubernetes:least",
+            other => other.name(),
         }
     }
 
@@ -55,6 +66,14 @@ impl Runtime {
         Self { kind: Kind::Crun, as_user: true },
         Self { kind: Kind::Runc, as_user: true },
     ];
+
+    /// Pods of a cluster, when there is one.
+    pub(crate) const CLUSTER: Self = Self { kind: Kind::Kubernetes, as_user: false };
+
+    /// The rows of this run: those of the machine, or the cluster alone.
+    pub(crate) fn rows() -> &'static [Self] {
+        if Machine::get().kubeconfig.is_some() { &[Self::CLUSTER] } else { &Self::ALL }
+    }
 
     /// The runtime of this kind that root starts.
     pub(crate) const fn of_root(kind: Kind) -> Self {
@@ -84,6 +103,8 @@ pub(crate) struct Machine {
     pub(crate) rootfs_39: Option<PathBuf>,
     pub(crate) docker_host: Option<OsString>,
     pub(crate) user: Option<TestUser>,
+    /// The configuration of kubectl for the cluster under test.
+    pub(crate) kubeconfig: Option<PathBuf>,
     versions: [OnceLock<(u32, u32)>; 4],
 }
 
@@ -110,6 +131,7 @@ impl Machine {
                 rootfs_39: text("ROOTFS_39").map(PathBuf::from),
                 docker_host: text("DOCKER_HOST").map(OsString::from).or_else(|| env::var_os("DOCKER_HOST")),
                 user: test_user(),
+                kubeconfig: text("KUBECONFIG").map(PathBuf::from),
                 versions: Default::default(),
             }
         })
@@ -133,7 +155,7 @@ impl Machine {
     /// The image for tests that do not care which: one that this runtime starts without any preparation.
     pub(crate) fn usual_image(&self, runtime: Runtime) -> String {
         match (&self.image, &self.rootfs_314) {
-            (Some(image), _) if runtime.kind.is_engine() => image.clone(),
+            (Some(image), _) if runtime.kind.is_engine() || runtime.kind == Kind::Kubernetes => image.clone(),
             (_, Some(rootfs)) => format!("dir:{}", rootfs.display()),
             _ => "host:".into(),
         }

@@ -55,12 +55,12 @@ impl Suite {
 
     /// Tests that have to hold on every runtime.
     pub(crate) fn each_runtime(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
-        self.on(&Runtime::ALL, topic, tests);
+        self.on(Runtime::rows(), topic, tests);
     }
 
     /// Likewise, while no other test of the same user runs: what they leave behind, any other bridge would sweep.
     pub(crate) fn each_runtime_alone(&mut self, topic: &str, tests: &[(&str, TestFn)]) {
-        for runtime in Runtime::ALL {
+        for &runtime in Runtime::rows() {
             self.on_alone(runtime, topic, tests);
         }
     }
@@ -116,7 +116,7 @@ impl Suite {
 
     /// A runtime that was prepared and does not work is a failure; one that was not prepared is ignored.
     pub(crate) fn runtimes(&mut self) {
-        for runtime in Runtime::ALL {
+        for &runtime in Runtime::rows() {
             let test = move || match works(runtime) {
                 Ok(()) => Ok(Completion::Completed),
                 Err(reason) if Machine::get().is_prepared(runtime) => {
@@ -216,7 +216,11 @@ fn print_times<'a>(title: &str, times: impl Iterator<Item = (Duration, &'a str)>
 fn topic_of(name: &str) -> &str {
     let topic = name.rsplit_once("::").map_or(name, |(topic, _)| topic);
     match topic.split_once("::") {
-        Some((row, rest)) if Runtime::ALL.iter().any(|runtime| runtime.to_string() == row) => rest,
+        Some((row, rest))
+            if Runtime::ALL.iter().chain([&Runtime::CLUSTER]).any(|runtime| runtime.to_string() == row) =>
+        {
+            rest
+        }
         _ => topic,
     }
 }

@@ -13,8 +13,8 @@ use super::process::Output;
 
 /// Whether a container runs, tried once.
 pub(crate) fn works(runtime: Runtime) -> Result<(), String> {
-    static WORKS: [OnceLock<Result<(), String>>; 7] = [const { OnceLock::new() }; 7];
-    let index = Runtime::ALL.iter().position(|known| *known == runtime).unwrap();
+    static WORKS: [OnceLock<Result<(), String>>; 8] = [const { OnceLock::new() }; 8];
+    let index = Runtime::ALL.iter().position(|known| *known == runtime).unwrap_or(Runtime::ALL.len());
     WORKS[index].get_or_init(|| try_out(runtime)).clone()
 }
 
@@ -22,6 +22,10 @@ pub(crate) fn works(runtime: Runtime) -> Result<(), String> {
 fn try_out(runtime: Runtime) -> Result<(), String> {
     if !rustix::process::getuid().is_root() {
         return Err("the tests have to be run as root, see tests/check".into());
+    }
+    if runtime.kind == Kind::Kubernetes {
+        // tests/cluster has prepared it.
+        return Machine::get().kubeconfig.as_ref().map(drop).ok_or_else(|| "there is no cluster".into());
     }
     if runtime.as_user && Machine::get().user.is_none() {
         return Err("there is no ordinary user for the tests, see tests/check".into());
@@ -40,7 +44,7 @@ fn try_out(runtime: Runtime) -> Result<(), String> {
             command.argv.extend([image.into(), OsString::from("true")]);
             command.run(env.guard())
         }
-        Kind::Crun | Kind::Runc => run_bundle(&env, &program),
+        Kind::Crun | Kind::Runc | Kind::Kubernetes => run_bundle(&env, &program),
     };
     let result = if output.status.success() {
         Ok(())

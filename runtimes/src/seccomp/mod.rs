@@ -5,7 +5,9 @@
 //! memfd (memory that outlives its mapping escapes the rlimit fallback), xattr writes and global sync.
 //!
 //! Format: <https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp>, which podman and docker
-//! read as well.
+//! read as well. [`program`] is the same profile as a program for the kernel, for runtimes that take none.
+
+mod bpf;
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -15,6 +17,7 @@ use oci_spec::runtime::{
 
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
+const ENETUNREACH: u32 = 101;
 
 /// Namespace flags of clone(2): <https://man7.org/linux/man-pages/man2/clone.2.html>.
 const CLONE_NAMESPACES: u64 = 0x7e02_0000;
@@ -106,6 +109,8 @@ pub(crate) enum UnixSockets {
     Any,
     /// Pairs only, which have no names: a sandbox with the rights of a share's owner could connect to the sockets in the share.
     Pairs,
+    /// All of it, and no other sockets: the sandbox is in a network that it must not use.
+    Only,
 }
 
 /// The types of socket pairs that cannot send to a name: SOCK_STREAM and SOCK_SEQPACKET, without flags.
@@ -118,6 +123,13 @@ const AF_UNIX: u64 = 1;
 pub(crate) fn profile(unix: UnixSockets) -> Result<LinuxSeccomp, OciSpecError> {
     let mut rules = vec![allow([DESCRIPTORS, FILES, MEMORY, PROCESSES, TIME, SOCKETS].concat())?];
     for family in SOCKET_FAMILIES {
+        if unix == UnixSockets::Only && *family != AF_UNIX {
+            // As the kernel says it in an empty network.
+            let refused =
+                rule(&["socket"], vec![equal(0, *family)?]).action(LinuxSeccompAction::ScmpActErrno);
+            rules.push(refused.errno_ret(ENETUNREACH).build()?);
+            continue;
+        }
         if (*family, unix) != (AF_UNIX, UnixSockets::Pairs) {
             rules.push(rule(&["socket", "socketpair"], vec![equal(0, *family)?]).build()?);
             continue;
@@ -159,6 +171,14 @@ pub(crate) fn profile(unix: UnixSockets) -> Result<LinuxSeccomp, OciSpecError> {
         profile = profile.architectures(vec![architecture]);
     }
     profile.build()
+}
+
+/// Returns the profile without a network as a program for the kernel, for both architectures.
+///
+/// # Errors
+/// The profile is not valid.
+pub(crate) fn program() -> Result<Vec<u8>, OciSpecError> {
+    Ok(bpf::compile(&profile(UnixSockets::Only)?))
 }
 
 fn allow(names: Vec<&str>) -> Result<LinuxSyscall, OciSpecError> {

@@ -1,0 +1,147 @@
+//! What this user may do in the cluster, and what a pod can reach there.
+
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+
+use crate::exec;
+use crate::messages::kube as messages;
+use crate::plan::End;
+use crate::refusal::Refusal;
+
+use super::driver::KubeDriver;
+
+/// What sandboxes need: verb and resource. `codebridge help kubernetes` has the Role.
+const NEEDED: [(&str, &str, Option<&str>); 6] = [
+    ("create", "pods", None),
+    ("get", "pods", None),
+    ("list", "pods", None),
+    ("watch", "pods", None),
+    ("delete", "pods", None),
+    ("create", "pods", Some("attach")),
+];
+/// Addresses that are named in a message.
+const MOST_NAMED: usize = 4;
+
+/// What is between code in a pod and the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walls {
+    /// Whether the seccomp filter holds. Nothing runs without it.
+    pub filter: bool,
+    /// Whether the network policy of our pods exists and the cluster enforces it.
+    pub policy: bool,
+    /// What answered a pod without the filter.
+    pub answered: Vec<String>,
+}
+
+/// What the probe in a pod says: one line of JSON after the expected output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct PodProbe {
+    /// What answered before the filter was installed.
+    before: Vec<String>,
+    /// What answered after it.
+    after: Vec<String>,
+}
+
+/// What a look at a pod shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing is known to be wrong.
+    Fine,
+    Trouble(Refusal),
+    /// There is no such pod, or it is being deleted.
+    Missing,
+    /// The cluster did not say.
+    Unknown,
+}
+
+impl PodProbe {
+    /// Reads the probe's output; None when it is not what a probe prints.
+    pub(crate) fn parse(output: &[u8], expected: &[u8]) -> Option<Self> {
+        serde_json::from_slice(output.strip_prefix(expected)?).ok()
+    }
+
+    /// Returns the walls that hold, or why the runtime is refused.
+    pub(crate) fn walls(self, has_policy: bool) -> Result<Walls, Refusal> {
+        let shown = |names: &[String]| {
+            let names: Vec<String> =
+                names.iter().take(MOST_NAMED).map(|name| exec::visible_line(name)).collect();
+            names.join(", ")
+        };
+        if !self.after.is_empty() {
+            let message = format!("a pod with all its walls reached {}", shown(&self.after));
+            return Err(Refusal::NetworkOpen { message });
+        }
+        let answered = self.before.iter().take(MOST_NAMED).map(|name| exec::visible_line(name)).collect();
+        Ok(Walls { filter: true, policy: has_policy && self.before.is_empty(), answered })
+    }
+}
+
+impl KubeDriver {
+    /// Checks that the context exists, the cluster answers, and this user may do what sandboxes need.
+    pub(crate) async fn check_access(&self) -> Result<(), Refusal> {
+        let asked = NEEDED.map(|(verb, resource, part)| async move {
+            let part = part.map(|part| format!("--subresource={part}"));
+            let words = ["auth", "can-i", verb, resource].map(String::from).into_iter().chain(part.clone());
+            let done = self.request(words).await;
+            (format!("{verb} {resource}{}", part.map(|_| "/attach").unwrap_or_default()), done)
+        });
+        let mut missing = Vec::new();
+        for (what, done) in join_all(asked).await {
+            let done = done.map_err(|error| self.refusal_of(&error))?;
+            // It prints `yes` or `no`, also when something else went wrong.
+            match done.stdout.trim_ascii() {
+                b"yes" => {}
+                answer if answer.starts_with(b"no") => missing.push(what),
+                _ => {
+                    return Err(
+                        self.explain(End::Exited(done.status.code().unwrap_or(-1)), &done.stderr_text())
+                    );
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let message = format!("this user may not {} in {}", missing.join(", "), self.namespace_in_words());
+        Err(Refusal::NotPermitted { message })
+    }
+
+    /// Looks at the pod of a sandbox. `patient` while it may still find a node.
+    pub(crate) async fn look(&self, name: &str, patient: bool) -> Look {
+        let Ok(done) = self.request(["get", "pod", name, "--output=json"]).await else {
+            return Look::Unknown;
+        };
+        if done.status.success() {
+            let Some(pod) = messages::parse_pod(&done.stdout) else { return Look::Unknown };
+            let fine = if pod.is_ending() { Look::Missing } else { Look::Fine };
+            return pod.trouble(patient).map_or(fine, Look::Trouble);
+        }
+        if messages::parse_missing_pod(&done.stderr).is_some() { Look::Missing } else { Look::Unknown }
+    }
+
+    /// Returns why a pod that was there is gone.
+    pub(crate) async fn why_deleted(&self, name: &str) -> Refusal {
+        let of_pod = format!("--field-selector=involvedObject.name={name}");
+        let events = self.request(["get", "events", &of_pod, "--output=json"]).await.ok();
+        let why = events.and_then(|events| messages::parse_last_event(&events.stdout));
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        Refusal::Other { message: format!("pod {name} was deleted{why}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_reaches_something_through_the_filter_is_refused() {
+        let probe = |text: &str| PodProbe::parse(text.as_bytes(), b"codebridge").unwrap();
+        let open = probe("codebridge{\"before\": [\"the node\"], \"after\": [\"the node\"]}\n");
+        assert!(matches!(open.walls(true), Err(Refusal::NetworkOpen { .. })));
+        let walls = probe("codebridge{\"before\": [\"the node\"], \"after\": []}").walls(true).unwrap();
+        assert_eq!((walls.filter, walls.policy), (true, false));
+        assert!(probe("codebridge{\"before\": [], \"after\": []}").walls(true).unwrap().policy);
+        assert_eq!(PodProbe::parse(b"codebridge", b"codebridge"), None);
+        assert_eq!(PodProbe::parse(b"other{}", b"codebridge"), None);
+    }
+}
