@@ -82,7 +82,7 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Show the audit log: which code ran, and what it called
     Audit(AuditArgs),
-    /// Run recorded code again, with the recorded results of its calls, and show where its output differs
+    /// Run recorded code again, and show where its output differs
     Replay(ReplayArgs),
     /// Register codebridge in an MCP client
     Setup(SetupArgs),
