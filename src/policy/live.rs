@@ -1,10 +1,12 @@
 //! The policy of a process: one file, which is read again when it changes.
 
-use std::fs::{File, Metadata};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::OFlags;
 
 use super::budgets::{ServerUses, Spent, Turn};
 use super::error::PolicyError;
@@ -120,14 +122,16 @@ impl Policy {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let was_there = loaded.rules.is_some();
-                match &self.source {
+                return match &self.source {
+                    // Somebody meant a policy: not even the first call may pass without it.
+                    _ if path.symlink_metadata().is_ok() => Err(dangling(path)),
                     // A policy that disappears allows nothing more than before.
-                    Source::IfPresent(_) if !was_there => return Ok(None),
-                    Source::IfPresent(_) => return Err(removed(path)),
-                    Source::Named(_) => return Err(unreadable(path, &error)),
-                }
+                    Source::IfPresent(_) if !was_there => Ok(None),
+                    Source::IfPresent(_) => Err(removed(path)),
+                    Source::Named(_) => Err(PolicyError::unreadable(path, &error)),
+                };
             }
-            Err(error) => return Err(unreadable(path, &error)),
+            Err(error) => return Err(PolicyError::unreadable(path, &error)),
         }
         loaded.rules.clone().transpose()
     }
@@ -149,23 +153,22 @@ impl Policy {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> PolicyError {
-    let why = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        _ => error.to_string(),
-    };
+fn removed(path: &Path) -> PolicyError {
+    let why = "it was removed; restart codebridge to go on without a policy".to_owned();
     PolicyError::Read { file: path.to_path_buf(), why }
 }
 
-fn removed(path: &Path) -> PolicyError {
-    let why = "it was removed; restart codebridge to go on without a policy".to_owned();
+fn dangling(path: &Path) -> PolicyError {
+    let why = "it is a link to a file that does not exist".to_owned();
     PolicyError::Read { file: path.to_path_buf(), why }
 }
 
 /// Reads the file; also returns what tells its next change.
 fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
     let read = || -> io::Result<(Metadata, String)> {
-        let file = File::open(path)?;
+        // A pipe in its place must not hold every call until somebody writes to it.
+        let file =
+            OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
         let metadata = file.metadata()?;
         let mut text = String::new();
         if metadata.is_file() && metadata.len() <= LONGEST {
@@ -175,7 +178,7 @@ fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
     };
     match read() {
         Ok((metadata, text)) => (Some(Stamp::of(&metadata)), usable(path, &metadata, &text)),
-        Err(error) => (None, Err(unreadable(path, &error))),
+        Err(error) => (None, Err(PolicyError::unreadable(path, &error))),
     }
 }
 
