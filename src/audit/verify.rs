@@ -17,7 +17,7 @@ use super::record::Record;
 /// Problems of one bridge that are named.
 const MOST_PROBLEMS: usize = 20;
 
-/// The end of a chain: who keeps it elsewhere finds out if the whole log is written anew.
+/// The end of a chain: who keeps it elsewhere finds out if the whole log is rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub bridge: String,
@@ -238,7 +238,7 @@ impl<'a> Check<'a> {
             if head.hash != hash {
                 self.problem(
                     place,
-                    "the log was written anew: the head that was kept refers to another text",
+                    "the log was rewritten: the head that was kept refers to another text",
                 );
             }
         }

@@ -32,7 +32,7 @@ pub struct AuditArgs {
 pub enum AuditCommand {
     /// Find lines that were changed, removed or cut off
     Verify {
-        /// The output of an earlier `verify --json`, kept elsewhere: also finds a log that was written anew
+        /// The output of an earlier `verify --json`, kept elsewhere: also finds a log that was rewritten
         #[arg(long, value_name = "FILE")]
         heads: Option<PathBuf>,
         #[command(flatten)]
