@@ -236,10 +236,7 @@ impl<'a> Check<'a> {
         {
             self.has_expected = true;
             if head.hash != hash {
-                self.problem(
-                    place,
-                    "the log was rewritten: the head that was kept refers to another text",
-                );
+                self.problem(place, "the log was rewritten: the head that was kept refers to another text");
             }
         }
         for (field, blob) in &record.blobs {
