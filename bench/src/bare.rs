@@ -52,6 +52,7 @@ impl Bare {
             owner: self.instance.owner().clone(),
             security_options: Vec::new(),
             volumes: Vec::new(),
+            pod: Default::default(),
         };
         // Files are written before the clock starts: a bare runtime finds its bundle ready.
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;

@@ -86,7 +86,7 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Show the audit log: which code ran, and what it called
     Audit(AuditArgs),
-    /// Run recorded code again with the recorded results, and show where the output differs
+    /// Run recorded code again, and show where its output differs
     Replay(ReplayArgs),
     /// Manage the access tokens of `serve --http`
     #[command(subcommand)]

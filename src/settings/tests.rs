@@ -92,7 +92,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_PACKAGES", "allow"),
         ("MCP_BRIDGE_WITH", "humanize"),
         ("MCP_BRIDGE_POLICY", "/etc/policy.toml"),
-        ("MCP_BRIDGE_AUDIT", "full"),
+        ("MCP_BRIDGE_AUDIT", "required,full"),
         ("MCP_BRIDGE_LOG_LEVEL", "DEBUG"),
         ("MCP_BRIDGE_SESSION_PERSIST", "false"),
         ("MCP_BRIDGE_SHARE", "/srv/data"),

@@ -36,6 +36,11 @@ pub(crate) fn register(suite: &mut Suite) {
             a_replay_shows_what_differs,
         ],
     );
+    suite.on(
+        &[Runtime::of_root(Kind::Podman), Runtime::of_root(Kind::Docker)],
+        "audit",
+        tests![the_digest_of_an_engine_s_image_is_recorded],
+    );
     suite.on(&[Runtime::of_root(Kind::Runc)], "audit", tests![a_full_disk_is_said_and_calls_go_on]);
 }
 
@@ -599,5 +604,18 @@ fn what_the_person_says_is_recorded(env: &TestEnv) {
         verdicts,
         expected.map(|(verdict, outcome)| (json!(verdict), json!(outcome))).each_ref().map(|(a, b)| (a, b))
     );
+    is_in_order(env);
+}
+
+fn the_digest_of_an_engine_s_image_is_recorded(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    // The engine is asked while code runs.
+    let digest = eventually("the digest", env.guard().left(), || {
+        let _ = bridge.run("1").ok();
+        let lines = lines(env);
+        lines.iter().rev().find_map(|line| Some(line["image_digest"].as_str()?.to_owned()))
+    });
+    assert!(digest.len() == 71 && digest.starts_with("sha256:"), "{digest}");
+    bridge.close();
     is_in_order(env);
 }
