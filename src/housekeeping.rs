@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use codebridge_runtimes::exec::ExecError;
 use codebridge_runtimes::{
     AnyDriver, OwnerState, RuntimeChoice, RuntimeId, SandboxName, StateDir, Swept, sweep,
 };
-use codebridge_runtimes::exec::ExecError;
 use serde::Serialize;
 
 use crate::settings::Settings;

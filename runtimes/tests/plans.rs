@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::{
-    AnyDriver, CgroupMode, HostFolder, Instance, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId, RuntimeKind,
-    SandboxSpec, StateDir, Tmpfs, User,
+    AnyDriver, CgroupMode, HostFolder, Instance, Limits, OwnLimits, Owner, Plan, RootFs, RuntimeId,
+    RuntimeKind, SandboxSpec, StateDir, Tmpfs, User,
 };
 use serde_json::Value;
 
@@ -164,7 +164,8 @@ fn kubernetes_with_an_image() {
     let instance = StateDir::at(base.path().join("state")).create_instance(&owner()).unwrap();
     std::fs::create_dir(base.path().join("a:b,c")).unwrap();
     let mut spec = spec(&instance, base.path(), RootFs::Image("python:3".into()), Some(1.5));
-    spec.pod = serde_json::from_str(r#"{"runtimeClassName": "gvisor", "nodeSelector": {"pool": "code"}}"#).unwrap();
+    spec.pod =
+        serde_json::from_str(r#"{"runtimeClassName": "gvisor", "nodeSelector": {"pool": "code"}}"#).unwrap();
     let mut id = RuntimeId::at(&target, "/usr/bin/kubectl", CgroupMode::Direct);
     id.address.variables.clear();
     let driver = AnyDriver::new(id);

@@ -221,9 +221,11 @@ impl CommandError {
             Self::Artifact(_) => Exit::Usage,
             Self::Io(_) | Self::Write { .. } | Self::Serve(_) | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Server(error) => exit_of(error),
-            Self::Process(_) | Self::State(_) | Self::Reclaim(_) | Self::OutOfReach(_) | Self::NetworkPolicy(_) => {
-                Exit::Sandbox
-            },
+            Self::Process(_)
+            | Self::State(_)
+            | Self::Reclaim(_)
+            | Self::OutOfReach(_)
+            | Self::NetworkPolicy(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
             Self::Packages { .. } => Exit::Sandbox,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,

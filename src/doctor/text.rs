@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-use codebridge_runtimes::{FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict, Walls};
+use codebridge_runtimes::{
+    FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict, Walls,
+};
 
 use super::{Diagnosis, Picked, PolicyState, Readiness, Run, Servers, SkippedServer};
 use crate::sizes::bytes_text;

@@ -16,9 +16,7 @@ const LONGEST: u64 = 64 << 10;
 pub(super) fn read(path: &Path) -> Result<PodSettings, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
-    file.take(LONGEST + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| format!("cannot be read: {error}"))?;
+    file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| format!("cannot be read: {error}"))?;
     if text.len() as u64 > LONGEST {
         return Err(format!("is longer than {LONGEST} bytes"));
     }

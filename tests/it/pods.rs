@@ -74,7 +74,8 @@ fn a_context_that_does_not_exist_is_named(env: &TestEnv) {
 }
 
 fn an_api_server_that_is_away_is_named_with_its_address(env: &TestEnv) {
-    let text = "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?\n";
+    let text =
+        "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?\n";
     let (said, _) = exec(env, &[("auth can-i", json!({ "err": text, "code": 1 }))], &[]);
     assert_says(&said, &["the API server does not answer at 10.0.0.1:6443", "hint: ", "cluster-info"]);
 }
@@ -120,12 +121,16 @@ fn an_image_that_cannot_be_pulled_is_named(env: &TestEnv) {
     let waits = json!({ "reason": "ImagePullBackOff", "message": "no such host" });
     let container = json!({ "image": "docker.io/library/python:3.14-slim", "state": { "waiting": waits } });
     let said = waiting(env, &json!({ "phase": "Pending", "containerStatuses": [container] }));
-    assert_says(&said, &["cannot pull docker.io/library/python:3.14-slim", "no such host", "imagePullSecrets"]);
+    assert_says(
+        &said,
+        &["cannot pull docker.io/library/python:3.14-slim", "no such host", "imagePullSecrets"],
+    );
 }
 
 fn a_pod_without_a_node_says_why(env: &TestEnv) {
     let why = "0/1 nodes are available: 1 Insufficient memory.";
-    let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why });
+    let condition =
+        json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why });
     let said = waiting(env, &json!({ "phase": "Pending", "conditions": [condition] }));
     assert_says(&said, &["no node takes pod p", why, "hint: ", "--memory"]);
 }

@@ -305,9 +305,11 @@ async fn load_of(runtime: &RuntimeId) -> Result<Load, Refusal> {
         AnyDriver::Engine(driver) => Ok(Load::from(&ask_engine(&driver, ASK_LIMIT).await?)),
         // The scheduler of a cluster chooses among many processors; few of them are ours.
         AnyDriver::Kube(driver) => match driver.list_owned().await {
-            Ok(pods) => {
-                Ok(Load { running: u32::try_from(pods.len()).unwrap_or(u32::MAX), sent: 0, cpus: CLUSTER_CPUS })
-            }
+            Ok(pods) => Ok(Load {
+                running: u32::try_from(pods.len()).unwrap_or(u32::MAX),
+                sent: 0,
+                cpus: CLUSTER_CPUS,
+            }),
             Err(error) => Err(driver.refusal_of(&error)),
         },
         // Nothing counts their containers.

@@ -93,7 +93,9 @@ impl KubeDriver {
                 b"yes" => {}
                 answer if answer.starts_with(b"no") => missing.push(what),
                 _ => {
-                    return Err(self.explain(End::Exited(done.status.code().unwrap_or(-1)), &done.stderr_text()));
+                    return Err(
+                        self.explain(End::Exited(done.status.code().unwrap_or(-1)), &done.stderr_text())
+                    );
                 }
             }
         }
@@ -106,7 +108,9 @@ impl KubeDriver {
 
     /// Looks at the pod of a sandbox. `patient` while it may still find a node.
     pub(crate) async fn look(&self, name: &str, patient: bool) -> Look {
-        let Ok(done) = self.request(["get", "pod", name, "--output=json"]).await else { return Look::Unknown };
+        let Ok(done) = self.request(["get", "pod", name, "--output=json"]).await else {
+            return Look::Unknown;
+        };
         if done.status.success() {
             let Some(pod) = messages::parse_pod(&done.stdout) else { return Look::Unknown };
             let fine = if pod.is_ending() { Look::Missing } else { Look::Fine };

@@ -8,9 +8,7 @@ use serde_json::Value;
 use crate::exec::{self, CommandLine, ExecError, Finished};
 use crate::messages::{kube as messages, unknown_refusal};
 use crate::owner::INSTANCE_LABEL;
-use crate::plan::{
-    End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism,
-};
+use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::runtime::RuntimeId;

@@ -8,6 +8,6 @@ mod driver;
 mod manifest;
 mod policy;
 
-pub(crate) use access::{Look, PodProbe};
 pub use access::Walls;
+pub(crate) use access::{Look, PodProbe};
 pub(crate) use driver::KubeDriver;

@@ -190,10 +190,7 @@ pub(crate) fn parse_last_event(json: &[u8]) -> Option<String> {
 
 /// States in which a container waits for something that does not come by itself.
 const STUCK: [&str; 5] = [
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "ImageInspectError",
+    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ImageInspectError",
     "CrashLoopBackOff",
 ];
 const NO_IMAGE: [&str; 5] =
@@ -293,8 +290,7 @@ mod tests {
     }
 
     fn trouble(status: &str, patient: bool) -> Option<Refusal> {
-        let pod =
-            format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"nodeName":"n1"}},"status":{status}}}"#);
+        let pod = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"nodeName":"n1"}},"status":{status}}}"#);
         parse_pod(pod.as_bytes()).unwrap().trouble(patient)
     }
 
@@ -314,7 +310,8 @@ mod tests {
         assert_eq!(at.as_deref(), Some("127.0.0.1:16444"));
         assert!(message.starts_with("The connection"), "{message}");
         let text = "Error from server (Forbidden): pods \"x\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1";
-        let message = "pods \"x\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1";
+        let message =
+            "pods \"x\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1";
         assert_eq!(refusal(text), Refusal::NoRoom { message: message.into() });
         let text = "Error from server (Forbidden): pods is forbidden: User \"weak\" cannot create resource \"pods\" in API group \"\" in the namespace \"default\"";
         assert!(matches!(refusal(text), Refusal::NotPermitted { .. }));
@@ -374,8 +371,7 @@ mod tests {
             format!(r#"{{"metadata":{{"name":"{name}","annotations":{annotations}{rest}}}}}"#)
         };
         let ending = pod("codebridge-abc-2", r#","deletionTimestamp":"2026-11-23T04:33:29Z""#);
-        let list =
-            format!(r#"{{"items":[{},{ending},{}]}}"#, pod("codebridge-abc-1", ""), pod("other", ""));
+        let list = format!(r#"{{"items":[{},{ending},{}]}}"#, pod("codebridge-abc-1", ""), pod("other", ""));
         let found = parse_pods(list.as_bytes());
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), &found[0].owner), ("codebridge-abc-1", &owner));
@@ -384,6 +380,9 @@ mod tests {
     #[test]
     fn the_event_that_explains_an_end_is_found() {
         let events = r#"{"items":[{"reason":"Scheduled","message":"a"},{"reason":"Preempted","message":"Preempted by x on node n1"},{"reason":"Killing","message":"b"}]}"#;
-        assert_eq!(parse_last_event(events.as_bytes()).as_deref(), Some("Preempted: Preempted by x on node n1"));
+        assert_eq!(
+            parse_last_event(events.as_bytes()).as_deref(),
+            Some("Preempted: Preempted by x on node n1")
+        );
     }
 }

@@ -72,7 +72,9 @@ pub struct Target {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a runtime: expected podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT or kubernetes:CONTEXT/NAMESPACE")]
+#[error(
+    "'{0}' is not a runtime: expected podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT or kubernetes:CONTEXT/NAMESPACE"
+)]
 pub struct TargetError(pub String);
 
 impl Target {

@@ -115,8 +115,7 @@ fn section(profile: &LinuxSeccomp, column: usize) -> Vec<Instruction> {
         }
     }
     // The kernel takes calls of x32 for those of x86_64.
-    let mut program =
-        vec![step(LOAD, NUMBER), branch(JUMP_AT_LEAST, X32, 0, 1), step(RETURN, KILL_PROCESS)];
+    let mut program = vec![step(LOAD, NUMBER), branch(JUMP_AT_LEAST, X32, 0, 1), step(RETURN, KILL_PROCESS)];
     for (number, rules) in with_rules {
         let block = block(&rules, default);
         program.extend([branch(JUMP_EQUAL, number, 1, 0), step(JUMP, length(&block))]);
@@ -154,9 +153,7 @@ fn block(rules: &[Rule], default: u32) -> Vec<Instruction> {
 /// Returns the comparison of both halves of an argument.
 fn check(argument: &LinuxSeccompArg) -> Vec<Instruction> {
     let (mask, value) = match argument.op() {
-        LinuxSeccompOperator::ScmpCmpMaskedEq => {
-            (argument.value(), argument.value_two().unwrap_or_default())
-        }
+        LinuxSeccompOperator::ScmpCmpMaskedEq => (argument.value(), argument.value_two().unwrap_or_default()),
         _ => (u64::MAX, argument.value()),
     };
     let offset = ARGUMENTS + 8 * u32::try_from(argument.index()).unwrap_or(0);

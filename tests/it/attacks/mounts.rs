@@ -9,7 +9,11 @@ use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     // A cluster has no folders of this machine.
-    suite.kinds(&[Kind::Podman, Kind::Docker, Kind::Crun, Kind::Runc], "attacks", tests![what_is_mounted_inside_a_root_cannot_be_written_to]);
+    suite.kinds(
+        &[Kind::Podman, Kind::Docker, Kind::Crun, Kind::Runc],
+        "attacks",
+        tests![what_is_mounted_inside_a_root_cannot_be_written_to],
+    );
 }
 
 fn what_is_mounted_inside_a_root_cannot_be_written_to(env: &TestEnv) {

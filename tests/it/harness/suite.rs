@@ -216,7 +216,11 @@ fn print_times<'a>(title: &str, times: impl Iterator<Item = (Duration, &'a str)>
 fn topic_of(name: &str) -> &str {
     let topic = name.rsplit_once("::").map_or(name, |(topic, _)| topic);
     match topic.split_once("::") {
-        Some((row, rest)) if Runtime::ALL.iter().chain([&Runtime::CLUSTER]).any(|runtime| runtime.to_string() == row) => rest,
+        Some((row, rest))
+            if Runtime::ALL.iter().chain([&Runtime::CLUSTER]).any(|runtime| runtime.to_string() == row) =>
+        {
+            rest
+        }
         _ => topic,
     }
 }
