@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use codebridge_runtimes::{
-    AnyDriver, CgroupMode, Instance, Limits, Owner, RootFs, RuntimeId, RuntimeKind, Sandbox, SandboxSpec,
-    StateDir, Tmpfs, User,
+    AnyDriver, CgroupMode, Instance, Limits, Owner, PodSettings, RootFs, RuntimeId, RuntimeKind, Sandbox,
+    SandboxSpec, StateDir, Tmpfs, User,
 };
 use tokio::io::AsyncReadExt;
 
@@ -52,7 +52,7 @@ impl Bare {
             owner: self.instance.owner().clone(),
             security_options: Vec::new(),
             volumes: Vec::new(),
-            pod: Default::default(),
+            pod: PodSettings::default(),
         };
         // Files are written before the clock starts: a bare runtime finds its bundle ready.
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;

@@ -219,11 +219,16 @@ impl Sandbox {
     /// other runtimes this never returns.
     pub fn never_starts(&self) -> impl Future<Output = Refusal> + Send + 'static {
         let (driver, name) = (Arc::clone(&self.driver), self.name().clone());
+        let messages = self.messages.clone();
         async move {
             let AnyDriver::Kube(driver) = &*driver else { return std::future::pending().await };
             let (started, mut was_there) = (Instant::now(), false);
             loop {
                 tokio::time::sleep(PENDING_PAUSE).await;
+                let said = printable(&messages.text());
+                if let Some(refusal) = driver.lost_attach(&said) {
+                    return refusal;
+                }
                 match driver.look(name.as_str(), started.elapsed() < PENDING_PATIENCE).await {
                     Look::Trouble(refusal) => return refusal,
                     Look::Missing if was_there => return driver.why_deleted(name.as_str()).await,

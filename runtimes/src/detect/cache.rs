@@ -117,9 +117,10 @@ impl Cache {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let programs = RuntimeKind::ALL.map(|kind| program_stamp(kind.program_name()));
         let engines = RuntimeKind::ALL.map(|kind| Address::of(&kind.into()).variables);
+        let kubectl = (program_stamp(RuntimeKind::Kubernetes.program_name()), std::env::var_os("KUBECONFIG"));
         let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
         format!(
-            "{} {uid} {} {programs:?} {engines:?} {hybrid} {}",
+            "{} {uid} {} {programs:?} {engines:?} {kubectl:?} {hybrid} {}",
             self.settings,
             kernel.trim(),
             env!("CARGO_PKG_VERSION")

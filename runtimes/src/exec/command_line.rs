@@ -17,6 +17,10 @@ const ENGINE_ENVIRONMENT: &[&str] = &[
 /// Prefixes of such variables: `DOCKER_HOST`, `CONTAINER_CONNECTION`, `CONTAINERS_CONF`, `STORAGE_DRIVER` …
 const ENGINE_PREFIXES: &[&str] = &["DOCKER_", "CONTAINER_", "CONTAINERS_", "STORAGE_", "PODMAN_"];
 
+/// The same for the programs by which kubectl logs in to the clusters of clouds; nobody else gets these:
+/// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
+const CLOUD_PREFIXES: &[&str] = &["AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "USE_GKE_", "OCI_CLI_"];
+
 /// Nobody can answer ssh's questions for passphrases and unknown hosts: whichever client starts ssh, it asks this program
 /// instead of a terminal, and the answer is no. <https://man.openbsd.org/ssh.1#ENVIRONMENT>
 const NO_QUESTIONS: [(&str, &str); 2] = [("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")];
@@ -66,6 +70,9 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(engine_environment()).env("LC_MESSAGES", "C");
         command.envs(NO_QUESTIONS);
+        if self.program.file_name().is_some_and(|name| name == "kubectl") {
+            command.envs(variables_with(CLOUD_PREFIXES));
+        }
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),
@@ -113,6 +120,11 @@ pub(super) fn names_place(name: &OsStr) -> bool {
 pub(super) fn absolute_place(value: &OsStr) -> Option<OsString> {
     let path = Path::new(value);
     if path.is_absolute() || value.is_empty() { None } else { std::path::absolute(path).ok().map(Into::into) }
+}
+
+fn variables_with(prefixes: &'static [&str]) -> impl Iterator<Item = (OsString, OsString)> {
+    let fits = |key: &str| prefixes.iter().any(|prefix| key.starts_with(prefix));
+    std::env::vars_os().filter(move |(key, _)| key.to_str().is_some_and(fits))
 }
 
 fn engine_environment() -> impl Iterator<Item = (OsString, OsString)> {

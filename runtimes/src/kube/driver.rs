@@ -136,6 +136,12 @@ impl KubeDriver {
         Ok(messages::parse_pods(&done.stdout))
     }
 
+    /// Returns the refusal for a client that could not connect to a running pod, and waits for what it prints in vain.
+    #[expect(clippy::unused_self, reason = "it is about this client")]
+    pub(crate) fn lost_attach(&self, said: &str) -> Option<Refusal> {
+        messages::parse_lost_attach(said).map(|message| Refusal::Other { message })
+    }
+
     /// Returns the refusal for a command that failed, or did not run to its end.
     pub(crate) fn refusal_of(&self, error: &ExecError) -> Refusal {
         match error {

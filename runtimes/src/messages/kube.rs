@@ -77,6 +77,12 @@ fn after_server(text: &str) -> String {
     exec::tail(rest.map_or(text, |(_, rest)| rest).as_bytes())
 }
 
+/// Returns why `kubectl run` could not attach to its pod: ``warning: couldn't attach to pod/x, falling back to streaming logs:
+/// unable to upgrade connection: …`` (1.20 and 1.32).
+pub(crate) fn parse_lost_attach(text: &str) -> Option<String> {
+    text.contains("falling back to streaming logs").then(|| exec::tail(text.as_bytes()))
+}
+
 /// Returns whether the pod was not found: ``Error from server (NotFound): pods "x" not found``.
 pub(crate) fn parse_missing_pod(stderr: &[u8]) -> Option<()> {
     String::from_utf8_lossy(stderr).contains("Error from server (NotFound): pods ").then_some(())

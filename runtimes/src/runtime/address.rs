@@ -34,7 +34,8 @@ const DOCKER_CONTEXT: &str = "DOCKER_CONTEXT";
 const DEFAULT_CONTEXT: &str = "default";
 
 /// The same for kubectl: the file of the contexts.
-const KUBECTL_VARIABLES: &[&str] = &["KUBECONFIG"];
+const KUBECTL_VARIABLES: &[&str] = &[KUBECONFIG];
+const KUBECONFIG: &str = "KUBECONFIG";
 
 fn variables_of(kind: RuntimeKind) -> &'static [&'static str] {
     match kind {
@@ -66,6 +67,14 @@ impl Address {
                 variables.insert(DOCKER_CONTEXT.into(), current_context(folder.as_deref()));
             }
             variables.extend(folder.map(|folder| (DOCKER_CONFIG.into(), folder.display().to_string())));
+        }
+        if let Some(files) = variables.get_mut(KUBECONFIG) {
+            // A reaper runs in another folder.
+            let absolute =
+                std::env::split_paths(files).map(|file| std::path::absolute(&file).unwrap_or(file));
+            if let Some(joined) = std::env::join_paths(absolute).ok().and_then(|it| it.into_string().ok()) {
+                *files = joined;
+            }
         }
         Self { connection: target.connection.clone(), variables }
     }
