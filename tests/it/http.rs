@@ -167,7 +167,11 @@ fn requests_of_other_sites_and_with_two_meanings_are_refused(env: &TestEnv) {
         200
     );
     let log = terminate(http);
-    assert!(log.contains("reason=\"host\"") && log.contains("reason=\"origin\""), "{log}");
+    for text in
+        ["peer=127.0.0.1:", "reason=\"host\"", "host=\"evil.example\"", "origin=\"https://evil.example\""]
+    {
+        assert!(log.contains(text), "{text}: {log}");
+    }
 }
 
 fn bodies_have_bounds(env: &TestEnv) {
