@@ -14,7 +14,7 @@ use super::output::{print, print_now, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
-use super::terminal_answers::TerminalAnswers;
+use super::terminal_answers::{Screen, TerminalAnswers};
 use super::tools::split;
 use super::{CallArgs, Form};
 use crate::error::Exit;
@@ -45,7 +45,7 @@ pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCo
         };
         let arguments = RawArguments::new(arguments).map_err(CommandError::Arguments)?;
         let mut options = CallOptions::new(&stop);
-        if let Some(answers) = TerminalAnswers::open(bar) {
+        if let Some(answers) = TerminalAnswers::open(bar, Screen::default()) {
             options.answers = answers;
         }
         let call = workspace.upstream.call(server, tool, arguments, options);

@@ -15,7 +15,7 @@ use super::pictures::Pictures;
 use super::say::{plain, say};
 use super::signals::Signals;
 use super::spinner::Spinner;
-use super::terminal_answers::TerminalAnswers;
+use super::terminal_answers::{Screen, TerminalAnswers};
 use super::{ExecArgs, code, outputs};
 use crate::error::Exit;
 use crate::mcp::stdio;
@@ -72,6 +72,7 @@ pub(super) async fn exec(
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
     let stop = CancellationToken::new();
     let mut sink = Sink::new(stdout, stderr, args.output.is_none());
+    let screen = sink.screen.clone();
     let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
     if let Some(note) = out.as_ref().and_then(Folder::note) {
         say(note);
@@ -79,7 +80,8 @@ pub(super) async fn exec(
     let work = async {
         let caller = |progress| {
             let caller = Caller::without_answers(progress, stop.clone());
-            let answers = TerminalAnswers::open(None).unwrap_or_else(|| Arc::clone(&caller.answers));
+            let answers =
+                TerminalAnswers::open(None, screen.clone()).unwrap_or_else(|| Arc::clone(&caller.answers));
             Caller { script: Some(Arc::new(script)), answers, ..caller }
         };
         let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
@@ -174,6 +176,7 @@ struct Sink<W> {
     pictures: Pictures,
     /// Pictures that were not shown.
     hidden: usize,
+    screen: Screen,
 }
 
 impl<W: AsyncWrite + Unpin> Sink<W> {
@@ -185,10 +188,13 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
             streams,
             pictures: Pictures::default(),
             hidden: 0,
+            screen: Screen::default(),
         }
     }
 
     async fn handle(&mut self, event: Progress) -> io::Result<()> {
+        let screen = self.screen.clone();
+        let _turn = screen.turn().await;
         match event {
             Progress::Preparing(what) => self.spinner.show(what),
             Progress::Running => self.spinner.clear(),
@@ -285,6 +291,19 @@ mod tests {
         assert_eq!(outcome.status, Status::Success);
         written.unwrap();
         assert_eq!((sink.stdout, sink.stderr), (b"a\nb".to_vec(), b"a\nb".to_vec()));
+    }
+
+    #[tokio::test]
+    async fn output_waits_while_a_question_is_open() {
+        let mut sink = Sink::new(Vec::new(), Vec::new(), true);
+        let screen = sink.screen.clone();
+        let question = screen.turn().await;
+        let mut writing =
+            Box::pin(sink.handle(Progress::Output(OutputStream::Stdout, b"Allow it? y".into())));
+        assert!(futures_util::poll!(&mut writing).is_pending());
+        drop(question);
+        writing.await.unwrap();
+        assert_eq!(sink.stdout, b"Allow it? y");
     }
 
     #[tokio::test]

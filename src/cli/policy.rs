@@ -19,8 +19,8 @@ use super::tools::split;
 use super::{Form, policy_changes};
 use crate::error::Exit;
 use crate::policy::{
-    Annotations, Caller, Checked, Expectations, LOCAL, PolicyError, Rules, START, Shapes, ToolCall, Verdict,
-    differences,
+    Annotations, Caller, Checked, Effect, Expectations, LOCAL, PolicyError, Rules, START, Shapes, ToolCall,
+    Unaccepted, Verdict, differences, unaccepted,
 };
 use crate::upstream::{RawArguments, UpstreamError};
 use crate::workspace::Workspace;
@@ -68,7 +68,8 @@ fn rules_of(workspace: &Workspace) -> Result<std::sync::Arc<Rules>, CommandError
 async fn check_file(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandError> {
     let rules = rules_of(workspace)?;
     let (file, warnings) = (rules.file(), warnings(workspace, &rules));
-    let mut text = format!("{}: {} rules\n", file.display(), rules.len());
+    let noun = if rules.len() == 1 { "rule" } else { "rules" };
+    let mut text = format!("{}: {} {noun}\n", file.display(), rules.len());
     warnings.iter().for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
     write(form, &json!({ "file": file, "rules": rules.len(), "warnings": warnings }), text, Exit::Success)
         .await
@@ -102,27 +103,48 @@ async fn check(
     };
     let asked = until_stopped(workspace, &stop, asked).await?;
     spinner.clear();
-    let (server, tool, annotations) = match asked {
-        Ok((server, found)) => (server.name.to_string(), found.name.clone(), found.annotations()),
+    let (server, tool, annotations, unaccepted) = match asked {
+        Ok((server, found)) => {
+            let pins = workspace.policy.pins().read(&server.name).map_err(CommandError::Pins)?;
+            let unaccepted = pins.and_then(|pins| unaccepted(&pins, &found.name, &found.shape()));
+            (server.name.to_string(), found.name.clone(), found.annotations(), unaccepted)
+        }
         Err(error @ (UpstreamError::Unknown { .. } | UpstreamError::UnknownTool { .. })) => {
             return Err(error.into());
         }
         Err(error) => {
             say(format_args!("warning: the annotations of the tool are unknown: {error}"));
-            (server.to_owned(), tool.to_owned(), Annotations::of(None))
+            (server.to_owned(), tool.to_owned(), Annotations::of(None), None)
         }
     };
     let call = ToolCall { server: &server, tool: &tool, annotations, arguments: arguments.as_bytes() };
     let verdict = rules.of_call(&call, &Caller { session, principal: LOCAL });
-    let text = format!("{}\n", verdict_text(&verdict));
+    // A rule that denies comes first.
+    let unaccepted = unaccepted.filter(|_| verdict.effect() != Effect::Deny);
+    let (effect, why) = match unaccepted {
+        None => (verdict.effect(), verdict_text(&verdict)),
+        Some(unaccepted) => (Effect::Deny, unaccepted_text(unaccepted, &server, &verdict)),
+    };
     let value = json!({
         "server": server,
         "tool": tool,
-        "effect": verdict.effect().to_string(),
+        "effect": effect.to_string(),
         "rule": verdict.rule().map(|rule| json!({ "file": rule.file, "line": rule.line, "reason": rule.reason })),
-        "why": verdict_text(&verdict),
+        "why": why,
     });
+    let text = format!("{why}\n");
     write(form, &value, text, Exit::Success).await
+}
+
+fn unaccepted_text(unaccepted: Unaccepted, server: &str, verdict: &Verdict) -> String {
+    let what = match unaccepted {
+        Unaccepted::New => "is new",
+        Unaccepted::Changed => "has changed",
+    };
+    format!(
+        "deny: the tool {what} since the tools of '{server}' were accepted; after `codebridge policy accept {server}`: {}",
+        verdict_text(verdict)
+    )
 }
 
 fn verdict_text(verdict: &Verdict) -> String {
@@ -136,10 +158,7 @@ fn verdict_text(verdict: &Verdict) -> String {
 }
 
 async fn test(workspace: &Workspace, file: &Path, form: &Form) -> Result<ExitCode, CommandError> {
-    let failed = |error: io::Error| {
-        let (file, why) = (file.to_path_buf(), error.kind().to_string());
-        CommandError::Policy(PolicyError::Read { file, why })
-    };
+    let failed = |error: io::Error| CommandError::Policy(PolicyError::unreadable(file, &error));
     let text = fs::read_to_string(file).map_err(failed)?;
     let expectations = Expectations::parse(file, &text, LOCAL).map_err(CommandError::Policy)?;
     let rules = rules_of(workspace)?;

@@ -35,7 +35,8 @@ fn described(shape: &ToolShape) -> String {
         let text = value.and_then(|value| serde_json::to_string_pretty(value).ok());
         text.map_or_else(String::new, |text| format!("{name}: {text}\n"))
     };
-    let mut text = format!("{}\n", shape.description.trim_end());
+    let title = shape.title.as_ref().map_or_else(String::new, |title| format!("title: {title}\n"));
+    let mut text = format!("{title}{}\n", shape.description.trim_end());
     text.push_str(&json("arguments", Some(&shape.input_schema)));
     text.push_str(&json("result", shape.output_schema.as_ref()));
     text.push_str(&json("annotations", shape.annotations.as_ref()));
@@ -55,6 +56,7 @@ mod tests {
 
     fn shape(description: &str) -> ToolShape {
         ToolShape {
+            title: None,
             description: description.to_owned(),
             input_schema: json!({ "type": "object" }),
             output_schema: None,

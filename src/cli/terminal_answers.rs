@@ -8,6 +8,7 @@ use std::sync::Arc;
 use codebridge_runtimes::exec::{visible, visible_line};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::QueueSelector;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -18,20 +19,31 @@ const PACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const METHOD: &str = "elicitation/create";
 const INVALID_PARAMS: i32 = -32602;
 
+/// The terminal, which has one question or output of the code at a time: code must not write into a question.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Screen(Arc<tokio::sync::Mutex<()>>);
+
+impl Screen {
+    /// Waits until no question is open.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0.lock().await
+    }
+}
+
 /// Asks the person at the terminal, one question at a time.
 #[derive(Debug)]
 pub(super) struct TerminalAnswers {
     client: ClientId,
     /// Drawn on the terminal until the first question.
     progress: Option<ProgressBar>,
-    turn: tokio::sync::Mutex<()>,
+    screen: Screen,
 }
 
 impl TerminalAnswers {
     /// Returns None if this process has no terminal.
-    pub(super) fn open(progress: Option<ProgressBar>) -> Option<Arc<dyn Answers>> {
+    pub(super) fn open(progress: Option<ProgressBar>, screen: Screen) -> Option<Arc<dyn Answers>> {
         terminal().ok()?;
-        Some(Arc::new(Self { client: ClientId::next(), progress, turn: Default::default() }))
+        Some(Arc::new(Self { client: ClientId::next(), progress, screen }))
     }
 }
 
@@ -53,7 +65,7 @@ impl Answers for TerminalAnswers {
             let (METHOD, Some(params)) = (question.method.as_str(), question.params) else {
                 return Err(Refusal::not_supported(&question.method));
             };
-            let _turn = self.turn.lock().await;
+            let _turn = self.screen.turn().await;
             if let Some(progress) = &self.progress {
                 progress.finish_and_clear();
             }
@@ -62,6 +74,8 @@ impl Answers for TerminalAnswers {
             let (stopped, _stop) = (stop.clone(), stop.drop_guard());
             let ask = move || -> io::Result<Value> {
                 let terminal = terminal()?;
+                // What was typed before the question is no answer to it.
+                rustix::termios::tcflush(&terminal, QueueSelector::IFlush)?;
                 let mut typed = Typed { lines: BufReader::new(terminal.try_clone()?), stop: stopped };
                 fill_in(&question.server, &params, &mut &terminal, &mut typed)
             };
@@ -163,7 +177,12 @@ fn read_field(
 fn parse(line: &str, field: &Value, choices: &[&str]) -> Option<Value> {
     match field["type"].as_str() {
         _ if !choices.is_empty() => {
-            let number: usize = if line.is_empty() { 1 } else { line.parse().ok()? };
+            let number: usize = match line.to_ascii_lowercase().as_str() {
+                "" => 1,
+                "y" | "yes" => choices.iter().position(|choice| choice.starts_with("yes"))? + 1,
+                "n" | "no" => choices.iter().position(|choice| choice.starts_with("no"))? + 1,
+                line => line.parse().ok()?,
+            };
             choices.get(number.checked_sub(1)?).map(|choice| (*choice).into())
         }
         Some("boolean") => Some(matches!(line.to_ascii_lowercase().as_str(), "y" | "yes").into()),
@@ -207,11 +226,13 @@ mod tests {
 
     #[test]
     fn a_choice_is_a_number_and_nothing_typed_is_the_first() {
-        let (answer, screen) = fill(choices(), &["7", "yes", "2"]);
+        let (answer, screen) = fill(choices(), &["7", "maybe", "2"]);
         assert_eq!(answer, json!({ "action": "accept", "content": { "answer": "yes", "calls": 10 } }));
         assert!(screen.contains("  2  yes\n") && screen.contains("'7' is no answer"), "{screen}");
         assert!(!screen.contains('\u{1b}'), "{screen}");
-        assert_eq!(fill(choices(), &[""]).0["content"]["answer"], "no");
+        for (typed, answer) in [("", "no"), ("y", "yes"), ("Yes", "yes"), ("n", "no")] {
+            assert_eq!(fill(choices(), &[typed]).0["content"]["answer"], answer, "{typed}");
+        }
         assert_eq!(fill(choices(), &[]).0, json!({ "action": "cancel" }));
     }
 

@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::rules::Kind;
+
 /// The fields of the form.
 const ANSWER: &str = "answer";
 const CALLS: &str = "calls";
@@ -20,20 +22,39 @@ const NEXT_CALLS: u64 = 10;
 const MOST_CALLS: u64 = 1_000;
 /// After so many answers that are not yes, the person is not asked about the tool again in this run.
 const MOST_REFUSALS: u32 = 3;
+/// After so many questions without a yes, whatever they were about, the person is not asked again in this run.
+pub const MOST_QUESTIONS: u32 = 20;
 /// Tools that are remembered. A tool is asked about again if there are more.
 const MOST_TOOLS: usize = 1_000;
+
+/// What a question is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Subject {
+    pub kind: Kind,
+    /// The server of a tool; empty for other kinds.
+    pub server: String,
+    pub name: String,
+}
 
 /// What the person approved in one session. It ends with the session.
 #[derive(Debug, Default)]
 pub struct Approvals {
-    tools: Mutex<HashMap<(String, String), Tool>>,
+    given: Mutex<Given>,
     /// Held while the person is asked: one form at a time.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// The answers about one tool.
 #[derive(Debug, Default)]
-struct Tool {
+struct Given {
+    subjects: HashMap<Subject, OfSubject>,
+    run: u32,
+    /// Questions of the run since the last yes.
+    without_yes: u32,
+}
+
+/// The answers about one tool, or one other thing.
+#[derive(Debug, Default)]
+struct OfSubject {
     for_session: bool,
     run: u32,
     /// Of the current run.
@@ -98,23 +119,28 @@ pub enum Standing {
     Approved,
     /// The person has said no so often that asking again would only tire.
     Refused,
+    /// The person was asked so often in this run, about anything, without a yes.
+    AskedTooOften,
     /// How often the person was asked about this tool in this run, and how many of its calls were approved.
     Unknown { asked: u32, approved: u64 },
 }
 
 impl Approvals {
     /// Returns whether an earlier answer covers one more call, and counts it.
-    pub fn stand(&self, run: u32, server: &str, tool: &str) -> Standing {
-        self.of(run, server, tool, |tool| {
-            if tool.for_session || tool.left > 0 {
-                tool.left = tool.left.saturating_sub(1);
-                tool.approved += 1;
+    pub fn stand(&self, run: u32, subject: &Subject) -> Standing {
+        self.of(run, subject, |of_subject, without_yes| {
+            if of_subject.for_session || of_subject.left > 0 {
+                of_subject.left = of_subject.left.saturating_sub(1);
+                of_subject.approved += 1;
                 return Standing::Approved;
             }
-            if tool.refused >= MOST_REFUSALS {
+            if of_subject.refused >= MOST_REFUSALS {
                 return Standing::Refused;
             }
-            Standing::Unknown { asked: tool.asked, approved: tool.approved }
+            if *without_yes >= MOST_QUESTIONS {
+                return Standing::AskedTooOften;
+            }
+            Standing::Unknown { asked: of_subject.asked, approved: of_subject.approved }
         })
     }
 
@@ -124,60 +150,66 @@ impl Approvals {
     }
 
     /// Keeps an answer; returns whether it allows the call.
-    pub fn keep(&self, run: u32, server: &str, tool: &str, answer: Answer) -> bool {
-        self.of(run, server, tool, |tool| {
-            tool.asked += 1;
+    pub fn keep(&self, run: u32, subject: &Subject, answer: Answer) -> bool {
+        self.of(run, subject, |of_subject, without_yes| {
+            of_subject.asked += 1;
+            *without_yes += 1;
             match answer {
                 Answer::No => {
-                    tool.refused += 1;
+                    of_subject.refused += 1;
                     return false;
                 }
                 Answer::Once => {}
-                Answer::Next(calls) => tool.left = calls.saturating_sub(1),
-                Answer::Run => tool.left = u64::MAX,
-                Answer::Session => tool.for_session = true,
+                Answer::Next(calls) => of_subject.left = calls.saturating_sub(1),
+                Answer::Run => of_subject.left = u64::MAX,
+                Answer::Session => of_subject.for_session = true,
             }
-            (tool.refused, tool.approved) = (0, tool.approved + 1);
+            (of_subject.refused, of_subject.approved, *without_yes) = (0, of_subject.approved + 1, 0);
             true
         })
     }
 
-    fn of<T>(&self, run: u32, server: &str, tool: &str, act: impl FnOnce(&mut Tool) -> T) -> T {
-        let mut tools: MutexGuard<'_, HashMap<_, _>> =
-            self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (server.to_owned(), tool.to_owned());
-        if tools.len() >= MOST_TOOLS && !tools.contains_key(&name) {
-            tools.clear();
+    fn of<T>(&self, run: u32, subject: &Subject, act: impl FnOnce(&mut OfSubject, &mut u32) -> T) -> T {
+        let mut given: MutexGuard<'_, Given> = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let Given { subjects, run: last, without_yes } = &mut *given;
+        if *last != run {
+            (*last, *without_yes) = (run, 0);
         }
-        let tool = tools.entry(name).or_default();
-        if tool.run != run {
-            *tool = Tool { for_session: tool.for_session, run, ..Tool::default() };
+        if subjects.len() >= MOST_TOOLS && !subjects.contains_key(subject) {
+            subjects.clear();
         }
-        act(tool)
+        let of_subject = subjects.entry(subject.clone()).or_default();
+        if of_subject.run != run {
+            *of_subject = OfSubject { for_session: of_subject.for_session, run, ..OfSubject::default() };
+        }
+        act(of_subject, without_yes)
     }
 }
 
-/// Returns the schema of the form. A question that is asked again offers the rest of the run.
-pub fn schema(asked: u32) -> Value {
-    let mut answers = vec![NO, ONCE, NEXT];
-    if asked > 0 {
-        answers.push(RUN);
+/// Returns the schema of the form. A question that is asked again offers the rest of the run; a call from the command line
+/// is one call.
+pub fn schema(asked: u32, is_in_session: bool) -> Value {
+    let mut answers = vec![NO, ONCE];
+    if is_in_session {
+        answers.push(NEXT);
+        if asked > 0 {
+            answers.push(RUN);
+        }
+        answers.push(SESSION);
     }
-    answers.push(SESSION);
-    json!({
-        "type": "object",
-        "properties": {
-            ANSWER: { "type": "string", "title": "Allow it?", "enum": answers, "default": NO },
-            CALLS: {
-                "type": "integer",
-                "title": "Number of calls, for \"the next calls\"",
-                "minimum": 1,
-                "maximum": MOST_CALLS,
-                "default": NEXT_CALLS,
-            },
-        },
-        "required": [ANSWER],
-    })
+    let mut properties = json!({
+        ANSWER: { "type": "string", "title": "Allow it?", "enum": answers, "default": NO },
+    });
+    if is_in_session {
+        properties[CALLS] = json!({
+            "type": "integer",
+            "title": "Number of calls, for \"the next calls\"",
+            "minimum": 1,
+            "maximum": MOST_CALLS,
+            "default": NEXT_CALLS,
+        });
+    }
+    json!({ "type": "object", "properties": properties, "required": [ANSWER] })
 }
 
 #[cfg(test)]
@@ -212,37 +244,67 @@ mod tests {
         assert_eq!(Answer::read(&Value::Null), Answer::No);
     }
 
+    fn tool(server: &str, name: &str) -> Subject {
+        Subject { kind: Kind::Tool, server: server.into(), name: name.into() }
+    }
+
     #[test]
     fn an_answer_covers_what_it_says_and_no_more() {
         let approvals = Approvals::default();
-        let stand = |run, tool| approvals.stand(run, "s", tool);
+        let stand = |run, name| approvals.stand(run, &tool("s", name));
         assert_eq!(stand(1, "t"), Standing::Unknown { asked: 0, approved: 0 });
-        assert!(approvals.keep(1, "s", "t", Answer::Next(3)));
+        assert!(approvals.keep(1, &tool("s", "t"), Answer::Next(3)));
         assert_eq!((stand(1, "t"), stand(1, "t")), (Standing::Approved, Standing::Approved));
         assert_eq!(stand(1, "t"), Standing::Unknown { asked: 1, approved: 3 });
         assert_eq!(stand(1, "u"), Standing::Unknown { asked: 0, approved: 0 });
-        assert!(approvals.keep(1, "s", "t", Answer::Run));
+        assert!(approvals.keep(1, &tool("s", "t"), Answer::Run));
         assert_eq!(stand(1, "t"), Standing::Approved);
         assert_eq!(stand(2, "t"), Standing::Unknown { asked: 0, approved: 0 }, "another run asks again");
-        assert!(approvals.keep(2, "s", "t", Answer::Session));
+        assert!(approvals.keep(2, &tool("s", "t"), Answer::Session));
         assert_eq!(stand(3, "t"), Standing::Approved);
-        assert_eq!(approvals.stand(3, "other", "t"), Standing::Unknown { asked: 0, approved: 0 });
+        assert_eq!(approvals.stand(3, &tool("other", "t")), Standing::Unknown { asked: 0, approved: 0 });
+        let package = Subject { kind: Kind::Package, ..tool("s", "t") };
+        assert_eq!(approvals.stand(3, &package), Standing::Unknown { asked: 0, approved: 0 });
     }
 
     #[test]
     fn after_three_refusals_a_run_does_not_ask_again() {
         let approvals = Approvals::default();
         for _ in 0..3 {
-            assert!(matches!(approvals.stand(1, "s", "t"), Standing::Unknown { .. }));
-            assert!(!approvals.keep(1, "s", "t", Answer::No));
+            assert!(matches!(approvals.stand(1, &tool("s", "t")), Standing::Unknown { .. }));
+            assert!(!approvals.keep(1, &tool("s", "t"), Answer::No));
         }
-        assert_eq!(approvals.stand(1, "s", "t"), Standing::Refused);
-        assert_eq!(approvals.stand(2, "s", "t"), Standing::Unknown { asked: 0, approved: 0 });
+        assert_eq!(approvals.stand(1, &tool("s", "t")), Standing::Refused);
+        assert_eq!(approvals.stand(2, &tool("s", "t")), Standing::Unknown { asked: 0, approved: 0 });
+    }
+
+    #[test]
+    fn code_cannot_tire_the_person_with_many_tools() {
+        let approvals = Approvals::default();
+        let ask = |run, name: &str, answer| {
+            let standing = approvals.stand(run, &tool("s", name));
+            if standing != Standing::AskedTooOften {
+                approvals.keep(run, &tool("s", name), answer);
+            }
+            standing
+        };
+        for number in 0..20 {
+            assert_ne!(ask(1, &format!("t{number}"), Answer::No), Standing::AskedTooOften, "{number}");
+        }
+        assert_eq!(ask(1, "one more", Answer::Once), Standing::AskedTooOften);
+        assert_ne!(ask(2, "one more", Answer::Once), Standing::AskedTooOften, "another run asks again");
+        for number in 0..30 {
+            let answer = if number % 15 == 0 { Answer::Once } else { Answer::No };
+            assert_ne!(ask(3, &format!("t{number}"), answer), Standing::AskedTooOften, "a yes starts over");
+        }
     }
 
     #[test]
     fn the_second_question_offers_the_rest_of_the_run() {
-        let answers = |asked| schema(asked)["properties"]["answer"]["enum"].as_array().unwrap().len();
-        assert_eq!((answers(0), answers(1)), (4, 5));
+        let answers = |asked, is_in_session| {
+            schema(asked, is_in_session)["properties"]["answer"]["enum"].as_array().unwrap().len()
+        };
+        assert_eq!((answers(0, true), answers(1, true), answers(0, false)), (4, 5, 2));
+        assert!(schema(0, false)["properties"].get("calls").is_none());
     }
 }

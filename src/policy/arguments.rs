@@ -5,7 +5,12 @@ use std::fmt;
 use regex::Regex;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
+
+use super::decimal::Decimal;
+
+/// How deep arguments may be nested to be judged: each level is read again by the one around it.
+const DEEPEST: usize = 64;
 
 /// A condition on one argument.
 #[derive(Debug)]
@@ -21,7 +26,7 @@ pub(super) enum Test {
     /// A text that the pattern fits as a whole.
     Matches(Regex),
     /// A number.
-    LessThan(f64),
+    LessThan(Decimal),
 }
 
 /// A JSON pointer: <https://www.rfc-editor.org/rfc/rfc6901>.
@@ -48,15 +53,17 @@ impl Condition {
     }
 }
 
-/// Returns a number that is no text; None if it is too large for any.
-fn number(value: &Value) -> Option<f64> {
-    value.as_number()?.as_f64().filter(|number| number.is_finite())
+/// Returns a number that is no text.
+fn number(value: &Value) -> Option<Decimal> {
+    Decimal::parse(&value.as_number()?.to_string())
 }
 
 /// Compares values; numbers by value, not as they are written.
 fn equal(expected: &Value, value: &Value) -> bool {
     match (expected, value) {
-        (Value::Number(expected), Value::Number(value)) => equal_numbers(expected, value),
+        (Value::Number(_), Value::Number(_)) => {
+            number(expected).is_some_and(|expected| number(value).is_some_and(|value| value == expected))
+        }
         (Value::Array(expected), Value::Array(value)) => {
             expected.len() == value.len() && expected.iter().zip(value).all(|(a, b)| equal(a, b))
         }
@@ -68,39 +75,39 @@ fn equal(expected: &Value, value: &Value) -> bool {
     }
 }
 
-fn equal_numbers(expected: &Number, value: &Number) -> bool {
-    match (expected.as_i64(), value.as_i64()) {
-        (Some(expected), Some(value)) => expected == value,
-        _ => expected.as_f64().is_some_and(|expected| value.as_f64() == Some(expected)),
-    }
-}
-
 /// Reads arguments for conditions. Servers differ in which of two values with one name they take, so such arguments cannot be
 /// judged.
 ///
 /// # Errors
-/// They are not JSON, or have a name twice in one object.
+/// They are not JSON, have a name twice in one object, or are nested too deeply.
 pub(super) fn read(json: &[u8]) -> Result<Value, serde_json::Error> {
-    value(serde_json::from_slice(json)?)
+    value(serde_json::from_slice(json)?, DEEPEST)
 }
 
 /// Reads a value piece by piece. `serde_json` itself takes an object with a certain name for a number.
-fn value(raw: &RawValue) -> Result<Value, serde_json::Error> {
+fn value(raw: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
     let text = raw.get();
+    let deeper = || {
+        depth
+            .checked_sub(1)
+            .ok_or_else(|| serde_json::Error::custom(format!("they are nested deeper than {DEEPEST} levels")))
+    };
     match text.as_bytes().first() {
         Some(b'{') => {
+            let depth = deeper()?;
             let Entries(entries) = serde_json::from_str(text)?;
             let mut map = Map::new();
             for (name, raw) in entries {
-                if map.insert(name, value(raw)?).is_some() {
+                if map.insert(name, value(raw, depth)?).is_some() {
                     return Err(serde_json::Error::custom("they have a name twice"));
                 }
             }
             Ok(map.into())
         }
         Some(b'[') => {
+            let depth = deeper()?;
             let items: Vec<&RawValue> = serde_json::from_str(text)?;
-            items.into_iter().map(value).collect()
+            items.into_iter().map(|raw| value(raw, depth)).collect()
         }
         _ => serde_json::from_str(text),
     }
@@ -155,6 +162,8 @@ mod tests {
             (json!([1, 2]), r#"{"a":[1,2.0]}"#, true),
             (json!({"b": 1}), r#"{"a":{"b":1,"c":2}}"#, false),
             (json!(9_007_199_254_740_993_i64), r#"{"a":9007199254740992}"#, false),
+            (json!(9_007_199_254_740_993_i64), r#"{"a":9007199254740993.0}"#, true),
+            (json!(u64::MAX), r#"{"a":18446744073709551614}"#, false),
         ] {
             assert_eq!(
                 holds("/a", Test::Equals(expected.clone()), arguments),
@@ -174,9 +183,15 @@ mod tests {
             ("-1e3", true),
             ("\"5\"", false),
             ("null", false),
-            ("-1e999", false),
+            ("-1e999", true),
+            ("99.99999999999999999999", true),
+            ("100.00000000000000000001", false),
         ] {
-            assert_eq!(holds("/a", Test::LessThan(100.0), &format!(r#"{{"a":{value}}}"#)), fits, "{value}");
+            assert_eq!(
+                holds("/a", Test::LessThan(Decimal::parse("100").unwrap()), &format!(r#"{{"a":{value}}}"#)),
+                fits,
+                "{value}"
+            );
         }
     }
 
@@ -184,6 +199,11 @@ mod tests {
     fn a_name_twice_cannot_be_judged_at_any_depth() {
         for bad in [r#"{"a":1,"a":2}"#, r#"{"b":[{"a":1,"\u0061":2}]}"#, r#"{"a":1} {}"#] {
             assert!(read(bad.as_bytes()).is_err(), "{bad}");
+        }
+        let deep = |depth: usize| format!(r#"{{"a":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert!(read(deep(63).as_bytes()).is_ok());
+        for depth in [64, 1_000_000] {
+            assert!(read(deep(depth).as_bytes()).unwrap_err().to_string().contains("64 levels"));
         }
         let disguised = br#"{"a":{"$serde_json::private::Number":"5"}}"#;
         assert!(read(disguised).unwrap()["a"].is_object(), "an object is no number");

@@ -1,7 +1,7 @@
 //! What is wrong with a policy file, and where.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// A place in a file; line and column start at 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,10 +33,21 @@ impl fmt::Display for Place {
 pub enum PolicyError {
     #[error("{place}: {why}")]
     Invalid { place: Place, why: String },
-    #[error("could not read the policy '{}': {why}", .file.display())]
+    #[error("could not read '{}': {why}", .file.display())]
     Read { file: PathBuf, why: String },
     #[error("the policy '{}' {why}", .file.display())]
     Unsafe { file: PathBuf, why: &'static str },
     #[error("the policy '{}' has {bytes} bytes, {} are the most", .file.display(), .most)]
     TooLong { file: PathBuf, bytes: u64, most: u64 },
+}
+
+impl PolicyError {
+    /// Returns the error of a file that could not be read.
+    pub fn unreadable(file: &Path, error: &io::Error) -> Self {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            _ => error.to_string(),
+        };
+        Self::Read { file: file.to_path_buf(), why }
+    }
 }

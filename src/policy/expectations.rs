@@ -7,6 +7,7 @@ use serde_json::Value;
 use toml::Spanned;
 
 use super::error::{Place, PolicyError};
+use super::file::explain;
 use super::rules::{Annotations, Caller, Effect, Kind, Rules, ToolCall, Verdict};
 
 /// What somebody expects of a policy.
@@ -74,8 +75,14 @@ impl Expectations {
     pub fn parse(file: &Path, text: &str, principal: &str) -> Result<Self, PolicyError> {
         let invalid = |at, why: String| PolicyError::Invalid { place: Place::of(file, text, at), why };
         let raw: File = toml::from_str(text).map_err(|error| {
-            invalid(error.span().map_or(0, |span| span.start), error.message().trim().to_owned())
+            invalid(error.span().map_or(0, |span| span.start), explain(&error, text, "expect"))
         })?;
+        if raw.expect.is_empty() {
+            return Err(invalid(
+                0,
+                "nothing is expected: write `[[expect]]` with `server`, `tool` and `effect`".to_owned(),
+            ));
+        }
         let read = |raw: Spanned<RawExpectation>| {
             let at = raw.span().start;
             let line = Place::of(file, text, at).line;

@@ -10,6 +10,7 @@ use toml::Spanned;
 
 use super::arguments::{Condition, Pointer, Test};
 use super::budgets::{Budgets, RunBudget, ServerBudget};
+use super::decimal::Decimal;
 use super::error::{Place, PolicyError};
 use super::rules::{Effect, Kind, Rule, Rules, WantedAnnotations};
 
@@ -46,11 +47,14 @@ struct RawRule {
 
 /// A condition on one argument.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "expected a condition: `{ equals = … }`, `{ matches = \"…\" }` or `{ less_than = … }`"
+)]
 struct RawTest {
     equals: Option<toml::Value>,
     matches: Option<String>,
-    less_than: Option<f64>,
+    less_than: Option<toml::Value>,
 }
 
 /// `[budget]`.
@@ -113,13 +117,22 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Rules, PolicyError> {
     let reader = Reader { file, text, line_ends };
     let raw: File = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        reader.error(at, error.message().trim().to_owned())
+        reader.error(at, explain(&error, text, "rule"))
     })?;
     let mut rules = Vec::with_capacity(raw.rule.len());
     for rule in raw.rule {
         rules.push(reader.rule(rule)?);
     }
     Ok(Rules::new(file, rules, reader.budgets(raw.budget)?))
+}
+
+/// Returns what is wrong with a text. `[rule]` in place of `[[rule]]` is what people write by mistake.
+pub(super) fn explain(error: &toml::de::Error, text: &str, list: &str) -> String {
+    let table: Option<toml::Table> = toml::from_str(text).ok();
+    match table.and_then(|table| table.get(list).map(toml::Value::is_table)) {
+        Some(true) => format!("write `[[{list}]]` in place of `[{list}]`: there may be several"),
+        _ => error.message().trim().to_owned(),
+    }
 }
 
 impl Reader<'_> {
@@ -207,15 +220,21 @@ impl Reader<'_> {
         let at = test.span().start;
         match test.into_inner() {
             RawTest { equals: Some(value), matches: None, less_than: None } => {
+                if !is_json(&value) {
+                    return Err(self.error(
+                        at,
+                        "`equals` takes a text, a number, true or false, or a list or table of these",
+                    ));
+                }
                 let value = serde_json::to_value(value).map_err(|error| self.error(at, error.to_string()))?;
                 Ok(Test::Equals(value))
             }
             RawTest { equals: None, matches: Some(pattern), less_than: None } => whole(&pattern)
                 .map(Test::Matches)
                 .map_err(|error| self.error(at, pattern_error(&pattern, &error))),
-            RawTest { equals: None, matches: None, less_than: Some(limit) } if !limit.is_nan() => {
-                Ok(Test::LessThan(limit))
-            }
+            RawTest { equals: None, matches: None, less_than: Some(limit) } => decimal(&limit)
+                .map(Test::LessThan)
+                .ok_or_else(|| self.error(at, "`less_than` takes a number, without quotes")),
             _ => Err(self.error(at, "a condition has one of `equals`, `matches` and `less_than`")),
         }
     }
@@ -247,6 +266,26 @@ impl Reader<'_> {
             servers.insert(name, budget);
         }
         Ok(Budgets { run, servers })
+    }
+}
+
+/// Returns a number of TOML; None if it is something else, or not finite.
+fn decimal(value: &toml::Value) -> Option<Decimal> {
+    match value {
+        toml::Value::Integer(number) => Decimal::parse(&number.to_string()),
+        toml::Value::Float(number) => Decimal::parse(&number.to_string()),
+        _ => None,
+    }
+}
+
+/// Whether a value of TOML can be one of JSON: not a time, and no number that is infinite or none.
+fn is_json(value: &toml::Value) -> bool {
+    match value {
+        toml::Value::Float(number) => number.is_finite(),
+        toml::Value::Datetime(_) => false,
+        toml::Value::Array(items) => items.iter().all(is_json),
+        toml::Value::Table(members) => members.values().all(is_json),
+        _ => true,
     }
 }
 

@@ -1,10 +1,12 @@
 //! The policy of a process: one file, which is read again when it changes.
 
-use std::fs::{File, Metadata};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::OFlags;
 
 use super::budgets::{ServerUses, Spent, Turn};
 use super::error::PolicyError;
@@ -148,12 +150,14 @@ impl Policy {
                     *loaded = Loaded { path: Some(path.into()), stamp, rules: Some(rules.map(Arc::new)) };
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => match source {
+                    // Somebody meant a policy: not even the first call may pass without it.
+                    _ if path.symlink_metadata().is_ok() => return Err(dangling(path)),
                     // A policy that disappears allows nothing more than before.
                     Source::IfPresent(_) if is_known => return Err(removed(path)),
                     Source::IfPresent(_) => continue,
-                    Source::Named(_) => return Err(unreadable(path, &error)),
+                    Source::Named(_) => return Err(PolicyError::unreadable(path, &error)),
                 },
-                Err(error) => return Err(unreadable(path, &error)),
+                Err(error) => return Err(PolicyError::unreadable(path, &error)),
             }
             return loaded.rules.clone().transpose();
         }
@@ -178,23 +182,22 @@ impl Policy {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> PolicyError {
-    let why = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        _ => error.to_string(),
-    };
+fn removed(path: &Path) -> PolicyError {
+    let why = "it was removed; restart codebridge to go on without a policy".to_owned();
     PolicyError::Read { file: path.to_path_buf(), why }
 }
 
-fn removed(path: &Path) -> PolicyError {
-    let why = "it was removed; restart codebridge to go on without a policy".to_owned();
+fn dangling(path: &Path) -> PolicyError {
+    let why = "it is a link to a file that does not exist".to_owned();
     PolicyError::Read { file: path.to_path_buf(), why }
 }
 
 /// Reads the file; also returns what tells its next change.
 fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
     let read = || -> io::Result<(Metadata, String)> {
-        let file = File::open(path)?;
+        // A pipe in its place must not hold every call until somebody writes to it.
+        let file =
+            OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
         let metadata = file.metadata()?;
         let mut text = String::new();
         if metadata.is_file() && metadata.len() <= LONGEST {
@@ -204,7 +207,7 @@ fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
     };
     match read() {
         Ok((metadata, text)) => (Some(Stamp::of(&metadata)), usable(path, &metadata, &text)),
-        Err(error) => (None, Err(unreadable(path, &error))),
+        Err(error) => (None, Err(PolicyError::unreadable(path, &error))),
     }
 }
 

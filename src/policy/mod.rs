@@ -9,6 +9,7 @@
 mod approvals;
 mod arguments;
 mod budgets;
+mod decimal;
 mod error;
 mod expectations;
 mod file;
@@ -21,12 +22,14 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use approvals::{Answer, Approvals, Standing, schema};
+pub use approvals::{Answer, Approvals, MOST_QUESTIONS, Standing, Subject, schema};
 pub use budgets::{Budgets, RunUse, Spent, Turn};
 pub use error::{Place, PolicyError};
 pub use expectations::{Checked, Expectations};
 pub use hidden::{Suspicion, escaped, suspicions};
 pub use live::{Policy, Source};
-pub use pins::{Difference, PinError, Pins, ShapeDigest, Shapes, ToolShape, Unaccepted, differences};
+pub use pins::{
+    Difference, PinError, Pins, ShapeDigest, Shapes, ToolShape, Unaccepted, differences, unaccepted,
+};
 pub use rules::{Annotations, Caller, Denial, Effect, Kind, LOCAL, RuleName, Rules, ToolCall, Verdict};
 pub use start::START;

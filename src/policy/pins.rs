@@ -18,6 +18,9 @@ const LONGEST: u64 = 64 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolShape {
+    /// Clients and questions may show it in place of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     #[serde(default)]
     pub description: String,
     #[serde(default)]
@@ -212,6 +215,15 @@ pub enum Difference<'a> {
     Changed(&'a str, &'a ToolShape, &'a ToolShape),
 }
 
+/// Returns why a tool needs to be accepted first; None if it is as it was.
+pub fn unaccepted(accepted: &Shapes, tool: &str, now: &ToolShape) -> Option<Unaccepted> {
+    match accepted.get(tool) {
+        Some(shape) if shape.digest() == now.digest() => None,
+        Some(_) => Some(Unaccepted::Changed),
+        None => Some(Unaccepted::New),
+    }
+}
+
 /// Returns what differs, by the names of the tools.
 pub fn differences<'a>(accepted: &'a Shapes, now: &'a Shapes) -> Vec<Difference<'a>> {
     let mut found = Vec::new();
@@ -238,7 +250,7 @@ mod tests {
 
     fn shape(description: &str, schema: Value) -> ToolShape {
         let description = description.to_owned();
-        ToolShape { description, input_schema: schema, output_schema: None, annotations: None }
+        ToolShape { title: None, description, input_schema: schema, output_schema: None, annotations: None }
     }
 
     fn shapes(tools: &[(&str, &ToolShape)]) -> Shapes {
@@ -255,6 +267,7 @@ mod tests {
             one.digest(),
             ToolShape { annotations: Some(json!({ "readOnlyHint": true })), ..one.clone() }.digest()
         );
+        assert_ne!(one.digest(), ToolShape { title: Some("Reads".into()), ..one.clone() }.digest());
     }
 
     #[test]

@@ -358,6 +358,15 @@ impl Rules {
             let meant = meant.map_or_else(String::new, |meant| format!("; did you mean '{meant}'?"));
             warnings.push(format!("{place} is about '{name}', and there is no such server{meant}"));
         }
+        for rule in &self.rules {
+            let names = rule.names.iter().flatten().filter_map(|name| Some((name, name.split_once('.')?)));
+            for (name, (server, tool)) in names.filter(|(_, (server, _))| servers.contains(server)) {
+                warnings.push(format!(
+                    "the rule in line {} is about a tool '{name}'; did you mean `server = \"{server}\"` and `tool = \"{tool}\"`?",
+                    rule.line
+                ));
+            }
+        }
         for (line, earlier) in self.unreachable() {
             warnings.push(format!(
                 "the rule in line {line} never decides: the one in line {earlier} comes first"

@@ -308,6 +308,21 @@ fn a_file_that_everybody_can_write_is_not_used() {
     assert!(policy.rules().is_err(), "a folder is no policy");
 }
 
+#[test]
+fn a_link_to_nothing_and_a_pipe_are_errors_and_nothing_waits_for_them() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    let policy = || Policy::new(Source::IfPresent(file.clone()), folder.path().join("pins"));
+    std::os::unix::fs::symlink("nowhere", &file).unwrap();
+    let dangling = policy().rules().unwrap_err().to_string();
+    assert!(dangling.contains("is a link to a file that does not exist"), "{dangling}");
+    std::fs::remove_file(&file).unwrap();
+    mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let pipe = policy().rules().unwrap_err().to_string();
+    assert!(pipe.contains("is not a file"), "{pipe}");
+}
+
 #[tokio::test]
 async fn budgets_of_runs_and_servers_hold() {
     let rules = rules("[budget.run]\ncalls = 2\n[budget.server.s]\nconcurrency = 1\ncalls_per_minute = 2");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::shell::shell_word;
-use crate::policy::{Denial, PinError, PolicyError, RuleName, Spent};
+use crate::policy::{Denial, MOST_QUESTIONS, PinError, PolicyError, RuleName, Spent};
 
 /// Why a call is denied.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,8 @@ pub enum Denied {
     Pins(PinError),
     #[error("the user said no (rule at {rule})")]
     Refused { rule: RuleName },
+    #[error("the user was asked {MOST_QUESTIONS} times in this run without a yes (rule at {rule})")]
+    AskedTooOften { rule: RuleName },
     #[error("the user gave no answer (rule at {rule})")]
     Unanswered { rule: RuleName },
     #[error("the rule at {rule} asks the user, and nobody can be asked here")]
@@ -56,7 +58,11 @@ impl Denied {
             ),
             Self::Rule(_) => Some(format!("`codebridge policy check {name}` explains it")),
             Self::TooLarge { .. } => Some("make several smaller calls".into()),
-            Self::Budget(_) | Self::Pins(_) | Self::Refused { .. } | Self::Unanswered { .. } => None,
+            Self::Budget(_)
+            | Self::Pins(_)
+            | Self::Refused { .. }
+            | Self::AskedTooOften { .. }
+            | Self::Unanswered { .. } => None,
         }
     }
 }

@@ -174,7 +174,10 @@ fn the_answer_of_the_person_holds_as_long_as_it_says(env: &TestEnv) {
     let text = choose(env, &bridge, 0, 1);
     assert_eq!(pending.outcome().ok(), "{'a': 's\\nline 9', 'password': 'hunter2-x'}");
     for line in [
-        "tool: fake.echo\n", "  a: \"s\\nline 9\"\n", "  password: (hidden)\n", "session: main\n",
+        "tool: fake.echo\n",
+        "  a: \"s\\nline 9\"\n",
+        "  password: (hidden, 9 characters)\n",
+        "session: main\n",
         "it writes",
     ] {
         assert!(text.contains(line), "{line:?}\n{text}");
@@ -277,6 +280,12 @@ fn nothing_but_the_answer_to_a_question_is_an_approval(env: &TestEnv) {
     let pending = start(&bridge, "await mcp_fake.echo(a=3)");
     let _ = choose(env, &bridge, 2, 0);
     assert!(pending.outcome().expect("error").error().contains("the user said no"));
+    // What the operator forbids meanwhile stays forbidden.
+    let pending = start(&bridge, "await mcp_fake.echo(a=4)");
+    let _ = form(env, &bridge, 3);
+    write_policy(env, "[[rule]]\neffect = 'deny'\nreason = 'not any more'\n");
+    let _ = choose(env, &bridge, 3, 1);
+    assert!(pending.outcome().expect("error").error().contains("not any more"));
     bridge.close();
 }
 
@@ -358,9 +367,28 @@ fn the_commands_write_explain_and_test_a_policy(env: &TestEnv) {
         "{tested}"
     );
     assert!(tested.stdout.ends_with("1 of 2 hold\n"), "{tested}");
-    write_policy(env, "x = \n");
-    let wrong = command(env, &["policy", "check", "fake.echo"]);
-    assert!(wrong.code() == Some(2) && wrong.stderr.contains("policy.toml:1:"), "{wrong}");
+    for (text, said) in [
+        ("x = \n", "policy.toml:1:"),
+        ("[rule]\neffect = 'allow'\n", "write `[[rule]]` in place of `[rule]`"),
+        ("[[rule]]\neffect = 'allow'\narguments.\"/a\" = 1\n", "expected a condition: `{ equals = … }`"),
+        ("[[rule]]\neffect = 'allow'\narguments.\"/a\".less_than = '1'\n", "`less_than` takes a number"),
+    ] {
+        write_policy(env, text);
+        let wrong = command(env, &["policy", "check", "fake.echo"]);
+        assert!(wrong.code() == Some(2) && wrong.stderr.contains(said), "{wrong}");
+    }
+    write_policy(env, "[[rule]]\ntool = 'fake.echo'\neffect = 'allow'\n");
+    let checked = command(env, &["policy", "check"]).ok();
+    assert!(
+        checked.contains("1 rule\n")
+            && checked.contains("did you mean `server = \"fake\"` and `tool = \"echo\"`?"),
+        "{checked}"
+    );
+    let empty = env.write("empty.toml", "");
+    let tested = command(env, &["policy", "test", empty.to_str().unwrap()]);
+    assert!(tested.code() == Some(2) && tested.stderr.contains("nothing is expected"), "{tested}");
+    let none = command(env, &["policy", "test", "nofile"]);
+    assert!(none.stderr.contains("could not read 'nofile': there is no such file"), "{none}");
 }
 
 fn a_changed_tool_is_denied_until_it_is_accepted(env: &TestEnv) {
@@ -375,6 +403,8 @@ fn a_changed_tool_is_denied_until_it_is_accepted(env: &TestEnv) {
     let changed = call();
     assert!(changed.code() == Some(77) && changed.stderr.contains("the tool has changed"), "{changed}");
     assert!(changed.stderr.contains("hint: `codebridge policy accept fake`"), "{changed}");
+    let checked = command(env, &["policy", "check", "fake.echo"]).ok();
+    assert!(checked.starts_with("deny: the tool has changed since"), "{checked}");
     let unasked = command(env, &["policy", "accept", "fake"]);
     assert!(unasked.code() == Some(2) && unasked.stderr.contains("add --yes"), "{unasked}");
     for line in [
@@ -402,11 +432,13 @@ fn a_call_in_a_terminal_asks_there(env: &TestEnv) {
         let mut terminal = env.command("script");
         let line = format!("{} call fake.echo a=hello", env.binary().display());
         terminal.argv.extend(["-q", "-e", "-c", &line, "/dev/null"].map(Into::into));
-        terminal.run_with_input(env.guard(), typed)
+        terminal.run_typing(env.guard(), "Allow it?", typed)
     };
     let yes = in_terminal(b"2\n");
     assert!(yes.stdout.contains("Allow this call?") && yes.stdout.contains("hello"), "{yes}");
     assert_eq!(yes.code(), Some(0), "{yes}");
+    assert!(!yes.stdout.contains("session"), "one call is one call: {yes}");
+    assert_eq!(in_terminal(b"y\n").code(), Some(0));
     let no = in_terminal(b"\n");
     assert!(no.code() == Some(77) && no.stdout.contains("the user said no"), "{no}");
     let nobody = command(env, &["call", "fake.echo"]);

@@ -1,5 +1,6 @@
 //! Decides each call before it is made. All calls pass here, whoever makes them and however they are written.
 
+mod credentials;
 mod question;
 mod wanted;
 
@@ -18,8 +19,8 @@ use super::person::{FormReply, ask_with_form};
 use super::pool::{Secrets, Tool};
 use super::questions::Answers;
 use crate::policy::{
-    Annotations, Answer, Denial, Policy, RuleName, Rules, Shapes, Standing, ToolCall, Turn, Unaccepted,
-    Verdict, schema,
+    Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Standing, Subject, ToolCall, Turn,
+    Unaccepted, Verdict, schema,
 };
 
 /// A call that may be made, until it ends.
@@ -65,21 +66,42 @@ pub(super) async fn admit(
     call: WantedCall<'_>,
 ) -> Result<Admitted, UpstreamError> {
     let denied = |why| denied(call.server, call.tool, why);
-    match decide(rules, &call).await {
-        Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
-        Verdict::Allow(_) => check_pin(policy, &call).map_err(denied)?,
-        Verdict::Ask(rule) => {
-            check_pin(policy, &call).map_err(denied)?;
-            ask(&rule, &call).await?;
+    let mut rules = Arc::clone(rules);
+    if let Some(rule) = asking_rule(policy, &rules, &call).await? {
+        ask(&rule, &call).await?;
+        // The operator may have changed the policy while the person was thinking.
+        match policy.rules().map_err(|error| denied(Denied::Policy(error)))? {
+            Some(now) => rules = now,
+            None => return Ok(Admitted { _turn: Turn::default(), by: call.by.clone() }),
         }
+        asking_rule(policy, &rules, &call).await?;
     }
     let budgets = rules.budgets();
     call.by.used.begin(budgets).map_err(|spent| denied(Denied::Budget(spent)))?;
     let turn = tokio::select! {
-        turn = policy.turn(rules, &call.server.name) => turn.map_err(|spent| denied(Denied::Budget(spent)))?,
+        turn = policy.turn(&rules, &call.server.name) => turn.map_err(|spent| denied(Denied::Budget(spent)))?,
         () = call.cancel.cancelled() => return Err(cancelled(&call)),
     };
     Ok(Admitted { _turn: turn, by: call.by.clone() })
+}
+
+/// Returns the rule that asks the person, if one decides so.
+///
+/// # Errors
+/// A rule or the state of the tool denies the call.
+async fn asking_rule(
+    policy: &Policy,
+    rules: &Arc<Rules>,
+    call: &WantedCall<'_>,
+) -> Result<Option<RuleName>, UpstreamError> {
+    let denied = |why| denied(call.server, call.tool, why);
+    let asking = match decide(rules, call).await {
+        Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
+        Verdict::Allow(_) => None,
+        Verdict::Ask(rule) => Some(rule),
+    };
+    check_pin(policy, call).map_err(denied)?;
+    Ok(asking)
 }
 
 fn denied(server: &Server, tool: &str, why: Denied) -> UpstreamError {
@@ -133,9 +155,9 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
         Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),
         Verdict::Ask(rule) => rule,
     };
-    let (group, name) = (format!("{kind}s of this session"), name.to_owned());
-    let asking = Asking { rule: &rule, group: &group, name: &name, by, answers: wanted.answers };
-    let text = |asked: u32, _| Some(question::text_of_other(kind, &name, by, &rule, asked));
+    let subject = Subject { kind, server: String::new(), name: name.to_owned() };
+    let asking = Asking { rule: &rule, subject, by, answers: wanted.answers };
+    let text = |asked: u32, _| Some(question::text_of_other(kind, name, by, &rule, asked));
     tokio::select! {
         done = asking.ask(text) => done.map_err(denied),
         () = wanted.cancel.cancelled() => Err(denied(Denied::Unanswered { rule: rule.clone() })),
@@ -144,8 +166,9 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
 
 /// Asks the person whether a call may be made.
 async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError> {
-    let asking =
-        Asking { rule, group: &call.server.name, name: call.tool, by: call.by, answers: call.answers };
+    let subject =
+        Subject { kind: Kind::Tool, server: call.server.name.to_string(), name: call.tool.to_owned() };
+    let asking = Asking { rule, subject, by: call.by, answers: call.answers };
     let text = |asked, approved| {
         let secrets =
             call.server.definition.as_ref().map(|definition| Secrets::of(definition)).unwrap_or_default();
@@ -160,9 +183,8 @@ async fn ask(rule: &RuleName, call: &WantedCall<'_>) -> Result<(), UpstreamError
 /// What the person is asked for.
 struct Asking<'a> {
     rule: &'a RuleName,
-    /// The server of a tool; answers are kept by this and the name.
-    group: &'a str,
-    name: &'a str,
+    /// Answers are kept by this.
+    subject: Subject,
     by: &'a CalledBy,
     answers: &'a dyn Answers,
 }
@@ -179,15 +201,13 @@ impl Asking<'_> {
         // An answer to another question may cover this one by now.
         let Some((asked, approved)) = self.stand()? else { return Ok(()) };
         let Some(text) = text(asked, approved) else { return Err(Denied::TooLarge { rule }) };
-        match ask_with_form(self.answers, &text, schema(asked)).await {
-            FormReply::Answer(answer) => {
-                match approvals.keep(run, self.group, self.name, Answer::read(&answer)) {
-                    true => Ok(()),
-                    false => Err(Denied::Refused { rule }),
-                }
-            }
+        match ask_with_form(self.answers, &text, schema(asked, self.by.session.is_some())).await {
+            FormReply::Answer(answer) => match approvals.keep(run, &self.subject, Answer::read(&answer)) {
+                true => Ok(()),
+                false => Err(Denied::Refused { rule }),
+            },
             FormReply::NoAnswer => {
-                approvals.keep(run, self.group, self.name, Answer::No);
+                approvals.keep(run, &self.subject, Answer::No);
                 Err(Denied::Unanswered { rule })
             }
             FormReply::Unavailable => Err(Denied::NobodyToAsk { rule }),
@@ -196,8 +216,9 @@ impl Asking<'_> {
 
     /// Returns how often the person was asked and has approved; None if an earlier answer covers it.
     fn stand(&self) -> Result<Option<(u32, u64)>, Denied> {
-        match self.by.approvals.stand(self.by.run, self.group, self.name) {
+        match self.by.approvals.stand(self.by.run, &self.subject) {
             Standing::Approved => Ok(None),
+            Standing::AskedTooOften => Err(Denied::AskedTooOften { rule: self.rule.clone() }),
             Standing::Refused => Err(Denied::Refused { rule: self.rule.clone() }),
             Standing::Unknown { asked, approved } => Ok(Some((asked, approved))),
         }

@@ -4,24 +4,26 @@ use codebridge_runtimes::exec::visible_line;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::credentials::names_credential;
 use super::wanted::WantedCall;
 use crate::policy::{Kind, RuleName};
 use crate::upstream::called_by::CalledBy;
-use crate::upstream::pool::{Secrets, is_sensitive};
+use crate::upstream::pool::Secrets;
 
 /// Bytes of arguments that a person can be asked about.
 const LARGEST: usize = 64 << 10;
-/// Arguments that are shown, and characters of each.
-const MOST_SHOWN: usize = 20;
+/// Arguments of a call that a person can be asked about, and characters that are shown of each.
+const MOST_ARGUMENTS: usize = 40;
 const LONGEST_SHOWN: usize = 300;
-/// Characters of all arguments.
-const LONGEST_TEXT: usize = 1_500;
+/// Characters of all arguments that are shown, and of all that a question may need.
+const LONGEST_TEXT: usize = 1_200;
+const LONGEST_QUESTION: usize = 1_900;
 /// Characters of a line of code.
 const LONGEST_LINE: usize = 160;
 /// Bytes of a credential that is looked for in the line of code.
 const SHORTEST: usize = 4;
-/// What is shown for a credential.
-const MASK: &str = "(hidden)";
+/// How that begins which is shown for a credential.
+const MASK: &str = "(hidden";
 
 /// What the person is asked about.
 pub(super) struct Question<'a> {
@@ -49,7 +51,7 @@ pub(super) fn text_of_other(kind: Kind, name: &str, by: &CalledBy, rule: &RuleNa
 }
 
 impl Question<'_> {
-    /// Returns None if the arguments are too long for anybody to judge them.
+    /// Returns None if the arguments are too long, or too many, for anybody to judge them.
     pub(super) fn text(&self) -> Option<String> {
         let WantedCall { server, tool, arguments, by, .. } = self.call;
         let mut text =
@@ -58,7 +60,7 @@ impl Question<'_> {
         text.push_str(&self.arguments(arguments.as_bytes(), &mut hidden)?);
         if let Some(line) = &by.line {
             let code = self.secrets.redact(line.text.trim());
-            let code = hidden.iter().fold(code, |code, secret| code.replace(secret, MASK));
+            let code = hidden.iter().fold(code, |code, secret| code.replace(secret, "(hidden)"));
             text.push_str(&format!("line {} of the code: {}\n", line.number, short(&code, LONGEST_LINE)));
         }
         if let Some(session) = &by.session {
@@ -70,7 +72,7 @@ impl Question<'_> {
         if self.asked > 0 {
             text.push_str(&format!("calls of this tool in this run so far: {}\n", self.approved));
         }
-        Some(text)
+        (text.chars().count() <= LONGEST_QUESTION).then_some(text)
     }
 
     /// Adds the texts that are not shown to `hidden`: the line of code may have them too.
@@ -80,19 +82,20 @@ impl Question<'_> {
         }
         // As they are written: a server may take the first of two values with one name, and a map keeps the last.
         let members = members(json)?;
+        // What is not shown could be what matters.
+        if members.len() > MOST_ARGUMENTS {
+            return None;
+        }
         if members.is_empty() {
             return Some("no arguments\n".into());
         }
         let mut text = String::from("arguments:\n");
         let mut left = LONGEST_TEXT;
-        for (name, value) in members.iter().take(MOST_SHOWN) {
+        for (name, value) in &members {
             let shown = self.masked(name, value, hidden);
-            let line = format!("  {}: {}\n", short(name, 100), short(&shown, LONGEST_SHOWN.min(left)));
+            let line = format!("  {}: {}\n", quoted(name), short(&shown, LONGEST_SHOWN.min(left)));
             left = left.saturating_sub(line.chars().count()).max(20);
             text.push_str(&line);
-        }
-        if members.len() > MOST_SHOWN {
-            text.push_str(&format!("  and {} more\n", members.len() - MOST_SHOWN));
         }
         Some(text)
     }
@@ -101,7 +104,7 @@ impl Question<'_> {
     fn masked(&self, name: &str, raw: &RawValue, hidden: &mut Vec<String>) -> String {
         match serde_json::from_str::<Value>(raw.get()) {
             Ok(value) => match mask(name, value, hidden) {
-                Value::String(text) if text == MASK => text,
+                Value::String(text) if text.starts_with(MASK) => text,
                 value => self.secrets.redact_value(value).to_string(),
             },
             Err(_) => self.secrets.redact(raw.get()),
@@ -120,14 +123,15 @@ fn mask(name: &str, value: Value, hidden: &mut Vec<String>) -> Value {
             };
             members.into_iter().map(&mut masked).collect()
         }
-        value if !is_sensitive(name) => value,
+        value if !names_credential(name) => value,
         Value::String(text) => {
+            let mask = format!("{MASK}, {} characters)", text.chars().count());
             if text.len() >= SHORTEST {
                 hidden.push(text);
             }
-            MASK.into()
+            mask.into()
         }
-        _ => MASK.into(),
+        _ => format!("{MASK})").into(),
     }
 }
 
@@ -150,6 +154,15 @@ fn members(json: &[u8]) -> Option<Vec<(String, Box<RawValue>)>> {
         }
     }
     serde::Deserializer::deserialize_map(&mut serde_json::Deserializer::from_slice(json), Members).ok()
+}
+
+/// Returns the name of an argument. One that is no plain name is quoted: it could look like an argument and its value.
+fn quoted(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.$".contains(c);
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => short(name, 100),
+        false => short(&Value::from(name).to_string(), 100),
+    }
 }
 
 /// Returns a text in one line, cut after so many characters, with the number of those that are left out.

@@ -37,4 +37,4 @@ pub(super) use entry::{Pool, PoolRequest};
 pub(super) use listing::{Age, Listener, Listing};
 pub(super) use outcome::ToolList;
 pub use outcome::{CallOutcome, Tool};
-pub(super) use secrets::{Secrets, is_sensitive};
+pub(super) use secrets::Secrets;

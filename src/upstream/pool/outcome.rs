@@ -104,6 +104,7 @@ impl Tool {
     /// Returns what rules and models rely on.
     pub fn shape(&self) -> ToolShape {
         ToolShape {
+            title: self.raw.get("title").and_then(Value::as_str).map(str::to_owned),
             description: self.description.clone(),
             input_schema: self.input_schema.clone(),
             output_schema: self.output_schema.clone(),

@@ -236,7 +236,7 @@ fn is_no_word(word: &str) -> bool {
     word.len() >= 16 || (word.len() >= 8 && word.bytes().filter(u8::is_ascii_digit).count() >= 2)
 }
 
-pub(in crate::upstream) fn is_sensitive(name: &str) -> bool {
+fn is_sensitive(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     SENSITIVE.iter().any(|part| name.contains(part))
 }

@@ -221,10 +221,20 @@ impl Prepared {
 
     /// Runs it to its end.
     pub(crate) fn run_with_input(&self, guard: &Guard, input: &[u8]) -> Output {
+        self.run_typing(guard, "", input)
+    }
+
+    /// Runs it to its end. Its input comes when it has written this.
+    pub(crate) fn run_typing(&self, guard: &Guard, prompt: &str, input: &[u8]) -> Output {
         let started = Instant::now();
         let mut running = self.spawn(guard, Stdio::piped(), Stdio::piped(), Stdio::piped());
-        let stdout = collect(running.child.stdout.take().unwrap(), Transcript::default());
+        let screen = Transcript::default();
+        let stdout = collect(running.child.stdout.take().unwrap(), screen.clone());
         let stderr = collect(running.child.stderr.take().unwrap(), Transcript::default());
+        eventually(&format!("'{prompt}' is written"), guard.left(), || {
+            let has_ended = running.child.try_wait().unwrap().is_some();
+            (has_ended || screen.text().contains(prompt)).then_some(())
+        });
         {
             use std::io::Write;
             // Who does not read its input says so by its exit status.
