@@ -4,6 +4,7 @@
 //! for each new one. So nobody who has a credential notices those who only open connections.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,11 +59,18 @@ pub(super) struct Connection(Arc<Introduced>);
 #[derive(Debug)]
 struct Introduced {
     number: u64,
+    /// None for a socket of this machine.
+    peer: Option<SocketAddr>,
     all: Arc<Connections>,
     introduced: CancellationToken,
 }
 
 impl Connection {
+    /// Returns the other end, for the log.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.0.peer
+    }
+
     /// Notes that a valid credential was sent.
     pub(super) fn introduce(&self) {
         if !self.0.introduced.is_cancelled() {
@@ -157,11 +165,13 @@ impl Connections {
         };
         let open = Open { number, all: Arc::clone(self) };
         let introduced = CancellationToken::new();
-        let connection = Connection(Arc::new(Introduced {
-            number,
-            all: Arc::clone(self),
-            introduced: introduced.clone(),
-        }));
+        let peer = match &stream {
+            Stream::Tcp(stream) => stream.peer_addr().ok(),
+            Stream::Unix(_) => None,
+        };
+        let all = Arc::clone(self);
+        let connection =
+            Connection(Arc::new(Introduced { number, peer, all, introduced: introduced.clone() }));
         let ending = self.ending.clone();
         self.tasks.spawn(async move {
             let _open = open;

@@ -10,7 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
@@ -84,7 +84,7 @@ async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let has_encoding = request.headers().contains_key(TRANSFER_ENCODING);
     let mut response = match guard::check_head(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => app.refuse(refusal, request.headers()),
+        Err(refusal) => app.refuse(refusal, request.headers(), request.extensions()),
     };
     app.metrics.count_answer(response.status());
     let headers = response.headers_mut();
@@ -99,15 +99,30 @@ async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     match app.hosts.check(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => app.refuse(refusal, request.headers()),
+        Err(refusal) => app.refuse(refusal, request.headers(), request.extensions()),
     }
 }
 
 impl App {
     /// Returns the answer to a request that is refused.
-    fn refuse(&self, refusal: Refusal, headers: &HeaderMap) -> Response {
+    fn refuse(&self, refusal: Refusal, headers: &HeaderMap, extensions: &Extensions) -> Response {
         self.metrics.count_refusal(refusal.reason);
-        tracing::info!(reason = refusal.reason, status = refusal.status.as_u16(), "refused a request");
+        let peer = extensions.get::<Connection>().and_then(Connection::peer).map(tracing::field::display);
+        // Debug output is escaped, and the head has a length.
+        let named = |name| headers.get(name).map(tracing::field::debug);
+        let (host, origin) = match refusal.reason {
+            "host" => (named(HOST), None),
+            "origin" => (named(HOST), named(ORIGIN)),
+            _ => (None, None),
+        };
+        tracing::info!(
+            reason = refusal.reason,
+            status = refusal.status.as_u16(),
+            peer,
+            host,
+            origin,
+            "refused a request"
+        );
         let mut response = (refusal.status, format!("{}\n", refusal.text)).into_response();
         if refusal.wants_credential() || refusal.error_code().is_some() {
             let challenge = self.challenge(refusal, headers);
@@ -159,10 +174,10 @@ impl App {
 }
 
 async fn mcp(State(app): State<Arc<App>>, request: Request) -> Response {
-    let headers = request.headers().clone();
+    let (headers, extensions) = (request.headers().clone(), request.extensions().clone());
     match answer(&app, request).await {
         Ok(response) => response,
-        Err(refusal) => app.refuse(refusal, &headers),
+        Err(refusal) => app.refuse(refusal, &headers, &extensions),
     }
 }
 
@@ -211,7 +226,7 @@ async fn metrics(State(app): State<Arc<App>>, request: Request) -> Response {
             let text = app.metrics.text(&app.users, &app.connections).await;
             ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response()
         }
-        Err(refusal) => app.refuse(refusal, &parts.headers),
+        Err(refusal) => app.refuse(refusal, &parts.headers, &parts.extensions),
     }
 }
 

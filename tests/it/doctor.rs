@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::documentation::first_cells;
@@ -53,8 +55,13 @@ fn the_json_has_the_documented_fields(env: &TestEnv) {
     let broken =
         json!({ "mcpServers": { "lost": { "command": "x", "env": { "A": "${NOBODY_SETS_THIS}" } } } });
     env.write("home/MCPs/servers.json", broken.to_string());
+    // A bridge that listens, so that there is one to tell of.
+    let http = env.bridge().listen();
     // One that works and one that does not, so that both forms are there.
     let said = diagnosis(env.bridge().var("MCP_BRIDGE_RUNTIME", "crun,docker:nobody"), env, 0);
+    assert_eq!(said["http"]["listeners"][0]["address"], json!(http.address));
+    http.bridge.signal(Signal::TERM);
+    assert_eq!(http.bridge.wait(Duration::from_secs(60)).status.code(), Some(0));
     let mut found = BTreeSet::new();
     paths(&said, "", &mut found);
     let documented: BTreeSet<String> =

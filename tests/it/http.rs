@@ -46,6 +46,8 @@ pub(crate) fn register(suite: &mut Suite) {
             a_revoked_token_ends_what_it_began,
             runs_end_before_the_bridge_does,
             rules_are_for_one_user,
+            only_the_operator_approves_definitions,
+            a_client_that_goes_away_ends_its_call,
         ],
     );
 }
@@ -167,7 +169,11 @@ fn requests_of_other_sites_and_with_two_meanings_are_refused(env: &TestEnv) {
         200
     );
     let log = terminate(http);
-    assert!(log.contains("reason=\"host\"") && log.contains("reason=\"origin\""), "{log}");
+    for text in
+        ["peer=127.0.0.1:", "reason=\"host\"", "host=\"evil.example\"", "origin=\"https://evil.example\""]
+    {
+        assert!(log.contains(text), "{text}: {log}");
+    }
 }
 
 fn bodies_have_bounds(env: &TestEnv) {
@@ -580,5 +586,51 @@ fn rules_are_for_one_user(env: &TestEnv) {
     assert!(refused.error().contains("denied"), "{refused}");
     let again = command(env, &["token", "add", "bob", "--policy", strict.to_str().unwrap()]);
     assert!(again.code() == Some(2) && again.stderr.contains("--force"), "{again}");
+    terminate(http);
+}
+
+fn only_the_operator_approves_definitions(env: &TestEnv) {
+    let project = env.folder("home/project");
+    let definition = json!({ "mcpServers": { "local": fake(env, &[]) } });
+    env.write("home/project/.mcp.json", definition.to_string());
+    let alice = env.token(&["alice"]);
+    let http = env.bridge().in_folder(project).listen();
+    // Even a client that shows forms is not asked.
+    let arguments = json!({ "code": "await mcp_local.echo(a=1)", "servers": ["local"] });
+    let params =
+        modern(&json!({ "elicitation": {} }), json!({ "name": "run_python", "arguments": arguments }));
+    let refused = http.stranger(&alice).ask("tools/call", params);
+    let text = refused["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("codebridge servers trust local"), "{refused}");
+    terminate(http);
+}
+
+fn a_client_that_goes_away_ends_its_call(env: &TestEnv) {
+    let http = env.bridge().listen();
+    let token = http.start_token();
+    let runs = |count: usize| {
+        let line = format!("codebridge_runs {count}");
+        http.get("/metrics", Some(&token)).body.lines().any(|other| other == line)
+    };
+    let arguments = json!({ "code": "import time\ntime.sleep(100)", "timeout": 110 });
+    let params = modern(&json!({}), json!({ "name": "run_python", "arguments": arguments }));
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+    let bearer = format!("Bearer {token}");
+    let headers = [
+        ("Host", "localhost"),
+        ("Authorization", &bearer),
+        ("Accept", "application/json, text/event-stream"),
+        ("Content-Type", "application/json"),
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "run_python"),
+    ];
+    let mut stream = http.connect();
+    stream.write_all(&request("POST", "/mcp", &headers, &message)).unwrap();
+    eventually("the run is under way", env.guard().left(), || runs(1).then_some(()));
+    drop(stream);
+    eventually("the run is over", env.guard().left(), || runs(0).then_some(()));
+    // The session goes on.
+    assert_eq!(http.client(&token).call(json!({ "code": "1", "timeout": 10 })).ok(), "1");
     terminate(http);
 }
