@@ -162,7 +162,6 @@ fn verdict_of(why: &Denied) -> (&'static str, Option<String>) {
         Denied::AskedTooOften { rule } => ("asked-too-often", Some(rule.to_string())),
         Denied::Unanswered { rule } => ("unanswered", Some(rule.to_string())),
         Denied::NobodyToAsk { rule } => ("nobody-to-ask", Some(rule.to_string())),
-        Denied::AskedTooOften { rule } => ("asked-too-often", Some(rule.to_string())),
         Denied::TooLarge { rule } => ("too-large", Some(rule.to_string())),
     }
 }
