@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Caller, Failure, RunOutcome, RunRequest, Status};
 use crate::audit::{Audit, AuditError, Content, Contents, RunEnd, RunFacts, RunStart};
-use crate::policy::LOCAL;
 use crate::upstream::Upstream;
 
 /// What a sandbox is made of.
@@ -21,6 +20,8 @@ pub(super) struct MadeOf {
 #[derive(Debug)]
 pub(super) struct RunRecord {
     audit: Audit,
+    /// For whom it runs.
+    principal: Arc<str>,
     code_sha256: Option<String>,
     session: Arc<str>,
     client: Option<Arc<str>>,
@@ -29,9 +30,10 @@ pub(super) struct RunRecord {
 }
 
 impl RunRecord {
-    pub(super) fn new(audit: &Audit, request: &RunRequest, caller: &Caller) -> Self {
+    pub(super) fn new(audit: &Audit, principal: Arc<str>, request: &RunRequest, caller: &Caller) -> Self {
         Self {
             audit: audit.clone(),
+            principal,
             code_sha256: audit.digest_of(&request.code),
             session: request.session.as_str().into(),
             client: caller.client.clone(),
@@ -44,7 +46,7 @@ impl RunRecord {
         Arc::new(RunFacts {
             session: Some(Arc::clone(&self.session)),
             client: self.client.clone(),
-            principal: LOCAL.into(),
+            principal: Arc::clone(&self.principal),
             code_sha256: self.code_sha256.clone(),
             ..RunFacts::default()
         })
@@ -57,7 +59,7 @@ impl RunRecord {
             run: self.audit.run_name(number),
             session: Some(Arc::clone(&self.session)),
             client: self.client.clone(),
-            principal: LOCAL.into(),
+            principal: Arc::clone(&self.principal),
             runtime: Some(Arc::clone(runtime)),
             image: Some(Arc::clone(image)),
             image_digest: Arc::clone(digest),

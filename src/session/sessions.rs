@@ -197,7 +197,7 @@ impl Sessions {
     ) -> RunOutcome {
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
         let caller = Caller { trace: span.context(), ..caller };
-        let mut record = RunRecord::new(&self.0.audit, &request, &caller);
+        let mut record = RunRecord::new(&self.0.audit, self.0.upstream.principal(), &request, &caller);
         let of_run = OfRun { background, record: &mut record };
         let mut outcome = self.run_in_turn(request, &caller, of_run).await;
         record.ended(&mut outcome, &self.0.upstream).await;

@@ -61,6 +61,8 @@ fn an_empty_value_counts_as_none() {
 
 #[test]
 fn every_name_of_the_table_is_read() {
+    let pod = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&pod, "runtimeClassName = 'kata'").unwrap();
     let samples = [
         ("MCP_BRIDGE_RUNTIME", "runc"),
         ("MCP_BRIDGE_IMAGE", "host:"),
@@ -97,6 +99,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_SESSION_PERSIST", "false"),
         ("MCP_BRIDGE_SHARE", "/srv/data"),
         ("MCP_BRIDGE_SHARE_ANYWAY", "1"),
+        ("MCP_BRIDGE_POD", pod.path().to_str().unwrap()),
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable"),
         ("MCP_BRIDGE_ALLOW_SELF_SERVER", "1"),
         ("MCP_BRIDGE_TRUST_PROJECT", "1"),
@@ -235,7 +238,7 @@ fn a_bad_value_is_an_error_that_names_the_variable_and_the_value() {
         (
             ("MCP_BRIDGE_RUNTIME", "lxc"),
             "invalid value \"lxc\" for MCP_BRIDGE_RUNTIME: expected auto, podman, docker, crun, runc, podman:CONNECTION, docker:CONTEXT, \
-             a list of these separated by commas, or a path",
+             kubernetes:CONTEXT/NAMESPACE, a list of these separated by commas, or a path",
         ),
     ];
     for (pair, expected) in cases {
