@@ -357,9 +357,12 @@ async fn run_probe(
     let filter = sandbox.own_filter().map(hex::encode);
     let stdin = sandbox.take_stdin();
     let never_starts = sandbox.never_starts();
+    let limit = driver.start_limit(probe.limit);
     let stdout = sandbox.take_stdout();
     let run = async {
-        if let (Some(filter), Some(mut stdin)) = (filter, stdin) {
+        // In a pod it stays open: the end of the input may overtake the output on its way.
+        let mut stdin = stdin.filter(|_| filter.is_some());
+        if let (Some(filter), Some(stdin)) = (filter, &mut stdin) {
             // A probe that does not read it shows that by what it prints.
             let _ = stdin.write_all(format!("{filter}\n").as_bytes()).await;
         }
@@ -367,10 +370,12 @@ async fn run_probe(
         if let Some(stdout) = stdout {
             let _ = stdout.take(OUTPUT_LIMIT).read_to_end(&mut output).await;
         }
-        (output, sandbox.wait().await)
+        let ended = sandbox.wait().await;
+        drop(stdin);
+        (output, ended)
     };
     let ended = tokio::select! {
-        ended = tokio::time::timeout(driver.start_limit(probe.limit), run) => Some(Ok(ended)),
+        ended = tokio::time::timeout(limit, run) => Some(Ok(ended)),
         refusal = never_starts => Some(Err(refusal)),
         () = stop.cancelled() => None,
     };
@@ -383,7 +388,7 @@ async fn run_probe(
         },
         Some(Ok(Ok((_, Err(error))))) => Err(Refusal::Other { message: error.to_string() }),
         Some(Ok(Err(_))) => {
-            let message = sandbox.with_messages(&format!("the probe did not end within {:?}", probe.limit));
+            let message = sandbox.with_messages(&format!("the probe did not end within {limit:?}"));
             Err(Refusal::TimedOut { message })
         }
     };
