@@ -101,7 +101,7 @@ fn check_driven(told: &Value, version: &str) {
     assert_eq!(told["version"], version);
     assert_eq!(told["tools"].as_array().unwrap().len(), 1);
     assert_eq!(told["tools"][0]["name"], "run_python");
-    assert_eq!(told["tools"][0]["inputSchema"]["required"], json!(["code"]));
+    assert_eq!(told["tools"][0]["inputSchema"]["properties"]["code"]["type"], "string");
     assert_eq!(told["resources"], json!(["resource://mcp-server-code-execution-mode/capabilities"]));
     assert!(told["resource"].as_str().unwrap().contains("save_tool"), "{}", told["resource"]);
     assert_eq!(told["run"], json!({ "text": "42", "isError": false }));
