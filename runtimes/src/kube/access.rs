@@ -121,11 +121,20 @@ impl KubeDriver {
 
     /// Returns why a pod that was there is gone.
     pub(crate) async fn why_deleted(&self, name: &str) -> Refusal {
-        let of_pod = format!("--field-selector=involvedObject.name={name}");
-        let events = self.request(["get", "events", &of_pod, "--output=json"]).await.ok();
-        let why = events.and_then(|events| messages::parse_last_event(&events.stdout));
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let why = self.last_event(name).await.map(|why| format!(": {why}")).unwrap_or_default();
         Refusal::Other { message: format!("pod {name} was deleted{why}") }
+    }
+
+    /// Returns why a pod that has a node does not start there, if the node says that it failed.
+    pub(crate) async fn why_stuck(&self, name: &str) -> Option<Refusal> {
+        let why = self.last_event(name).await.filter(|why| why.starts_with("Failed"))?;
+        Some(Refusal::Other { message: format!("pod {name} does not start: {why}") })
+    }
+
+    async fn last_event(&self, name: &str) -> Option<String> {
+        let of_pod = format!("--field-selector=involvedObject.name={name}");
+        let events = self.request(["get", "events", &of_pod, "--output=json"]).await.ok()?;
+        messages::parse_last_event(&events.stdout)
     }
 }
 
