@@ -15,18 +15,20 @@ use crate::session::{RecordedRun, RecordedState, Records};
 use crate::settings::Settings;
 
 pub(super) async fn runs(settings: &Settings, args: RunsArgs) -> Result<ExitCode, CommandError> {
-    let runs = Records::at(&settings.state_dir.value).list();
+    let records = Records::at(&settings.state_dir.value);
     let Some(name) = args.run else {
+        let runs = records.list();
         let values: Vec<Value> = runs.iter().map(fields).collect();
         return write(&args.form, &values, table(&runs), Exit::Success).await;
     };
-    match runs.iter().find(|run| run.name == name) {
+    match records.get(&name) {
         Some(run) => {
-            let mut value = fields(run);
+            let mut value = fields(&run);
             value["output"] = run.output.as_str().into();
-            write(&args.form, &value, text(run), Exit::Success).await
+            write(&args.form, &value, text(&run), Exit::Success).await
         }
         None => {
+            let runs = records.list();
             let nearest = nearest(&name, runs.iter().map(|run| &*run.name)).map(str::to_owned);
             Err(CommandError::UnknownRun { name, nearest })
         }

@@ -68,6 +68,8 @@ struct Inner {
     persist: bool,
     idle_limit: Option<Duration>,
     budgets: Budgets,
+    /// How many interpreters there may be.
+    most: usize,
     next_run: AtomicU32,
     background: Arc<BackgroundRuns>,
     /// What runs in the background have printed.
@@ -138,6 +140,7 @@ impl Sessions {
                 pictures: PictureBudget { count: settings.max_images.value, bytes: PICTURES_BUDGET },
                 streams_pictures: settings.one_shot,
             },
+            most: settings.max_sessions.value.max(1),
             next_run: AtomicU32::new(1),
             background,
             records: Records::at(&settings.state_dir.value),
@@ -166,7 +169,8 @@ impl Sessions {
         ended: impl FnOnce(&RunOutcome) + Send + 'static,
     ) -> RunOutcome {
         let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
-        let added = self.0.background.add(session, is_alone, &*caller.answers, self.0.budgets.stdout);
+        let added =
+            self.0.background.add(session, is_alone, &*caller.answers, (self.0.budgets.stdout, self.0.most));
         let run = match added {
             Ok(run) => run,
             Err(busy) => return RunOutcome::refused(busy),
@@ -245,7 +249,7 @@ impl Sessions {
 impl RunPython for Sessions {
     async fn run(&self, request: RunRequest, caller: Caller) -> RunOutcome {
         let is_alone = self.0.ends_with_run(&request.session);
-        match self.0.background.busy(&request.session).filter(|_| !is_alone) {
+        match self.0.background.busy(&request.session, is_alone, self.0.most) {
             Some(busy) => RunOutcome::refused(busy),
             None => self.run_as(request, caller, None).await,
         }

@@ -18,6 +18,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             a_short_run_is_answered_at_once,
             a_busy_session_names_its_run_and_others_take_calls,
+            when_all_sessions_run_in_the_background_calls_say_so,
             a_stopped_run_keeps_its_variables,
             pictures_end_a_look_and_are_shown_once,
             progress_bars_are_one_line,
@@ -112,6 +113,23 @@ fn a_busy_session_names_its_run_and_others_take_calls(env: &TestEnv) {
     let stopped = stop(&bridge, run);
     assert_eq!(stopped.status(), "cancelled", "{stopped}");
     assert_eq!(bridge.run("1").ok(), "1");
+    bridge.close();
+}
+
+fn when_all_sessions_run_in_the_background_calls_say_so(env: &TestEnv) {
+    let bridge = env.bridge().var("MCP_BRIDGE_MAX_SESSIONS", "1").start();
+    let run = number(&start(&bridge, "main", WAIT));
+    for refused in [bridge.call(json!({ "code": "1", "session": "other" })), start(&bridge, "other", "1")] {
+        assert!(
+            refused.text.contains(&format!("the only session is busy with runs in the background ({run})")),
+            "{refused}"
+        );
+    }
+    // A look that waits does not hold back one that stops.
+    let pending = bridge.start_call(json!({ "run": run, "timeout": 100 }));
+    assert!(["cancelled", "success"].contains(&stop(&bridge, run).status()));
+    let _ = pending.outcome();
+    assert_eq!(bridge.call(json!({ "code": "1", "session": "other" })).ok(), "1");
     bridge.close();
 }
 

@@ -16,6 +16,8 @@ const FOLDER: &str = "runs";
 /// Bytes of output of one run, and runs that are kept.
 const MOST_OUTPUT: usize = 16 << 20;
 const MOST_RUNS: usize = 50;
+/// Bytes of output of a run in a list.
+const LISTED: usize = 4 << 10;
 /// Bytes of a file that is read: a byte of output may take six as JSON.
 const LONGEST: u64 = 7 * MOST_OUTPUT as u64;
 
@@ -128,9 +130,18 @@ impl Records {
         )
     }
 
-    /// Returns all runs, oldest first.
+    /// Returns a run with all its output; None if there is none of that name.
+    pub fn get(&self, name: &str) -> Option<RecordedRun> {
+        let path = self
+            .files()
+            .map(|(_, path)| path)
+            .find(|path| path.file_stem().is_some_and(|stem| stem == name))?;
+        read(&path, usize::MAX)
+    }
+
+    /// Returns all runs, oldest first, with the end of their output.
     pub fn list(&self) -> Vec<RecordedRun> {
-        let mut runs: Vec<RecordedRun> = self.files().filter_map(|(_, path)| read(&path)).collect();
+        let mut runs: Vec<RecordedRun> = self.files().filter_map(|(_, path)| read(&path, LISTED)).collect();
         runs.sort_by(|a, b| (a.began, &a.name).cmp(&(b.began, &b.name)));
         runs
     }
@@ -177,8 +188,8 @@ fn is_locked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockShared).is_err()
 }
 
-/// Reads a record; None if it is none. A line that was cut off is the last one.
-fn read(path: &Path) -> Option<RecordedRun> {
+/// Reads a record with at least so many bytes of the end of its output; None if it is none. A line that was cut off is the last one.
+fn read(path: &Path, most: usize) -> Option<RecordedRun> {
     let file = File::open(path).ok()?;
     let is_running = is_locked(&file);
     let mut lines = BufReader::new(file.take(LONGEST)).split(b'\n');
@@ -196,7 +207,14 @@ fn read(path: &Path) -> Option<RecordedRun> {
     };
     while let Some(line) = next() {
         match line {
-            Line::Output(text) => run.output.push_str(&text),
+            Line::Output(text) => {
+                run.output.push_str(&text);
+                if run.output.len() > most.saturating_mul(2) {
+                    let from = run.output.len() - most;
+                    let from = (from..).find(|at| run.output.is_char_boundary(*at)).unwrap_or(from);
+                    run.output.drain(..from);
+                }
+            }
             Line::Progress(text) => run.progress = Some(text),
             Line::Full => run.is_cut = true,
             Line::Ended { status, error, time } => {
@@ -242,7 +260,10 @@ mod tests {
         }
         long.end(Status::Success, None);
         let list = records.list();
-        assert_eq!((list[0].output.len(), list[0].is_cut), (MOST_OUTPUT, true));
+        assert!(list[0].output.len() <= 2 * LISTED);
+        let whole = records.get("b-0").unwrap();
+        assert_eq!((whole.output.len(), whole.is_cut), (MOST_OUTPUT, true));
+        assert_eq!(records.get("b-"), None);
         assert!(matches!(list[0].state, RecordedState::Ended { .. }));
         for run in 1..=MOST_RUNS as u32 {
             records.begin(&format!("b-{run}"), "main").unwrap().end(Status::Success, None);

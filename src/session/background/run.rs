@@ -243,13 +243,14 @@ impl BackgroundRun {
         caller: &Caller,
         only_the_end: bool,
     ) -> RunOutcome {
+        // At once, also where another look waits.
+        if look.stop {
+            self.cancel.cancel();
+        }
         let _turn = tokio::select! {
             turn = self.looking.lock() => turn,
             () = caller.cancel.cancelled() => return self.unchanged(),
         };
-        if look.stop {
-            self.cancel.cancel();
-        }
         let begun = tokio::time::Instant::now();
         let deadline = begun + if look.stop { look.timeout.max(STOP_LIMIT) } else { look.timeout };
         loop {

@@ -14,7 +14,8 @@ const MOST_ENDED: usize = 16;
 pub(in crate::session) struct BackgroundRuns(Mutex<Vec<Arc<BackgroundRun>>>);
 
 impl BackgroundRuns {
-    /// Adds a run that begins in a session; `budget` is how many bytes of each stream wait for a look.
+    /// Adds a run that begins in a session; `budget` is how many bytes of each stream wait for a look, `most` how many sessions there
+    /// may be.
     ///
     /// # Errors
     /// The session has one already; the text says which.
@@ -23,11 +24,14 @@ impl BackgroundRuns {
         session: &str,
         is_alone: bool,
         answers: &dyn Answers,
-        budget: usize,
+        (budget, most): (usize, usize),
     ) -> Result<Arc<BackgroundRun>, String> {
         let mut runs = self.lock();
         if !is_alone && let Some(busy) = busy_in(&runs, session) {
             return Err(busy.busy());
+        }
+        if let Some(all_busy) = all_busy(&runs, most) {
+            return Err(all_busy);
         }
         let run = Arc::new(BackgroundRun::new(session.to_owned(), answers, budget));
         runs.push(Arc::clone(&run));
@@ -45,10 +49,13 @@ impl BackgroundRuns {
         self.lock().retain(|other| !Arc::ptr_eq(other, run));
     }
 
-    /// Returns why a session takes no other call; None if it does.
-    pub(in crate::session) fn busy(&self, session: &str) -> Option<String> {
+    /// Returns why a session takes no other call; None if it does. Of all sessions there may be so many.
+    pub(in crate::session) fn busy(&self, session: &str, is_alone: bool, most: usize) -> Option<String> {
         let runs = self.lock();
-        busy_in(&runs, session).map(|run| run.busy())
+        match busy_in(&runs, session) {
+            Some(run) if !is_alone => Some(run.busy()),
+            _ => all_busy(&runs, most),
+        }
     }
 
     /// Returns the run of a number.
@@ -77,6 +84,22 @@ impl BackgroundRuns {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<BackgroundRun>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns why no session can begin: a call would wait for an hour without a word.
+fn all_busy(runs: &[Arc<BackgroundRun>], most: usize) -> Option<String> {
+    let running: Vec<String> = runs
+        .iter()
+        .filter(|run| !run.has_ended())
+        .map(|run| run.number().map_or_else(|| "one that starts".into(), |number| number.to_string()))
+        .collect();
+    let who = if most == 1 { "the only session is".to_owned() } else { format!("all {most} sessions are") };
+    (running.len() >= most).then(|| {
+        format!(
+            "{who} busy with runs in the background ({}); hint: run_python(run=N, stop=true) stops one, MCP_BRIDGE_MAX_SESSIONS allows more",
+            running.join(", ")
+        )
+    })
 }
 
 fn busy_in<'a>(runs: &'a [Arc<BackgroundRun>], session: &str) -> Option<&'a Arc<BackgroundRun>> {
