@@ -109,7 +109,7 @@ pub enum Refusal {
     #[error("the cluster does not permit it{}", after_colon(.message))]
     NotPermitted { message: String },
     /// No node takes the pod, a quota is used up, or the pod had to make room for another.
-    #[error("the cluster has no space for another pod{}", after_colon(.message))]
+    #[error("the cluster cannot run another pod{}", after_colon(.message))]
     NoRoom { message: String },
     /// Code in a pod could reach the network.
     #[error("code would not be cut off from the network{}", after_colon(.message))]

@@ -230,13 +230,13 @@ impl Sandbox {
                     return refusal;
                 }
                 let patient = started.elapsed() < PENDING_PATIENCE;
-                if !patient && let Some(refusal) = driver.why_stuck(name.as_str()).await {
-                    return refusal;
-                }
                 match driver.look(name.as_str(), patient).await {
                     Look::Trouble(refusal) => return refusal,
                     Look::Missing if was_there => return driver.why_deleted(name.as_str()).await,
                     look => was_there |= look == Look::Fine,
+                }
+                if !patient && let Some(refusal) = driver.why_stuck(name.as_str()).await {
+                    return refusal;
                 }
             }
         }

@@ -67,7 +67,7 @@ impl fmt::Display for RuntimeKind {
 pub struct Target {
     pub kind: RuntimeKind,
     /// A connection of podman or a context of docker; None = the client's default. For Kubernetes always a context of kubectl, and
-    /// perhaps a namespace: see `pod_place`.
+    /// perhaps a namespace after a slash.
     pub connection: Option<String>,
 }
 
