@@ -32,7 +32,7 @@ use crate::artifacts::Artifacts;
 use crate::audit::{Audit, RunFacts, RunStart};
 use crate::policy::Kind;
 use crate::settings::{Settings, Share};
-use crate::telemetry::{OpenSession, RunEnd, Telemetry};
+use crate::telemetry::{Opened, RunEnd, Telemetry};
 use crate::upstream::{CalledBy, Upstream};
 
 /// Bytes of standard error that are shown beside a traceback.
@@ -97,7 +97,7 @@ struct SlotState {
 struct Live {
     interpreter: Interpreter,
     _permit: OwnedSemaphorePermit,
-    _open: OpenSession,
+    _open: Opened,
 }
 
 /// What follows one run beside its caller.

@@ -12,6 +12,7 @@ pub(super) struct Instruments {
     pub(super) client_duration: Histogram<f64>,
     pub(super) runs: Counter<u64>,
     pub(super) sessions: UpDownCounter<i64>,
+    pub(super) connections: UpDownCounter<i64>,
     pub(super) starts: Histogram<f64>,
     pub(super) output: Counter<u64>,
     pub(super) out_of_memory: Counter<u64>,
@@ -39,6 +40,11 @@ impl Instruments {
                 .i64_up_down_counter("codebridge.sessions.open")
                 .with_unit("{session}")
                 .with_description("Sessions with a sandbox")
+                .build(),
+            connections: meter
+                .i64_up_down_counter("codebridge.servers.connected")
+                .with_unit("{connection}")
+                .with_description("Connections to servers, also those that start")
                 .build(),
             starts: seconds("codebridge.sandbox.start.duration", "Duration of the start of a sandbox"),
             output: count("codebridge.output", "By", "Output of code"),

@@ -15,5 +15,5 @@ mod state;
 pub use context::TraceContext;
 pub use facts::{Failed, RunEnd, Transport};
 pub use plan::VARIABLES;
-pub use record::{CallSpan, OpenSession, RunSpan, Telemetry};
+pub use record::{CallSpan, Opened, RunSpan, Telemetry};
 pub use state::{TelemetryState, TelemetryStatus};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use codebridge_runtimes::exec::visible_line;
 use opentelemetry::KeyValue;
+use opentelemetry::metrics::UpDownCounter;
 use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, Tracer};
 use opentelemetry_sdk::trace::Span;
 use tokio::runtime::Handle;
@@ -108,12 +109,13 @@ impl Telemetry {
     }
 
     /// Counts a session until this is dropped.
-    pub fn open_session(&self) -> OpenSession {
-        let instruments = self.instruments();
-        if let Some(instruments) = instruments {
-            instruments.sessions.add(1, &[]);
-        }
-        OpenSession(instruments)
+    pub fn open_session(&self) -> Opened {
+        Opened::count(self.instruments().map(|instruments| &instruments.sessions))
+    }
+
+    /// Counts a connection to a server until this is dropped.
+    pub fn open_connection(&self) -> Opened {
+        Opened::count(self.instruments().map(|instruments| &instruments.connections))
     }
 
     /// Records the start of a sandbox; `error` is a word for why it failed.
@@ -323,14 +325,23 @@ impl Drop for CallSpan {
     }
 }
 
-/// An open session, which counts until it is dropped.
+/// An open session or connection, which counts until it is dropped.
 #[derive(Debug)]
-pub struct OpenSession(Option<&'static Instruments>);
+pub struct Opened(Option<&'static UpDownCounter<i64>>);
 
-impl Drop for OpenSession {
+impl Opened {
+    fn count(counter: Option<&'static UpDownCounter<i64>>) -> Self {
+        if let Some(counter) = counter {
+            counter.add(1, &[]);
+        }
+        Self(counter)
+    }
+}
+
+impl Drop for Opened {
     fn drop(&mut self) {
-        if let Some(instruments) = self.0 {
-            instruments.sessions.add(-1, &[]);
+        if let Some(counter) = self.0 {
+            counter.add(-1, &[]);
         }
     }
 }

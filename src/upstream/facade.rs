@@ -94,7 +94,8 @@ impl Upstream {
     ) -> Self {
         let cache = Arc::new(DocsCache::new(&surroundings));
         let listener = Arc::clone(&cache) as Arc<dyn Listener>;
-        let pool = Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper)));
+        let pool =
+            Arc::new(Pool::new(Context::new(limits, &surroundings, listener, reaper, telemetry.clone())));
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
             user: surroundings.user.clone(),

@@ -160,6 +160,8 @@ fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     // While it runs, by the interval.
     let points = collector.points("codebridge.sessions.open");
     assert!(value(&points, "codebridge.sessions.open", &[]) > Some(0.0), "{points:#?}");
+    let points = collector.points("codebridge.servers.connected");
+    assert!(value(&points, "codebridge.servers.connected", &[]) > Some(0.0), "{points:#?}");
     let _ = bridge.call(json!({ "code": "1", "servers": ["nobody"] })).expect("validation_error");
     bridge.close();
     let points = collector.points("mcp.client.operation.duration");
@@ -174,6 +176,7 @@ fn metrics_say_how_runs_and_calls_ended(env: &TestEnv) {
     is("codebridge.runs", &[("codebridge.run.outcome", "error")], 2.0);
     is("codebridge.runs", &[("codebridge.run.outcome", "refused")], 1.0);
     is("codebridge.sessions.open", &[], 0.0);
+    is("codebridge.servers.connected", &[], 0.0);
     is("codebridge.sandbox.start.duration", &[("codebridge.runtime", "crun")], 2.0);
     is("codebridge.output", &[("codebridge.stream", "stdout")], 6.0);
     is("mcp.server.operation.duration", &[("error.type", "tool_error")], 3.0);

@@ -26,6 +26,7 @@ use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
 use crate::mcp::client::{Answer, Expected, UnreadShare};
+use crate::telemetry::Opened;
 use crate::upstream::discovery::Definition;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
@@ -102,6 +103,7 @@ pub(super) struct ConnectionParts {
     /// Counts how often the server said that its tools have changed.
     pub(super) tools_changed: watch::Receiver<u64>,
     pub(super) calls: Calls,
+    pub(super) _opened: Opened,
 }
 
 impl ConnectionParts {

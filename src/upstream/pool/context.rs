@@ -10,6 +10,7 @@ use super::listing::Listener;
 use super::starting::Starting;
 use crate::reaper::Reaper;
 use crate::settings::Environment;
+use crate::telemetry::Telemetry;
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::events::{BACKLOG, Event};
 use crate::upstream::questions::Callers;
@@ -59,6 +60,7 @@ pub(in crate::upstream) struct Context {
     pub(in crate::upstream) listener: Arc<dyn Listener>,
     pub(super) reaper: Reaper,
     pub(super) starting: Starting,
+    pub(super) telemetry: Telemetry,
     /// Whether a server may be this bridge itself.
     pub(in crate::upstream) allow_self: bool,
 }
@@ -69,6 +71,7 @@ impl Context {
         surroundings: &Surroundings,
         listener: Arc<dyn Listener>,
         reaper: Reaper,
+        telemetry: Telemetry,
     ) -> Self {
         Self {
             limits,
@@ -79,6 +82,7 @@ impl Context {
             listener,
             reaper,
             starting: Starting::default(),
+            telemetry,
             allow_self: surroundings.allow_self,
         }
     }

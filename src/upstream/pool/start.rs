@@ -181,6 +181,7 @@ async fn connect_by(
         gone: CancellationToken::new(),
         tools_changed,
         calls,
+        _opened: context.telemetry.open_connection(),
     };
     let limit = definition.startup_timeout.unwrap_or(context.limits.startup);
     let start = context.starting.begin(&parts.server, &parts.secrets);
