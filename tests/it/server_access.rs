@@ -362,7 +362,8 @@ fn the_list_of_tools_is_the_same_whatever_is_configured(env: &TestEnv) {
         answers.push(bridge.ask("tools/list", json!({})).to_string());
         bridge.close();
     }
-    assert!(answers.iter().all(|answer| *answer == answers[0] && answer.len() <= 1_000), "{answers:?}");
+    // What the model reads has 1,000 bytes at most, what the client gets beside it 200.
+    assert!(answers.iter().all(|answer| *answer == answers[0] && answer.len() <= 1_200), "{answers:?}");
 }
 
 fn definitions_that_change_are_seen(env: &TestEnv) {
