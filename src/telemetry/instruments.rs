@@ -77,7 +77,7 @@ mod tests {
             .split('"')
             .filter(|text| text.starts_with("mcp.") || text.starts_with("codebridge.") && !text.contains(' '))
             .collect();
-        assert_eq!(names.len(), 9, "{names:?}");
+        assert_eq!(names.len(), 10, "{names:?}");
         for name in names {
             assert!(help.contains(&format!("| `{name}` |")), "{name}");
         }
