@@ -188,7 +188,11 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     let user = app.users.of(&identity);
     let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
     let service = user.service(&identity.credential);
-    if opens_session(&parts.headers) {
+    let read = body::read(&parts.headers, body, &user.bodies).await;
+    let (body, bytes) =
+        read.map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;
+    // The body decides, whatever the headers say.
+    if opens_session(&parts.headers) || is_initialize(&body) {
         if app.is_ending.load(Ordering::Relaxed) {
             return Err(ENDING);
         }
@@ -196,9 +200,6 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
             return Err(TOO_MANY_SESSIONS);
         }
     }
-    let read = body::read(&parts.headers, body, &user.bodies).await;
-    let (body, bytes) =
-        read.map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;
     // The credential goes no further.
     parts.headers.remove(http::header::AUTHORIZATION);
     let response = service.answer(Request::from_parts(parts, Body::from(body))).await;
@@ -209,7 +210,18 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
 /// Whether a request may open a session.
 fn opens_session(headers: &HeaderMap) -> bool {
     let version = headers.get(VERSION).and_then(|version| version.to_str().ok());
-    !headers.contains_key(SESSION) && version.is_none_or(|version| version < WITHOUT_SESSIONS)
+    let has_session = headers.get(SESSION).is_some_and(|session| session.to_str().is_ok());
+    !has_session && version.is_none_or(|version| version < WITHOUT_SESSIONS)
+}
+
+/// Whether a message is the one that opens a session.
+fn is_initialize(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Message<'a> {
+        #[serde(borrow)]
+        method: std::borrow::Cow<'a, str>,
+    }
+    serde_json::from_slice::<Message<'_>>(body).is_ok_and(|message| message.method == "initialize")
 }
 
 async fn ready(State(app): State<Arc<App>>) -> Response {

@@ -23,6 +23,7 @@ mod start;
 mod tests;
 
 pub use approvals::{Answer, Approvals, MOST_QUESTIONS, Standing, Subject, schema};
+pub use arguments::read as read_arguments;
 pub use budgets::{Budgets, RunUse, Spent, Turn};
 pub use error::{Place, PolicyError};
 pub use expectations::{Checked, Expectations};

@@ -177,8 +177,8 @@ impl Sessions {
         };
         let (sessions, running) = (self.clone(), Arc::clone(&run));
         let (trace, client) = (caller.trace.clone(), caller.client.clone());
-        // It ends when the sessions are closed.
-        tokio::spawn(async move {
+        // It ends when the sessions are closed, and is waited for.
+        self.0.tasks.spawn(async move {
             let (of_run, events) = running.caller(trace, client);
             let work = sessions.run_as(request, of_run, Some(&running));
             let outcome = running.collect(work, events).await;
@@ -218,12 +218,19 @@ impl Sessions {
         // their names is reported before its turn has come.
         let place = async { Ok(slot.lock().await) };
         let grant = Grant::of(&request.servers, &inner.upstream, &*caller.answers);
-        let (mut state, grant) = tokio::select! {
-            ready = async { tokio::try_join!(place, grant) } => match ready {
-                Ok(ready) => ready,
-                Err(error) => return RunOutcome::refused(error.with_hint()),
+        let ready = tokio::select! {
+            ready = async { tokio::try_join!(place, grant) } => {
+                ready.map_err(|error| RunOutcome::refused(error.with_hint()))
             },
-            () = caller.cancel.cancelled() => return RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into()),
+            () = caller.cancel.cancelled() => Err(RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into())),
+        };
+        let (mut state, grant) = match ready {
+            Ok(ready) => ready,
+            Err(outcome) => {
+                // It may have had the place of an idle session, which another one waits for.
+                inner.became_idle.notify_waiters();
+                return outcome;
+            }
         };
         if let Some(timer) = state.idle_timer.take() {
             timer.abort();
@@ -293,10 +300,15 @@ impl RunPython for Sessions {
         // The answer may be behind output of background code, which only runs read.
         let mut idle = slot.as_ref().and_then(|slot| slot.try_lock().ok());
         match idle.as_mut().and_then(|state| state.live.as_mut()) {
-            Some(live) => tokio::select! {
-                part = reading => part,
-                () = live.interpreter.attend() => Err(FileError::Ended),
-            },
+            Some(live) => {
+                let part = tokio::select! {
+                    part = reading => part,
+                    () = live.interpreter.attend() => Err(FileError::Ended),
+                };
+                drop(idle);
+                self.0.became_idle.notify_waiters();
+                part
+            }
             None => {
                 drop(idle);
                 reading.await

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
 
@@ -26,6 +27,8 @@ pub(super) struct Questions {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) question: Question,
+    /// Cancelled when nobody needs the answer any more.
+    pub(super) withdrawn: CancellationToken,
     reply: Mutex<Option<Reply>>,
 }
 
@@ -76,6 +79,7 @@ struct Asked<'a>(&'a Questions, Arc<Waiting>);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
+        self.1.withdrawn.cancel();
         self.0.remove(&self.1);
     }
 }
@@ -92,7 +96,8 @@ impl Answers for Questions {
     fn answer(&self, question: Question) -> Answering<'_> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            let waiting = Arc::new(Waiting { question, reply: Mutex::new(Some(reply)) });
+            let withdrawn = CancellationToken::new();
+            let waiting = Arc::new(Waiting { question, withdrawn, reply: Mutex::new(Some(reply)) });
             {
                 let mut all = self.lock();
                 if all.len() >= MOST {

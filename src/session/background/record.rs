@@ -13,13 +13,13 @@ use crate::session::Status;
 
 /// The folder of the records in the state folder.
 const FOLDER: &str = "runs";
-/// Bytes of output of one run, and runs that are kept.
-const MOST_OUTPUT: usize = 16 << 20;
+/// Bytes of the lines of one run, and runs that are kept.
+const MOST_WRITTEN: usize = 16 << 20;
 const MOST_RUNS: usize = 50;
 /// Bytes of output of a run in a list.
 const LISTED: usize = 4 << 10;
-/// Bytes of a file that is read: a byte of output may take six as JSON.
-const LONGEST: u64 = 7 * MOST_OUTPUT as u64;
+/// Bytes of a file that is read: one line may be longer than what is left.
+const LONGEST: u64 = 4 * MOST_WRITTEN as u64;
 
 /// One line of a record.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,6 +52,7 @@ pub struct Records {
 #[derive(Debug)]
 pub(in crate::session) struct Record {
     file: File,
+    /// Bytes of its lines.
     written: usize,
 }
 
@@ -151,27 +152,31 @@ impl Record {
     fn write(&mut self, line: &Line) -> io::Result<()> {
         let mut json = serde_json::to_vec(line)?;
         json.push(b'\n');
+        self.written += json.len();
         self.file.write_all(&json)
     }
 
     /// Keeps output, as much as there is space for. A full disk loses the rest, not the run.
     pub(super) fn output(&mut self, bytes: &[u8]) {
-        if self.written >= MOST_OUTPUT {
+        // Code decides how many pieces there are, and an empty one is a line too.
+        if !bytes.is_empty() {
+            self.keep(&Line::Output(String::from_utf8_lossy(bytes).into_owned()));
+        }
+    }
+
+    /// Writes a line if there is space, and says once that there is none any more.
+    fn keep(&mut self, line: &Line) {
+        if self.written >= MOST_WRITTEN {
             return;
         }
-        self.written += bytes.len();
-        let _ = self.write(&Line::Output(String::from_utf8_lossy(bytes).into_owned()));
-        if self.written >= MOST_OUTPUT {
+        let _ = self.write(line);
+        if self.written >= MOST_WRITTEN {
             let _ = self.write(&Line::Full);
         }
     }
 
     pub(super) fn progress(&mut self, progress: &str) {
-        // Code may report it many times in a second.
-        self.written += progress.len();
-        if self.written < MOST_OUTPUT {
-            let _ = self.write(&Line::Progress(progress.to_owned()));
-        }
+        self.keep(&Line::Progress(progress.to_owned()));
     }
 
     pub(super) fn end(mut self, status: Status, error: Option<&str>) {
@@ -257,12 +262,13 @@ mod tests {
         let mut long = records.begin("b-0", "main").unwrap();
         for _ in 0..20 {
             long.output(&vec![b'x'; 1 << 20]);
+            long.output(b"");
         }
         long.end(Status::Success, None);
         let list = records.list();
         assert!(list[0].output.len() <= 2 * LISTED);
         let whole = records.get("b-0").unwrap();
-        assert_eq!((whole.output.len(), whole.is_cut), (MOST_OUTPUT, true));
+        assert_eq!((whole.output.len(), whole.is_cut), (16 << 20, true));
         assert_eq!(records.get("b-"), None);
         assert!(matches!(list[0].state, RecordedState::Ended { .. }));
         for run in 1..=MOST_RUNS as u32 {

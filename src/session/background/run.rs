@@ -249,6 +249,7 @@ impl BackgroundRun {
         }
         let _turn = tokio::select! {
             turn = self.looking.lock() => turn,
+            () = tokio::time::sleep(look.timeout) => return self.unchanged(),
             () = caller.cancel.cancelled() => return self.unchanged(),
         };
         let begun = tokio::time::Instant::now();
@@ -273,7 +274,8 @@ impl BackgroundRun {
                 () = sleep_until(deadline) => return self.running(),
                 waiting = self.questions.first() => match timeout(deadline.saturating_duration_since(tokio::time::Instant::now()).max(STOP_LIMIT), self.ask(&waiting, caller)).await {
                     Ok(()) => {}
-                    Err(_) => return self.running(),
+                    // A client that was asked by the result of its call has no use for output.
+                    Err(_) => return self.unchanged(),
                 },
                 // Only the look is cancelled: what it has not returned is new for the next one.
                 () = caller.cancel.cancelled() => return self.unchanged(),
@@ -285,6 +287,7 @@ impl BackgroundRun {
     async fn ask(&self, waiting: &Arc<super::questions::Waiting>, caller: &Caller) {
         let answer = tokio::select! {
             answer = caller.answers.answer(waiting.question.clone()) => answer,
+            () = waiting.withdrawn.cancelled() => return,
             () = caller.cancel.cancelled() => return,
         };
         self.questions.answer(waiting, answer);

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::credentials::names_credential;
 use super::wanted::WantedCall;
-use crate::policy::{Kind, RuleName};
+use crate::policy::{Kind, RuleName, read_arguments};
 use crate::upstream::called_by::CalledBy;
 use crate::upstream::pool::Secrets;
 
@@ -92,7 +92,7 @@ impl Question<'_> {
         let mut text = String::from("arguments:\n");
         let mut left = LONGEST_TEXT;
         for (name, value) in &members {
-            let shown = self.masked(name, value, hidden);
+            let shown = self.masked(name, value, hidden)?;
             let line = format!("  {}: {}\n", quoted(name), short(&shown, LONGEST_SHOWN.min(left)));
             left = left.saturating_sub(line.chars().count()).max(20);
             text.push_str(&line);
@@ -100,15 +100,14 @@ impl Question<'_> {
         Some(text)
     }
 
-    /// Returns a value in one line, without credentials at any depth.
-    fn masked(&self, name: &str, raw: &RawValue, hidden: &mut Vec<String>) -> String {
-        match serde_json::from_str::<Value>(raw.get()) {
-            Ok(value) => match mask(name, value, hidden) {
-                Value::String(text) if text.starts_with(MASK) => text,
-                value => self.secrets.redact_value(value).to_string(),
-            },
-            Err(_) => self.secrets.redact(raw.get()),
-        }
+    /// Returns a value in one line, without credentials at any depth; None if a server could read it in another way, such as one
+    /// of two values with one name.
+    fn masked(&self, name: &str, raw: &RawValue, hidden: &mut Vec<String>) -> Option<String> {
+        let value = read_arguments(raw.get().as_bytes()).ok()?;
+        Some(match mask(name, value, hidden) {
+            Value::String(text) if text.starts_with(MASK) => text,
+            value => self.secrets.redact_value(value).to_string(),
+        })
     }
 }
 

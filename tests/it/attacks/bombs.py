@@ -82,6 +82,7 @@ print(os.WTERMSIG(status), "of one")
 
 ## what waits in network connections
 # allowed: success: bounded or error: limit of 512 MiB
+# takes turns: seven of them leave no processor to what watches the memory
 # timeout: 60
 import os, signal, socket, time
 

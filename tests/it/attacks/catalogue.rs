@@ -9,6 +9,7 @@
 //! # refused on WHO: not tried: WHY   it would end the sandbox in which all attacks run
 //! # outside: differs                outside of a sandbox it ends in another way
 //! # timeout: SECONDS                of the call, where it is one
+//! # takes turns: WHY               one runtime after the other
 //! # next: STATUS                    of the next call, where it is no success
 //! CODE
 //! ```
@@ -24,6 +25,7 @@ pub(crate) struct Attack {
     pub(crate) timeout: Option<u64>,
     pub(crate) next: Option<String>,
     pub(crate) differs_outside: bool,
+    pub(crate) takes_turns: bool,
     /// For whom, and how it ends.
     outcomes: Vec<(Vec<String>, String)>,
 }
@@ -59,6 +61,7 @@ impl Attack {
             timeout: None,
             next: None,
             differs_outside: false,
+            takes_turns: false,
             outcomes: Vec::new(),
         };
         for line in code.lines().map_while(|line| line.strip_prefix("# ")) {
@@ -71,6 +74,7 @@ impl Attack {
                     let who = who.split(", ").filter(|who| !who.is_empty()).map(String::from).collect();
                     attack.outcomes.push((who, value.trim().into()));
                 }
+                "takes turns" => attack.takes_turns = true,
                 "outside" => attack.differs_outside = true,
                 "next" => attack.next = Some(value.trim().into()),
                 "timeout" => attack.timeout = value.trim().parse().ok(),

@@ -1,7 +1,7 @@
 //! Attacks that end their session, with forged frames or by using too much.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Completion, Failed, Trial};
@@ -27,6 +27,9 @@ const PING: Duration = Duration::from_secs(2);
 static ATTACKS: LazyLock<Vec<Vec<Arc<Attack>>>> = LazyLock::new(|| {
     FILES.map(|(_, text, _)| Attack::all_of(text).into_iter().map(Arc::new).collect()).into()
 });
+
+/// Held during attacks that take turns.
+static TURNS: Mutex<()> = Mutex::new(());
 
 /// How one attack ended.
 #[derive(Debug)]
@@ -118,6 +121,7 @@ fn attack_all(env: &TestEnv, file: usize) -> Report {
     let _ = bridge.run("0").expect("success");
     let before = bridge.peak_memory();
     for attack in &ATTACKS[file] {
+        let _turn = attack.takes_turns.then(|| TURNS.lock().unwrap_or_else(PoisonError::into_inner));
         let session = attack.test_name();
         let _ = bridge.run_in(&session, "0").expect("success");
         let mut arguments = json!({ "code": format!("{prelude}\n{}", attack.code), "session": session });
