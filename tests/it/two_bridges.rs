@@ -57,7 +57,10 @@ fn images_are_pulled_removed_and_used_at_once(env: &TestEnv) {
         for _ in 0..ROUNDS {
             let output = command(env, words);
             assert!(!output.stderr.contains("/.") && !output.stderr.contains("No such file"), "{output}");
-            let _ = output.ok();
+            // What another test left on an engine elsewhere may be out of reach by now.
+            let is_elsewhere =
+                ["--connection ", "--context "].iter().any(|flag| output.stderr.contains(flag));
+            assert!(output.code() == Some(0) || (words == ["reap"] && is_elsewhere), "{output}");
         }
     };
     let pull = ["image", "pull", image.as_str()];
