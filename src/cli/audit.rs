@@ -37,7 +37,7 @@ pub(super) async fn audit(settings: &Settings, args: AuditArgs) -> Result<ExitCo
             let (bridges, files, lines) = (verified.bridges, verified.files, verified.lines);
             let is_whole = verified.problems.is_empty();
             let result = if is_whole { "in order" } else { CHANGED };
-            text.push_str(&format!("{lines} lines of {bridges} bridges in {files} files: {result}\n"));
+            text.push_str(&format!("lines {lines}, bridges {bridges}, files {files}: {result}\n"));
             let exit = if is_whole { Exit::Success } else { Exit::Differs };
             write(&form, &verified, text, exit).await
         }
