@@ -360,8 +360,10 @@ fn a_log_that_cannot_be_written_is_said(env: &TestEnv) {
     let _ = bridge.close();
     let lines = lines(env);
     let lost = of(&lines, "lost");
-    assert_eq!((lost.len(), &lost[0]["lines"]), (1, &json!(3)), "{lost:?}");
-    assert_eq!(of(&lines, "call").len(), 1);
+    // The last lines of the first run may have been waiting still: each line is written or counted.
+    let written: usize = ["run-start", "call", "run"].iter().map(|event| of(&lines, event).len()).sum();
+    let missing = lost[0]["lines"].as_u64().unwrap() as usize;
+    assert!(lost.len() == 1 && (1..=3).contains(&missing) && written + missing == 6, "{lines:?}");
     is_in_order(env);
 
     // Others could write it.
