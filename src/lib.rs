@@ -31,4 +31,5 @@ pub mod sizes;
 pub mod telemetry;
 pub mod tokens;
 pub mod upstream;
+pub mod workflows;
 pub mod workspace;

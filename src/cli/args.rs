@@ -1,6 +1,5 @@
 //! The commands and their arguments.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -8,12 +7,13 @@ use clap_complete::Shell;
 
 use super::artifact_args::ArtifactCommand;
 use super::audit_args::{AuditArgs, ReplayArgs};
+use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
 use super::serve_args::ServeArgs;
 use super::token_args::TokenCommand;
-use crate::settings::OutputMode;
+use super::workflow_args::WorkflowCommand;
 use crate::upstream::catalog::Detail;
 
 /// Where the shells look for completions.
@@ -57,6 +57,9 @@ pub enum Command {
     Serve(ServeArgs),
     /// Run Python once
     Exec(ExecArgs),
+    /// Run Python whose finished steps are not repeated after a crash
+    #[command(subcommand)]
+    Workflow(WorkflowCommand),
     /// Try every runtime with a real sandbox, and explain what does not work
     Doctor(DoctorArgs),
     /// List sandboxes
@@ -364,41 +367,10 @@ pub struct SetupArgs {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
-pub struct ExecArgs {
-    /// The Python code to run
-    #[arg(short = 'c', long = "code", value_name = "CODE", allow_hyphen_values = true)]
-    pub code: Option<String>,
-    /// A file with Python code and its arguments, all that follows; `-` = standard input [default: standard input]
-    #[arg(value_names = ["FILE", "ARGUMENT"], num_args = 1.., trailing_var_arg = true)]
-    pub words: Vec<OsString>,
-    /// Copy a file into /workspace before the code runs; can be repeated
-    #[arg(long = "in", value_name = "FILE[:NAME]")]
-    pub files: Vec<OsString>,
-    /// An MCP server that the code can call; can be repeated
-    #[arg(long = "server", value_name = "NAME")]
-    pub servers: Vec<String>,
-    /// Refused: a run has no session that another run could go on with.
-    #[arg(long, value_name = "NAME", hide = true)]
-    pub session: Option<String>,
-    /// Print the result at the end, in this format: compact, toon or json [default: the output as it comes]
-    #[arg(long = "output", value_name = "MODE", value_parser = output_mode)]
-    pub output: Option<OutputMode>,
-    /// Copy displayed pictures and tables, artifacts and changed files of /workspace to this folder
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Replace existing files in the folder of --out
-    #[arg(long, requires = "out")]
-    pub force: bool,
-}
-
-fn output_mode(text: &str) -> Result<OutputMode, String> {
-    OutputMode::parse(text).ok_or_else(|| format!("expected one of {}", OutputMode::NAMES.join(", ")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::OutputMode;
 
     fn parse(line: &str) -> Cli {
         Cli::try_parse_from(std::iter::once("codebridge").chain(line.split_whitespace())).unwrap()
@@ -461,12 +433,27 @@ mod tests {
         assert_eq!(exec("exec file.py").words, ["file.py"]);
         assert_eq!(exec("exec -").words, ["-"]);
         assert_eq!(exec("exec -c 1 a b").words, ["a", "b"]);
-        assert_eq!(exec("exec --in a --in b:c x").files, ["a", "b:c"]);
-        assert_eq!(exec("exec --server a --server b x").servers, ["a", "b"]);
-        assert_eq!(exec("exec --output json x").output, Some(OutputMode::Json));
+        assert_eq!(exec("exec --in a --in b:c x").flags.files, ["a", "b:c"]);
+        assert_eq!(exec("exec --server a --server b x").flags.servers, ["a", "b"]);
+        assert_eq!(exec("exec --output json x").flags.output, Some(OutputMode::Json));
         assert!(exec("exec").code.is_none());
         assert!(fails("exec --output xml x"));
         assert!(fails("exec --unknown a"));
+    }
+
+    #[test]
+    fn a_workflow_takes_its_flags_also_behind_its_file() {
+        let run = |line| match parse(line).command {
+            Some(Command::Workflow(WorkflowCommand::Run(args))) => args,
+            other => panic!("{other:?}"),
+        };
+        let args = run("workflow run a.py x --resume 0a1b2c3d --server s --timeout 2h -- --flag");
+        assert_eq!(args.words, ["a.py", "x", "--flag"]);
+        assert_eq!((args.resume.as_deref(), &*args.flags.servers), (Some("0a1b2c3d"), &["s".to_owned()][..]));
+        assert!(run("workflow run --resume 0a1b2c3d a.py").words == ["a.py"]);
+        for wrong in ["workflow run", "workflow run a.py --flag", "workflow", "workflow show", "workflow cancel"] {
+            assert!(fails(wrong), "{wrong}");
+        }
     }
 
     #[test]
@@ -476,7 +463,7 @@ mod tests {
             panic!("no exec")
         };
         assert_eq!(args.words, ["x.py", "--server", "b", "--help", "-c", "1", "--", "y"]);
-        assert!(args.servers == ["a"] && args.code.is_none());
+        assert!(args.flags.servers == ["a"] && args.code.is_none());
         assert!(fails("unknown"));
     }
 }

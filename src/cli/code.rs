@@ -90,7 +90,7 @@ pub(super) struct Source {
 
 /// Reads the code that the arguments name.
 pub(super) fn read(args: &ExecArgs) -> Result<Source, CodeError> {
-    let files = files_in(&args.files)?;
+    let files = files_in(&args.flags.files)?;
     let words: Vec<String> = args.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     // As `python -c CODE ARGUMENTS` has it.
     if let Some(code) = &args.code {

@@ -26,6 +26,7 @@ use crate::setup::SetupError;
 use crate::shares::ShareError;
 use crate::tokens::{NameError as NameOfUserError, ScopeError, TokenError};
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
+use crate::workflows::WorkflowError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,10 @@ pub(super) enum CommandError {
     Share(#[from] ShareError),
     #[error(transparent)]
     Code(#[from] CodeError),
+    #[error(transparent)]
+    Workflow(#[from] WorkflowError),
+    #[error("a workflow needs a file: standard input cannot be read again when it is resumed")]
+    WorkflowInput,
     #[error("exec has no sessions: nothing is left when it ends")]
     Session,
     #[error("could not read {}, the file of --servers-config: {source}", path.display())]
@@ -161,6 +166,7 @@ impl CommandError {
             Self::Share(error) => error.hint(),
             Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
             Self::Code(error) => error.hint(),
+            Self::Workflow(error) => error.hint(),
             Self::Http(error) => error.hint(),
             Self::Token(TokenError::Unknown(_)) => Some("`codebridge token ls` lists them".into()),
             Self::HasPolicy(name) => Some(format!("edit principals/{name}/policy.toml in the state folder, or replace it with --force")),
@@ -220,6 +226,7 @@ impl CommandError {
             Self::Setting(_)
             | Self::Share(_)
             | Self::Code(_)
+            | Self::WorkflowInput
             | Self::Session
             | Self::ServersConfig { .. }
             | Self::Arguments(_)
@@ -251,6 +258,8 @@ impl CommandError {
             | Self::HasPolicy(_)
             | Self::Http(HttpError::Address(_) | HttpError::Issuer(_))
             | Self::Recipe(_) => Exit::Usage,
+            Self::Workflow(WorkflowError::Io { .. } | WorkflowError::Stopped(_)) => Exit::Io,
+            Self::Workflow(_) => Exit::Usage,
             Self::Pins(_) | Self::Http(_) | Self::Token(_) | Self::WritePolicy { .. } => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,

@@ -16,7 +16,7 @@ use super::say::{plain, say};
 use super::signals::Signals;
 use super::spinner::Spinner;
 use super::terminal_answers::{Screen, TerminalAnswers};
-use super::{ExecArgs, code, outputs};
+use super::{ExecArgs, RunFlags, code, outputs};
 use crate::error::Exit;
 use crate::mcp::stdio;
 use crate::server::{Payload, render_plain};
@@ -35,11 +35,11 @@ const QUEUE: usize = 16;
 const RESULT_LIMIT: usize = 16 << 20;
 
 /// Says that the code runs once, and chooses the size of a result: no later call can read what is cut.
-pub(super) fn prepare(args: &ExecArgs, settings: &mut Settings) {
+pub(super) fn prepare(flags: &RunFlags, settings: &mut Settings) {
     settings.one_shot = true;
     // What the run leaves is read after it.
-    settings.session_persist.value |= args.out.is_some();
-    if args.output.is_some() && !settings.output_limit.is_explicit() {
+    settings.session_persist.value |= flags.out.is_some();
+    if flags.output.is_some() && !settings.output_limit.is_explicit() {
         settings.output_limit.value = RESULT_LIMIT;
     }
 }
@@ -49,14 +49,40 @@ pub(super) async fn exec(
     args: ExecArgs,
     environment: &Environment,
 ) -> Result<ExitCode, CommandError> {
+    let source = read(&args)?;
+    let stop = CancellationToken::new();
+    Ok(run_source(workspace, args.flags, environment, source, "codebridge exec", &stop).await?.exit)
+}
+
+/// Reads the code that the arguments name.
+pub(super) fn read(args: &ExecArgs) -> Result<code::Source, CommandError> {
     if args.session.is_some() {
         return Err(CommandError::Session);
     }
-    if let Some(out) = args.out.as_deref().filter(|out| out.is_file()) {
+    if let Some(out) = args.flags.out.as_deref().filter(|out| out.is_file()) {
         // Before the code is looked for: it may be what was meant.
         return Err(WriteError::NotAFolder(out.to_owned()).into());
     }
-    let code::Source { code, mut script } = code::read(&args)?;
+    Ok(code::read(args)?)
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) exit: ExitCode,
+    pub(super) status: Status,
+    pub(super) error: Option<String>,
+}
+
+/// Runs code, passes its output on, and closes the workspace. Cancelling `stop` stops it as a signal does.
+pub(super) async fn run_source(
+    workspace: &Workspace,
+    args: RunFlags,
+    environment: &Environment,
+    code::Source { code, mut script }: code::Source,
+    client: &str,
+    stop: &CancellationToken,
+) -> Result<Ended, CommandError> {
     code::check_size(&script.files, workspace.bridge.settings.workspace_size.value)?;
     if let Some(folder) = script.folder() {
         script.is_narrow = shares::is_secret(&folder, &workspace.bridge.settings, environment);
@@ -70,7 +96,6 @@ pub(super) async fn exec(
         clamped: None,
     };
     let (stdout, stderr, signals) = (stdio::output()?, stdio::error_output()?, Signals::listen()?);
-    let stop = CancellationToken::new();
     let mut sink = Sink::new(stdout, stderr, args.output.is_none());
     let screen = sink.screen.clone();
     let out = args.out.as_deref().map(|out| Folder::create(out, args.force)).transpose()?;
@@ -82,18 +107,18 @@ pub(super) async fn exec(
             let caller = Caller::without_answers(progress, stop.clone());
             let answers =
                 TerminalAnswers::open(None, screen.clone()).unwrap_or_else(|| Arc::clone(&caller.answers));
-            let client = Some("codebridge exec".into());
+            let client = Some(client.into());
             Caller { script: Some(Arc::new(script)), answers, client, ..caller }
         };
-        let (outcome, written) = run(&workspace.sessions, &request, &mut sink, &stop, caller).await;
+        let (outcome, written) = run(&workspace.sessions, &request, &mut sink, stop, caller).await;
         let is_copied = match &out {
-            Some(out) => copy_out(workspace, &outcome, out, &stop).await,
+            Some(out) => copy_out(workspace, &outcome, out, stop).await,
             None => true,
         };
         workspace.close().await;
         (outcome, written, is_copied)
     };
-    let (done, signal) = signals.until_second(&stop, work).await;
+    let (done, signal) = signals.until_second(stop, work).await;
     sink.spinner.clear();
     let Some((mut outcome, written, is_copied)) = done else {
         return Err(CommandError::Stopped(signal.unwrap_or(Exit::Interrupted)));
@@ -102,7 +127,8 @@ pub(super) async fn exec(
         Some(_) => outputs::forget(&mut outcome),
         None => note_pictures(&mut outcome, sink.hidden),
     }
-    let (exit, is_stopped) = (exit_code(&outcome, signal), outcome.status == Status::Cancelled);
+    let (exit, status, error) = (exit_code(&outcome, signal), outcome.status, outcome.error.clone());
+    let is_stopped = status == Status::Cancelled;
     let result_written = match args.output {
         Some(mode) => sink.write_result(&render_plain(&Payload::new(&request, outcome), mode)).await,
         // Whoever stopped it knows that.
@@ -113,11 +139,12 @@ pub(super) async fn exec(
         }
     };
     let is_unread = !was_read(written.and(result_written))?;
-    Ok(match (is_unread && is_stopped && signal.is_none(), is_copied) {
+    let exit = match (is_unread && is_stopped && signal.is_none(), is_copied) {
         (true, _) => Exit::Unread.into(),
         (false, false) if exit == Exit::Success.into() => signal.unwrap_or(Exit::Io).into(),
         (false, _) => exit,
-    })
+    };
+    Ok(Ended { exit, status, error })
 }
 
 /// Copies what the run has left to a folder; returns whether all of it was copied.

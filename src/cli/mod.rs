@@ -14,6 +14,7 @@ mod completions;
 mod doctor;
 mod errors;
 mod exec;
+mod exec_args;
 mod flags;
 mod folder;
 mod form;
@@ -46,6 +47,9 @@ mod token_args;
 mod tools;
 mod trust;
 mod usage;
+mod workflow;
+mod workflow_args;
+mod workflow_text;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -62,16 +66,18 @@ use logging::Audience;
 use say::say;
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ExecArgs, ImageCommand, MachineSupervisorArgs,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ImageCommand, MachineSupervisorArgs,
     PackagesCommand, RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
+pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
 pub use serve_args::ServeArgs;
 pub use token_args::TokenCommand;
+pub use workflow_args::{WorkflowCommand, WorkflowRunArgs};
 
 /// Runs the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> ExitCode {
@@ -113,8 +119,10 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     logging::start(&settings, Audience::of(&command), environment)?;
     cautions::check(&settings, &cli.settings)?;
     shares::check(&mut settings, environment, &cli.settings.command)?;
-    if let Command::Exec(args) = &command {
-        exec::prepare(args, &mut settings);
+    match &command {
+        Command::Exec(args) => exec::prepare(&args.flags, &mut settings),
+        Command::Workflow(WorkflowCommand::Run(args)) => workflow::prepare(args, &mut settings),
+        _ => {}
     }
     memory::return_large_blocks();
     // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it saves.
@@ -138,6 +146,7 @@ async fn dispatch(
             serve::serve_http(bridge, args).await
         }
         Command::Exec(args) => exec::exec(&open(), args, environment).await,
+        Command::Workflow(command) => workflow::workflow(command, open, &settings, environment).await,
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
         Command::Reap(form) => sandboxes::reap(&settings, form).await,

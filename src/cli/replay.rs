@@ -147,7 +147,7 @@ fn old_run(folder: &Path, lines: &[Found], start: &Found) -> Result<OldRun, Repl
         timeout: Duration::try_from_secs_f64(record.timeout_seconds).unwrap_or(Duration::from_secs(30)),
         image: record.image.clone(),
         image_digest: digest_in(lines, &record.run),
-        is_of_exec: record.client.as_deref() == Some("codebridge exec"),
+        is_of_exec: matches!(record.client.as_deref(), Some("codebridge exec" | "codebridge workflow")),
         calls: calls.into_iter().flatten().collect(),
         end: end.transpose()?,
         name,

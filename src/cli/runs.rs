@@ -63,7 +63,8 @@ fn error(run: &RecordedRun) -> Option<&str> {
     }
 }
 
-fn time(seconds: u64) -> String {
+/// Returns a time as it is written, of seconds since 1970.
+pub(super) fn time(seconds: u64) -> String {
     let since = i64::try_from(seconds).unwrap_or(i64::MAX);
     Timestamp::UNIX_EPOCH.checked_add(since.min(253_402_207_200).seconds()).unwrap_or_default().to_string()
 }

@@ -92,8 +92,8 @@ class Interpreter:
         # Saved tools: those that are not yet defined, and the names of the others.
         self.tools, self.tool_names = [], set()
         # The file of the code, as the command line named it; the name that tracebacks have for code of the command line without
-        # a file; whether there is standard input.
-        self.script, self.shown_name, self.has_input = None, None, False
+        # a file; whether there is standard input; whether the host has a journal of steps.
+        self.script, self.shown_name, self.has_input, self.is_workflow = None, None, False, False
         # What is done before the code of a cell; whether that is going on.
         self.before_cell, self.is_preparing = None, False
         # Notices for the result of this run; ids of coroutines that already have one.

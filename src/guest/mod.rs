@@ -36,6 +36,7 @@ const PARTS: &[(&str, &str)] = &[
     ("channel", include_str!("channel.py")),
     ("files", include_str!("files.py")),
     ("artifacts", include_str!("artifacts.py")),
+    ("steps", include_str!("steps.py")),
 ];
 
 /// Installs the seccomp filter of a pod.

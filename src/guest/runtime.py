@@ -30,6 +30,7 @@ __all__ = [
     "save_tool",
     "search_tool_docs",
     "search_tool_docs_sync",
+    "step",
 ]
 
 
@@ -50,6 +51,8 @@ class MCPAttributeError(MCPError, AttributeError):
 
 
 def __getattr__(name):
+    if name == "step":
+        return _guest.part("steps").step
     # The classes of results, so that they can be pickled and documented.
     values = _guest.part("values")
     for _, kind in values.KINDS:
@@ -113,6 +116,8 @@ text, a figure, a data frame, a file object or an iterator of bytes
 - runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
 - runtime.progress(done, total=None, message=None): reports the progress of this code
 - runtime.runs(): the runs in the background
+- await runtime.step(name, function, *arguments): a step of a workflow (`codebridge workflow run`), which is not repeated when it \
+is resumed; runtime.step.options(retries=3, timeout=60, key=None)(name, function, ...)
 - runtime.reset(): replaces the interpreter when this code ends; files stay
 - runtime.capability_summary(): this text
 """

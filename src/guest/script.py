@@ -25,6 +25,7 @@ def prepare(description):
     global modules
     given = json.loads(description)
     sys.argv = given["argv"]
+    guest.is_workflow = given.get("workflow", False)
     if given["input"]:
         guest.offer_input()
     guest.shown_name = "<string>" if sys.argv[:1] == ["-c"] else "<stdin>"

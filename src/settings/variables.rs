@@ -58,27 +58,31 @@ const ALWAYS: Commands = Commands::All;
 /// Settings of sessions.
 const SERVING: Commands = Commands::Only(&["serve"]);
 /// Settings of runs of code.
-const RUNNING: Commands = Commands::Only(&["serve", "exec"]);
+const RUNNING: Commands = Commands::Only(&["serve", "exec", "workflow"]);
 /// Settings of sandboxes.
-const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "doctor", "packages", "replay"]);
+const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "packages", "replay"]);
 /// Settings of calls of tools.
-const CALLING: Commands = Commands::Only(&["serve", "exec", "call"]);
+const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call"]);
 /// Settings that say which engines there are.
-const ENGINES: Commands = Commands::Only(&["serve", "exec", "doctor", "ps", "reap", "packages", "replay"]);
+const ENGINES: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay"]);
 /// Settings of MCP servers.
-const SERVERS: Commands = Commands::Only(&["serve", "exec", "doctor", "servers", "tools", "call", "policy"]);
+const SERVERS: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy"]);
 
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
-    "serve", "exec", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit", "replay",
-    "token",
+    "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
+    "replay", "token",
 ]);
 /// Settings of what code may do.
-const GOVERNED: Commands = Commands::Only(&["serve", "exec", "doctor", "call", "policy"]);
+const GOVERNED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy"]);
 /// Settings of what is recorded.
-const AUDITED: Commands = Commands::Only(&["serve", "exec", "doctor", "call"]);
+const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call"]);
 /// Settings of artifacts.
-const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "artifact"]);
+const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "workflow", "artifact"]);
+/// Settings of code that may run for long.
+const LASTING: Commands = Commands::Only(&["serve", "workflow"]);
 
 /// The default of a setting that has none.
 pub const NO_DEFAULT: &str = "-";
@@ -113,8 +117,8 @@ variables! {
         "Default time limit of a call, in seconds; `30s` and `2m` are also accepted";
     MAX_TIMEOUT = ["MCP_BRIDGE_MAX_TIMEOUT"] "max-timeout" "TIME" "120" CALLING
         "Longest time limit that a call can request, in seconds";
-    MAX_BACKGROUND = ["MCP_BRIDGE_MAX_BACKGROUND"] "max-background" "TIME" "3600" SERVING
-        "Longest time that code may run in the background (`background=true`), in seconds; `2h` is also accepted";
+    MAX_BACKGROUND = ["MCP_BRIDGE_MAX_BACKGROUND"] "max-background" "TIME" "3600" LASTING
+        "Longest time that code may run in the background (`background=true`), and default time limit of a workflow, in seconds; `2h` is also accepted";
     MEMORY = ["MCP_BRIDGE_MEMORY", "MCP_BRIDGE_MEMORY_LIMIT"] "memory" "SIZE" "512m" SANDBOXES
         "Memory of a sandbox, including swap: `512m`, `1g` or bytes";
     WORKSPACE_SIZE = ["MCP_BRIDGE_WORKSPACE_SIZE"] "workspace-size" "SIZE" "128m" SANDBOXES

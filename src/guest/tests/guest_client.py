@@ -40,6 +40,7 @@ PARTS = (
     "values",
     "files",
     "artifacts",
+    "steps",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.

@@ -24,6 +24,7 @@ use crate::upstream::{
     Answering, Answers, CallOptions, CalledBy, CallerGuard, ClientId, CodeLine, NoAnswers, Offers, Question,
     UnreadResults, Upstream, UpstreamError,
 };
+use crate::workflows::Journal;
 
 /// How long a search waits for servers whose tools are not known yet.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -284,6 +285,13 @@ impl ServerAccess {
     pub(in crate::session) fn script(&self) -> Result<Arc<Script>, QuestionError> {
         let script = self.lock().script.clone();
         script.ok_or_else(|| QuestionError::plain("only `codebridge exec` has a script and standard input"))
+    }
+
+    /// Returns the journal of the workflow that the current run is.
+    pub(in crate::session) fn workflow(&self) -> Result<Arc<Journal>, QuestionError> {
+        let script = self.lock().script.clone();
+        let journal = script.and_then(|script| script.workflow.clone());
+        journal.ok_or_else(|| QuestionError::plain("only `codebridge workflow run` has a journal of steps"))
     }
 
     /// Returns who makes the calls of the current run.

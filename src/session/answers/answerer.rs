@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::access::ServerAccess;
+use super::steps;
 use crate::session::OutputStream;
 use crate::session::background::BackgroundRuns;
 use crate::session::capacity::Capacity;
@@ -223,6 +224,9 @@ impl Answerer {
             GuestQuestion::Search(search) => access.search(&search).await,
             GuestQuestion::Install(question) => access.install(question, cancel).await,
             GuestQuestion::MissingModule(missing) => access.packages()?.missing(&missing),
+            GuestQuestion::BeginStep(step) => steps::begin(access.workflow()?, step),
+            GuestQuestion::FinishStep(step) => steps::finish(access.workflow()?, step),
+            GuestQuestion::FailStep(step) => steps::fail(access.workflow()?, step),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Answers what code in the sandbox asks.
 //!
 //! ```text
-//! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers
+//! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
 //!                                documentation (of all servers) ─▶ access
 //! ```
 
@@ -11,6 +11,7 @@ mod documentation;
 mod grant;
 mod packages;
 mod paused_time;
+mod steps;
 mod transfers;
 
 pub(super) use access::{NewRun, ServerAccess};

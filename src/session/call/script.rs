@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::Mutex;
 
 use crate::session::questions::{QuestionError, ok};
+use crate::workflows::Journal;
 
 /// Stands before the bytes of an answer that is no JSON.
 const RAW: u8 = b'=';
@@ -40,6 +42,8 @@ pub struct Script {
     pub files: Vec<FileIn>,
     /// Standard input of the code. It is read when the code reads it.
     pub input: Option<Mutex<Input>>,
+    /// Where the ends of its steps are kept, of a workflow.
+    pub workflow: Option<Arc<Journal>>,
 }
 
 /// A file that is copied into `/workspace` before the code runs.
@@ -56,7 +60,7 @@ pub struct FileIn {
 
 impl Debug for Script {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { argv, file, is_narrow, files, input } = self;
+        let Self { argv, file, is_narrow, files, input, workflow } = self;
         let has_input = input.is_some();
         f.debug_struct("Script")
             .field("argv", argv)
@@ -64,6 +68,7 @@ impl Debug for Script {
             .field("is_narrow", is_narrow)
             .field("files", files)
             .field("input", &has_input)
+            .field("workflow", &workflow.as_ref().map(|journal| journal.id()))
             .finish()
     }
 }
@@ -96,6 +101,7 @@ impl Script {
             "modules": self.modules(),
             "files": files.collect::<Vec<_>>(),
             "input": self.input.is_some(),
+            "workflow": self.workflow.is_some(),
         });
         description.to_string().into_bytes()
     }

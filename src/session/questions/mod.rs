@@ -5,6 +5,7 @@ mod question;
 
 pub(super) use answer::{Answer, QuestionError, ok};
 pub(super) use question::{
-    ArtifactPart, Call, GuestQuestion, InstallQuestion, MissingModule, NewArtifact, OneServer, OneTool,
-    OutputPart, ReportedProgress, Search, ServerFilter, ToolFilter, ToolSource, Transfer,
+    ArtifactPart, Call, FailedStep, FinishedStep, GuestQuestion, InstallQuestion, MissingModule, NewArtifact,
+    OneServer, OneTool, OutputPart, ReportedProgress, Search, ServerFilter, Step, ToolFilter, ToolSource,
+    Transfer,
 };

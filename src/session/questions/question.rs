@@ -15,6 +15,7 @@ use super::answer::QuestionError;
 use crate::packages::RawPython;
 use crate::session::saved_tools::LONGEST_SOURCE;
 use crate::upstream::{RawArguments, range_in};
+use crate::workflows::{LONGEST_RESULT, StepId};
 
 /// Bytes of a name of a server or a tool. No real one is longer.
 const LONGEST_NAME: usize = 512;
@@ -26,6 +27,8 @@ const LONGEST_PARAMS: usize = 64 << 10;
 const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME);
 /// The same for packages to install, with what the image has.
 const LONGEST_INSTALL: usize = 512 << 10;
+/// The same for the result of a step. One that is too long for a journal is refused there, in words of its own.
+const LONGEST_STEP: usize = 2 * LONGEST_RESULT;
 /// Characters of the message of progress that are shown.
 const LONGEST_PROGRESS: usize = 200;
 /// Bytes of a question that are parsed in a moment.
@@ -57,6 +60,43 @@ pub(in crate::session) enum GuestQuestion {
     Progress(ReportedProgress),
     FileIn(FilePiece),
     Input(InputWanted),
+    BeginStep(Step),
+    FinishStep(FinishedStep),
+    FailStep(FailedStep),
+}
+
+/// A step of a workflow.
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct Step {
+    name: Name,
+    key: Option<Name>,
+    number: u32,
+    /// The hash of its arguments, where they can be compared.
+    arguments: Option<Name>,
+}
+
+impl Step {
+    pub(in crate::session) fn id(&self) -> StepId {
+        let text = |name: &Name| name.0.clone();
+        StepId { name: text(&self.name), key: self.key.as_ref().map(text), number: self.number }
+    }
+
+    pub(in crate::session) fn arguments(&self) -> Option<&str> {
+        self.arguments.as_deref()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct FinishedStep {
+    pub(in crate::session) step: Step,
+    pub(in crate::session) result: Box<RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct FailedStep {
+    pub(in crate::session) step: Step,
+    pub(in crate::session) attempt: u32,
+    pub(in crate::session) error: String,
 }
 
 /// An artifact whose bytes will come in frames with this number.
@@ -309,6 +349,9 @@ impl GuestQuestion {
             r#""progress""# => Self::Progress(read(params)?),
             r#""file_in""# => Self::FileIn(read(params)?),
             r#""input""# => Self::Input(read(params)?),
+            r#""step_begin""# => Self::BeginStep(read(params)?),
+            r#""step_finish""# => Self::FinishStep(read_up_to(LONGEST_STEP, params)?),
+            r#""step_fail""# => Self::FailStep(read(params)?),
             _ => return Err(QuestionError::plain("the bridge does not know this method")),
         })
     }
