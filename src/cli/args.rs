@@ -451,7 +451,9 @@ mod tests {
         assert_eq!(args.words, ["a.py", "x", "--flag"]);
         assert_eq!((args.resume.as_deref(), &*args.flags.servers), (Some("0a1b2c3d"), &["s".to_owned()][..]));
         assert!(run("workflow run --resume 0a1b2c3d a.py").words == ["a.py"]);
-        for wrong in ["workflow run", "workflow run a.py --flag", "workflow", "workflow show", "workflow cancel"] {
+        for wrong in
+            ["workflow run", "workflow run a.py --flag", "workflow", "workflow show", "workflow cancel"]
+        {
             assert!(fails(wrong), "{wrong}");
         }
     }

@@ -66,8 +66,8 @@ use logging::Audience;
 use say::say;
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ImageCommand, MachineSupervisorArgs,
-    PackagesCommand, RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ImageCommand, MachineSupervisorArgs, PackagesCommand,
+    RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};

@@ -85,8 +85,7 @@ async fn run(
     let journal = Arc::new(journal);
     source.script.workflow = Some(Arc::clone(&journal));
     let stop = CancellationToken::new();
-    let running =
-        exec::run_source(workspace, args.flags, environment, source, "codebridge workflow", &stop);
+    let running = exec::run_source(workspace, args.flags, environment, source, "codebridge workflow", &stop);
     let ended = {
         let mut running = std::pin::pin!(running);
         tokio::select! {
@@ -108,11 +107,7 @@ fn start(workflows: &Workflows, source: &code::Source) -> Result<Journal, Workfl
 }
 
 /// Opens the journal of a workflow, gives the script the arguments of its first run, and says what is different.
-fn resumed(
-    workflows: &Workflows,
-    id: &str,
-    source: &mut code::Source,
-) -> Result<Journal, WorkflowError> {
+fn resumed(workflows: &Workflows, id: &str, source: &mut code::Source) -> Result<Journal, WorkflowError> {
     let journal = workflows.resume(id)?;
     let arguments = &mut source.script.argv;
     let before = &journal.start().arguments;
@@ -129,7 +124,10 @@ fn resumed(
     };
     say(format_args!("note: workflow {id} continues: {steps}"));
     if now.code != journal.start().code {
-        say(format_args!("note: {} has changed since then: the results of those steps stay as they are", now.file));
+        say(format_args!(
+            "note: {} has changed since then: the results of those steps stay as they are",
+            now.file
+        ));
     }
     journal.resume(&now.code)?;
     Ok(journal)

@@ -27,8 +27,10 @@ pub(super) fn table(workflows: &[Workflow]) -> String {
 /// Returns the file of a workflow and its arguments.
 fn what(workflow: &Workflow) -> String {
     let name = workflow.start.file.rsplit('/').next().unwrap_or_default();
-    let words: Vec<String> =
-        std::iter::once(name).chain(workflow.start.arguments.iter().map(String::as_str)).map(shell_word).collect();
+    let words: Vec<String> = std::iter::once(name)
+        .chain(workflow.start.arguments.iter().map(String::as_str))
+        .map(shell_word)
+        .collect();
     short(&words.join(" "))
 }
 
@@ -109,9 +111,9 @@ pub(super) fn steps_text(workflow: &Workflow) -> String {
         };
         vec![step.id.to_string(), step_state(step).into(), step.attempts.to_string(), last]
     };
-    let mut text = format!("workflow {} is {}: {}\n", workflow.id, state(workflow), what(workflow));
+    let mut text = format!("workflow {} ({}): {}\n", workflow.id, state(workflow), what(workflow));
     if let Some(error) = error(workflow) {
-        text.push_str(&format!("error: {}\n", visible_line(error)));
+        text.push_str(&format!("error: {}\n", visible_line(&error.replace("\nhint: ", "; hint: "))));
     }
     if !workflow.steps.is_empty() {
         text.push_str(&columns(&["STEP", "STATUS", "ATTEMPTS", "RESULT"], workflow.steps.iter().map(row)));

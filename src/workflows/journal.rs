@@ -48,7 +48,10 @@ impl Start {
 pub enum Ending {
     Completed,
     /// It can be resumed.
-    Stopped { status: &'static str, error: Option<String> },
+    Stopped {
+        status: &'static str,
+        error: Option<String>,
+    },
 }
 
 /// The journal of a workflow that this process runs. It is locked as long as it is open.
@@ -88,13 +91,8 @@ impl Journal {
             return Err(WorkflowError::LongStart(line.len() >> 10));
         }
         let (id, path, file) = create_file(folder, &line).map_err(at(folder))?;
-        let inner = Inner {
-            file,
-            length: line.len() as u64,
-            steps: HashMap::new(),
-            finished: 0,
-            failure: None,
-        };
+        let inner =
+            Inner { file, length: line.len() as u64, steps: HashMap::new(), finished: 0, failure: None };
         Ok(Self { id, path, start, inner: Mutex::new(inner) })
     }
 
@@ -251,7 +249,9 @@ impl Journal {
         file.read_exact_at(&mut bytes, start).map_err(at(&self.path))?;
         match parse(&bytes) {
             Some(Line::Finished { result, .. }) => Ok(result.to_owned()),
-            _ => Err(WorkflowError::Io { path: self.path.clone(), source: io::ErrorKind::InvalidData.into() }),
+            _ => {
+                Err(WorkflowError::Io { path: self.path.clone(), source: io::ErrorKind::InvalidData.into() })
+            }
         }
     }
 

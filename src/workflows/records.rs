@@ -38,7 +38,10 @@ pub enum State {
     /// It cannot be resumed.
     Cancelled,
     /// Its last run ended, with the status of that run.
-    Stopped { status: String, error: Option<String> },
+    Stopped {
+        status: String,
+        error: Option<String>,
+    },
     /// Its process ended without a word.
     Lost,
 }

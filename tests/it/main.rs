@@ -70,6 +70,7 @@ mod structure;
 mod telemetry;
 mod trust;
 mod two_bridges;
+mod workflows;
 
 use std::process::ExitCode;
 
@@ -145,6 +146,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     telemetry::register,
     trust::register,
     two_bridges::register,
+    workflows::register,
     recipes::register,
 ];
 
