@@ -95,7 +95,12 @@ class Step:
                 text = "%s: %s" % (type(error).__name__, error)
                 await ask("step_fail", {"step": step, "attempt": attempt, "error": text[:300]})
 
-            result = as_json(name, await self.attempts(name, function, args, kwargs, failed))
+            value = await self.attempts(name, function, args, kwargs, failed)
+            try:
+                result = as_json(name, value)
+            except (TypeError, ValueError) as error:
+                await failed(1, error)
+                raise
             await ask("step_finish", {"step": step, "result": result})
             return result
         finally:

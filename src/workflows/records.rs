@@ -130,7 +130,7 @@ impl Workflows {
         }
         let mark = cancellation_of(&path);
         let marked = open(&mark, OpenOptions::new().write(true).create(true).truncate(false).mode(0o600));
-        let _ = marked.and_then(|mark| mark.sync_all()).map_err(at(&mark))?;
+        marked.and_then(|mark| mark.sync_all()).map_err(at(&mark))?;
         Ok(is_locked(&file))
     }
 

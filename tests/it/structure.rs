@@ -28,7 +28,7 @@ const USERS_OF: &[(&str, &[&str])] = &[
         &[
             "artifacts", "audit", "cli", "doctor", "guest", "housekeeping", "image_sources",
             "machine_supervisor", "packages", "reaper", "server", "session", "settings", "setup",
-            "telemetry", "upstream",
+            "telemetry", "upstream", "workflows",
         ],
     ),
     (

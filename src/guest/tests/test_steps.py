@@ -163,7 +163,7 @@ class Workflow(Steps):
             self.assertEqual(self.ok("print(n)"), "1\n")
             # Another cell is another task.
             self.guest.run("runtime._guest.part('steps').calls.clear()")
-        self.assertEqual([what for what, *_ in self.journal.asked], ["begin"] * 4)
+        self.assertEqual([what for what, *_ in self.journal.asked], ["begin", "fail"] * 4)
 
     def test_wrong_calls_are_refused_before_anything_is_asked(self):
         for call, words in [
