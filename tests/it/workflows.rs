@@ -383,7 +383,7 @@ fn the_thousandth_step_takes_as_long_as_the_first(env: &TestEnv) {
     define_ledger(env);
     let code = "import time\nbegan = time.monotonic()\nfor n in range(3000):\n    await runtime.step('s', str, n)\n    \
                 if n % 300 == 299:\n        print(time.monotonic() - began)\n        began = time.monotonic()\n";
-    let file = env.write("home/long.py", &format!("{code}raise SystemExit(3)\n"));
+    let file = env.write("home/long.py", format!("{code}raise SystemExit(3)\n"));
     let times = |output: &Output| -> Vec<f64> {
         assert_eq!(output.code(), Some(3), "{output}");
         output.stdout.lines().map(|line| line.parse().unwrap()).collect()
