@@ -13,8 +13,10 @@ use super::file;
 use super::server_docs::ServerDocs;
 
 const SUFFIX: &str = ".docs";
+/// The extension of what was learned of a server's results.
+pub(super) const SEEN: &str = "seen";
 /// The prefix of files that are being written.
-const UNFINISHED: &str = ".unfinished-";
+pub(super) const UNFINISHED: &str = ".unfinished-";
 /// An unfinished file of this age was left by a bridge that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// Longer keys have no file.
@@ -29,6 +31,11 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
+    /// Returns the stamp of a file; None if there is no file.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().filter(Metadata::is_file).map(|metadata| Self::of(&metadata))
+    }
+
     fn of(metadata: &Metadata) -> Self {
         let changed = (metadata.mtime(), metadata.mtime_nsec());
         Self { inode: metadata.ino(), size: metadata.size(), changed }
@@ -63,8 +70,7 @@ impl Store {
 
     /// Returns the stamp of a file; None if there is no file.
     pub(super) fn stamp(&self, key: &str) -> Option<Stamp> {
-        let metadata = fs::symlink_metadata(self.path(key)?).ok()?;
-        metadata.is_file().then(|| Stamp::of(&metadata))
+        Stamp::at(&self.path(key)?)
     }
 
     /// Reads a file; None if there is no file or it is unreadable.
@@ -133,6 +139,8 @@ impl Store {
         spare.sort();
         let surplus = (spare.len() + keep.len()).saturating_sub(most);
         for (_, path) in spare.into_iter().take(surplus) {
+            // What was learned of its results goes as well.
+            let _ = fs::remove_file(path.with_extension(SEEN));
             removed += usize::from(fs::remove_file(path).is_ok());
         }
         Ok(removed)
