@@ -149,14 +149,17 @@ struct Block {
 /// Returns the value that code sees of a result: structured content, else one text, parsed if it is JSON. None for images and
 /// for lists of blocks.
 fn value_of(result: &RawValue) -> Option<Value> {
-    let whole: Outcome<'_> = LOOKED_AT.admit(result.get()).then(|| serde_json::from_str(result.get()).ok())??;
+    let whole: Outcome<'_> =
+        LOOKED_AT.admit(result.get()).then(|| serde_json::from_str(result.get()).ok())??;
     if let Some(structured) = whole.structured_content.filter(|value| value.get() != "null") {
         let value: Value = serde_json::from_str(structured.get()).ok()?;
-        return Some(match value.as_object().filter(|object| object.len() == 1).and_then(|it| it.get("result")) {
-            // It has to be an object, so servers put other values into a field of one.
-            Some(inner) if !inner.is_object() => inner.clone(),
-            _ => value,
-        });
+        return Some(
+            match value.as_object().filter(|object| object.len() == 1).and_then(|it| it.get("result")) {
+                // It has to be an object, so servers put other values into a field of one.
+                Some(inner) if !inner.is_object() => inner.clone(),
+                _ => value,
+            },
+        );
     }
     match whole.content.as_slice() {
         [block] if block.r#type == "text" => {
