@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 
+use super::disk::Stamp;
 use super::item::{Detail, ToolItem};
 use super::seen::Seen;
 use super::server_docs::ServerDocs;
-use super::store::{Stamp, Store};
+use super::store::Store;
 use crate::upstream::search::{Hit, Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
 

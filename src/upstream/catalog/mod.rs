@@ -11,6 +11,7 @@
 //! result of a call ─▶ shape ─▶ seen ───────────────────┘
 //! ```
 
+mod disk;
 mod file;
 mod item;
 mod limits;
@@ -26,11 +27,12 @@ mod summary;
 mod tests;
 mod types;
 
+pub(super) use disk::create_folder;
 pub use item::{Detail, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;
-pub(super) use store::create_folder;
+
 pub use types::{Parameter, parameters};
 
 /// The folder of the catalogue in the state folder.

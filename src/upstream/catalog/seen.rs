@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::disk::{SEEN, Stamp, UNFINISHED, create_folder};
 use super::shape::Shape;
-use super::store::{SEEN, Stamp, UNFINISHED, create_folder};
 use crate::mcp::bounds::Bounds;
 
 /// Results of a tool that one bridge looks at.
