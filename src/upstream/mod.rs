@@ -9,7 +9,7 @@
 //! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
-//! error, search                                   search: which tools fit a query
+//! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
 //! discovery                                       files ─▶ definitions
 //! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
 //! ```
@@ -25,6 +25,7 @@ mod error;
 mod events;
 mod facade;
 mod govern;
+pub mod meaning;
 mod options;
 mod person;
 mod pool;

@@ -16,6 +16,7 @@ mod file;
 mod item;
 mod limits;
 mod lookup;
+mod meanings;
 mod packed;
 mod seen;
 mod server_docs;
@@ -30,6 +31,7 @@ mod types;
 pub(super) use disk::create_folder;
 pub use item::{Detail, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
+pub use meanings::Prepared;
 pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;
 

@@ -54,11 +54,11 @@ pub(super) struct Unknown {
 
 impl DocsCache {
     pub(in crate::upstream) fn new(surroundings: &Surroundings) -> Self {
-        let Surroundings { home, cwd, state_dir, .. } = surroundings;
+        let Surroundings { home, cwd, state_dir, search_model, .. } = surroundings;
         let folder = state_dir.join(FOLDER);
         let project = Some(cwd.clone()).filter(|cwd| home.as_ref() != Some(cwd));
         Self {
-            catalog: Catalog::at(folder.clone()),
+            catalog: Catalog::at(folder.clone()).with_model(search_model.clone()),
             failures: Failures::new(folder.clone()),
             keys: Keys::new(folder, project),
             listed: Mutex::default(),
