@@ -69,6 +69,9 @@ pub enum Command {
     /// Search and show the tools of MCP servers
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// Manage the model that finds tools by meaning
+    #[command(subcommand)]
+    SearchModel(SearchModelCommand),
     /// Call a tool of an MCP server and print its result
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
@@ -118,6 +121,14 @@ pub enum Command {
     /// Wait until a podman machine is idle and stop it; bridges start it themselves
     #[command(hide = true)]
     MachineSupervisor(MachineSupervisorArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SearchModelCommand {
+    /// Download a model of 23 MB, and let it read the tools of all known servers
+    Fetch(Form),
+    /// Show which model is used, and how many tools it has read
+    Status(Form),
 }
 
 #[derive(Debug, Args)]

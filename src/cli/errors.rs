@@ -25,6 +25,7 @@ use crate::settings::SettingError;
 use crate::setup::SetupError;
 use crate::shares::ShareError;
 use crate::tokens::{NameError as NameOfUserError, ScopeError, TokenError};
+use crate::upstream::meaning::ModelError;
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
 use crate::workflows::WorkflowError;
 
@@ -99,6 +100,8 @@ pub(super) enum CommandError {
     Recipe(#[from] RecipeError),
     #[error("invalid package: {0}")]
     Requirement(#[from] RequirementError),
+    #[error(transparent)]
+    SearchModel(#[from] ModelError),
     #[error("{why}")]
     Packages { why: String, hint: Option<String> },
     #[error("'{}' exists, and is not a lock file", .0.display())]
@@ -194,6 +197,7 @@ impl CommandError {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
             Self::Packages { hint, .. } => hint.clone(),
+            Self::SearchModel(error) => Some(error.hint().into()),
             Self::NoLockFile(_) => Some("replace it with --force, or write elsewhere".into()),
             Self::Requirement(RequirementError::File(_)) => {
                 Some("name the packages, such as pandas httpx".into())
@@ -276,6 +280,7 @@ impl CommandError {
             | Self::NetworkPolicy(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
             Self::Packages { .. } => Exit::Sandbox,
+            Self::SearchModel(_) => Exit::Io,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,
         }
     }

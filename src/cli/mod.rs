@@ -35,6 +35,7 @@ mod replay_error;
 mod runs;
 mod sandboxes;
 mod say;
+mod search_model;
 mod serve;
 mod serve_args;
 mod servers;
@@ -67,7 +68,7 @@ use say::say;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ImageCommand, MachineSupervisorArgs, PackagesCommand,
-    RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    RunsArgs, SearchArgs, SearchModelCommand, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
@@ -152,6 +153,7 @@ async fn dispatch(
         Command::Reap(form) => sandboxes::reap(&settings, form).await,
         Command::Servers(args) => servers::servers(&open(), args).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
+        Command::SearchModel(command) => search_model::search_model(command, settings, environment).await,
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,

@@ -67,13 +67,16 @@ const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call"])
 const ENGINES: Commands =
     Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay"]);
 /// Settings of MCP servers.
-const SERVERS: Commands =
-    Commands::Only(&["serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy"]);
+const SERVERS: Commands = Commands::Only(&[
+    "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy", "search-model",
+]);
+/// Settings of searches for tools.
+const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools", "search-model"]);
 
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
-    "replay", "token",
+    "replay", "token", "search-model",
 ]);
 /// Settings of what code may do.
 const GOVERNED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy"]);
@@ -183,6 +186,8 @@ variables! {
         "Whether code can call a configured server that is codebridge itself";
     TRUST_PROJECT = ["MCP_BRIDGE_TRUST_PROJECT"] "trust-project" "BOOL" "0" SERVERS
         "Whether definitions of servers in the working directory are used without `codebridge servers trust`";
+    SEARCH_MODEL = ["MCP_BRIDGE_SEARCH_MODEL"] "search-model" "FOLDER" NO_DEFAULT SEARCHING
+        "Folder of a sentence encoder, with `model.onnx` and `tokenizer.json`: tools are then also found by meaning";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT SERVERS
         "Additional file of server definitions, read before the others";
 }

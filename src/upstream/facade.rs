@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::arguments::check_arguments;
 use super::called_by::CalledBy;
-use super::catalog::{Detail, ServerDocs, ToolItem};
+use super::catalog::{Detail, Prepared, ServerDocs, ToolItem};
 use super::discovery::{Discovery, Launch, Proposal, Server, Skip, Snapshot, Surroundings, User};
 use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use super::meaning::ModelError;
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
@@ -530,6 +531,19 @@ impl Upstream {
     /// searches find what they answer after that.
     pub async fn search(&self, query: &str, limit: usize, detail: Detail, patience: Duration) -> Searched {
         self.0.docs.search(self.snapshot(), query, limit, detail, patience).await
+    }
+
+    /// Returns how far the search model is with the tools of all servers; None without a model.
+    pub async fn search_model(&self) -> Option<Result<Prepared, ModelError>> {
+        self.0.docs.prepared(self.snapshot()).await
+    }
+
+    /// Has the search model read the tools of all servers now, which takes long; None without a model.
+    pub async fn prepare_search_model(
+        &self,
+        report: impl FnMut(Prepared) -> bool + Send + 'static,
+    ) -> Option<Result<Prepared, ModelError>> {
+        self.0.docs.prepare(self.snapshot(), report).await
     }
 
     /// Asks servers again for their tools, a few at once. They come as they answer.

@@ -63,6 +63,7 @@ mod rootless_docker;
 mod saved_tools;
 mod server_access;
 mod servers;
+mod search_model;
 mod sessions;
 mod setup;
 mod shares;
@@ -139,6 +140,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     saved_tools::register,
     server_access::register,
     servers::register,
+    search_model::register,
     sessions::register,
     setup::register,
     shares::register,

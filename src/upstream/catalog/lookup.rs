@@ -79,7 +79,13 @@ impl Catalog {
     /// Returns the catalogue of a folder. Nothing is read yet.
     pub fn at(folder: PathBuf) -> Self {
         let seen = Seen::at(folder.clone());
-        Self { store: Store::at(folder), loaded: Mutex::default(), index: Mutex::default(), seen, meanings: None }
+        Self {
+            store: Store::at(folder),
+            loaded: Mutex::default(),
+            index: Mutex::default(),
+            seen,
+            meanings: None,
+        }
     }
 
     /// Returns the same catalogue with the search model of a folder.
@@ -190,7 +196,8 @@ impl Catalog {
     ) -> Vec<Hit> {
         let Some(meanings) = &self.meanings else { return built.index.search(query, limit) };
         let keyed = built.servers.iter().zip(places);
-        let keyed: Vec<_> = keyed.map(|((_, docs), place)| (servers[*place].key.clone(), docs.clone())).collect();
+        let keyed: Vec<_> =
+            keyed.map(|((_, docs), place)| (servers[*place].key.clone(), docs.clone())).collect();
         let Some(near) = meanings.nearest(&keyed, query) else { return built.index.search(query, limit) };
         let near: Vec<_> = near.into_iter().map(|(server, tool)| Hit { server, tool }).collect();
         fuse(&built.index.search(query, CANDIDATES.max(limit)), &near, limit)
@@ -208,11 +215,11 @@ impl Catalog {
         Some(meanings.prepared(&known))
     }
 
-    /// Has the search model read all tools of these servers now, which takes long; None without a model.
+    /// Has the search model read all tools of these servers now, until `report` returns false; None without a model.
     pub fn prepare(
         &self,
         servers: &[ListedServer],
-        report: impl FnMut(Prepared),
+        report: impl FnMut(Prepared) -> bool,
     ) -> Option<Result<Prepared, ModelError>> {
         let (meanings, known) = self.known_to_model(servers)?;
         Some(meanings.prepare_all(&known, report))

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::disk::{UNFINISHED, VECTORS, create_folder};
 use super::server_docs::ServerDocs;
-use crate::upstream::meaning::{CANDIDATES, Encoder, MODEL, ModelError, TOKENIZER, Threads, Vector};
+use crate::upstream::meaning::{CANDIDATES, Encoder, MODEL, Model, ModelError, Priority, TOKENIZER, Vector};
 
 /// Bytes of a file of vectors.
 const LARGEST: u64 = 64 << 20;
@@ -64,16 +64,22 @@ pub(super) struct Meanings {
 
 #[derive(Debug)]
 struct Loaded {
-    encoder: Encoder,
+    model: Arc<Model>,
     /// Of this content of the folder.
     id: [u8; 32],
-    /// The thread that answers queries.
-    threads: Threads,
+    /// Reads queries.
+    encoder: Encoder,
 }
 
 impl Meanings {
     pub(super) fn new(model: PathBuf, folder: PathBuf) -> Self {
-        Self { model, folder, loaded: OnceLock::new(), ready: Mutex::default(), is_preparing: Mutex::default() }
+        Self {
+            model,
+            folder,
+            loaded: OnceLock::new(),
+            ready: Mutex::default(),
+            is_preparing: Mutex::default(),
+        }
     }
 
     /// Returns the tools that are nearest to a query, best first: positions of servers and of their tools. None while vectors are
@@ -85,7 +91,7 @@ impl Meanings {
             self.prepare(servers);
             return None;
         }
-        let wanted = loaded.encoder.encode(query, &loaded.threads);
+        let wanted = loaded.encoder.encode(query);
         let wanted = wanted.inspect_err(|error| tracing::debug!(%error, "could not encode a query")).ok()?;
         let mut near = Vec::new();
         for (server, ready) in ready.iter().flatten().enumerate() {
@@ -97,22 +103,27 @@ impl Meanings {
         Some(near.into_iter().map(|(_, place)| place).collect())
     }
 
-    /// Makes all vectors that are missing, and calls `report` for each tool. Takes long.
+    /// Makes all vectors that are missing, and calls `report` for each tool, until it returns false. Takes long.
     ///
     /// # Errors
     /// The model cannot be used.
     pub(super) fn prepare_all(
         self: &Arc<Self>,
         servers: &[Keyed],
-        mut report: impl FnMut(Prepared),
+        mut report: impl FnMut(Prepared) -> bool,
     ) -> Result<Prepared, ModelError> {
         let loaded = self.loaded().map_err(Clone::clone)?;
         let mut prepared = self.prepared(servers)?;
+        let mut goes_on = true;
         for server in servers {
-            self.prepare_one(server, loaded, &loaded.threads, &mut || {
+            self.prepare_one(server, loaded, &loaded.encoder, &mut || {
                 prepared.ready += 1;
-                report(prepared);
+                goes_on = report(prepared);
+                goes_on
             });
+            if !goes_on {
+                break;
+            }
         }
         Ok(prepared)
     }
@@ -135,8 +146,9 @@ impl Meanings {
 
     fn loaded(&self) -> Result<&Loaded, &ModelError> {
         let load = || {
-            let encoder = Encoder::load(&self.model)?;
-            Ok(Loaded { encoder, id: id_of_model(&self.model), threads: Threads::new() })
+            let model = Model::load(&self.model)?;
+            let encoder = Encoder::start(&model, Priority::Usual);
+            Ok(Loaded { model, id: id_of_model(&self.model), encoder })
         };
         let load = || {
             load().inspect_err(|error: &ModelError| {
@@ -152,7 +164,8 @@ impl Meanings {
             return Some(Arc::clone(ready));
         }
         let kept = self.kept(key, loaded);
-        let vectors = texts(docs).iter().map(|text| kept.vectors.get(&id_of(text)).cloned()).collect::<Option<_>>()?;
+        let vectors =
+            texts(docs).iter().map(|text| kept.vectors.get(&id_of(text)).cloned()).collect::<Option<_>>()?;
         let ready = Arc::new(Ready { docs: Arc::clone(docs), vectors });
         lock(&self.ready).insert(Arc::clone(key), Arc::clone(&ready));
         Some(ready)
@@ -166,26 +179,30 @@ impl Meanings {
         }
         let (meanings, servers) = (Arc::downgrade(self), servers.to_vec());
         let work = move || {
-            lower_priority();
-            let threads = Threads::new();
+            let Some(encoder) = meanings.upgrade().and_then(|owner| owner.slow_encoder()) else { return };
             for server in &servers {
                 let Some(owner) = meanings.upgrade() else { return };
                 let Ok(loaded) = owner.loaded() else { break };
-                owner.prepare_one(server, loaded, &threads, &mut || {});
+                // Where nobody searches any more, this is the last owner.
+                owner.prepare_one(server, loaded, &encoder, &mut || Arc::strong_count(&owner) > 1);
             }
             if let Some(owner) = meanings.upgrade() {
                 *lock(&owner.is_preparing) = false;
             }
         };
-        *is_preparing = thread::Builder::new().name("search-model".into()).spawn(work).is_ok();
+        *is_preparing = thread::Builder::new().name("search-model-docs".into()).spawn(work).is_ok();
+    }
+
+    fn slow_encoder(&self) -> Option<Encoder> {
+        Some(Encoder::start(&self.loaded().ok()?.model, Priority::Low))
     }
 
     fn prepare_one(
         &self,
         (key, docs): &Keyed,
         loaded: &Loaded,
-        threads: &Threads,
-        report: &mut impl FnMut(),
+        encoder: &Encoder,
+        report: &mut impl FnMut() -> bool,
     ) {
         let mut kept = self.kept(key, loaded);
         let texts = texts(docs);
@@ -197,15 +214,17 @@ impl Meanings {
             if kept.vectors.contains_key(id) {
                 continue;
             }
-            match loaded.encoder.encode(text, threads) {
+            match encoder.encode(text) {
                 Ok(vector) => kept.vectors.insert(*id, vector),
                 Err(error) => {
                     tracing::debug!(%error, "could not encode the documentation of a tool");
-                    return;
+                    break;
                 }
             };
             is_changed = true;
-            report();
+            if !report() {
+                break;
+            }
         }
         if is_changed && let Err(error) = self.write(key, &kept) {
             tracing::warn!(folder = %self.folder.display(), %error, "could not store what tools mean");
@@ -260,15 +279,9 @@ fn id_of(text: &str) -> TextId {
 fn id_of_model(folder: &Path) -> [u8; 32] {
     let mut hash = Sha256::new();
     for name in [MODEL, TOKENIZER] {
-        let stamp = fs::metadata(folder.join(name)).map(|file| (file.size(), file.mtime(), file.mtime_nsec()));
+        let stamp =
+            fs::metadata(folder.join(name)).map(|file| (file.size(), file.mtime(), file.mtime_nsec()));
         hash.update(format!("{name} {stamp:?}\n"));
     }
     hash.finalize().into()
-}
-
-/// Lets everything else go first.
-fn lower_priority() {
-    // Elsewhere the system has no priority for one thread, and this would be that of the bridge.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(None, 19);
 }

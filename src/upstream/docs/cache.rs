@@ -7,9 +7,10 @@ use tokio_util::task::TaskTracker;
 
 use super::failures::{Failures, LastFailure, Reason};
 use super::keys::Keys;
-use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
+use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, Prepared, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Listener, Listing, Tool};
 
 /// The documentation that servers gave of their tools, kept on disk and in memory.
@@ -176,6 +177,25 @@ impl DocsCache {
                 cache.catalog.learn(&key, &tool, &result);
             }
         });
+    }
+
+    /// Returns how far the search model is with the tools of all servers; None without a model.
+    pub(super) async fn prepared(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.catalog.prepared(&cache.keyed(snapshot).servers)).await
+    }
+
+    /// Has the search model read the tools of all servers; None without a model.
+    pub(super) async fn prepare(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        report: impl FnMut(Prepared) -> bool + Send + 'static,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.catalog.prepare(&cache.keyed(snapshot).servers, report)).await
     }
 
     /// Returns the tracker of background tasks.

@@ -8,17 +8,17 @@
 mod encoder;
 mod error;
 mod fusion;
+mod vector;
 #[cfg(not(feature = "search-model"))]
 mod without;
-mod vector;
 
 #[cfg(feature = "search-model")]
-pub use encoder::{Encoder, Threads};
+pub use encoder::{Encoder, Model, Priority};
 pub use error::ModelError;
 pub use fusion::{CANDIDATES, fuse};
 pub use vector::Vector;
 #[cfg(not(feature = "search-model"))]
-pub use without::{Encoder, Threads};
+pub use without::{Encoder, Model, Priority};
 
 /// The files of a model, in its folder.
 pub const MODEL: &str = "model.onnx";
