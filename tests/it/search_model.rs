@@ -23,9 +23,7 @@ pub(crate) fn register(suite: &mut Suite) {
 
 /// Runs a command with three servers, each with one tool.
 fn run(env: &TestEnv, words: &[&str], model: Option<&str>) -> Output {
-    let described = |name: &str, text: &str| {
-        json!({ "command": "python3", "args": [FAKE, "--few", "--named", name, "--described", text] })
-    };
+    let described = |name: &str, text: &str| json!({ "command": "python3", "args": [FAKE, "--few", "--named", name, "--described", text] });
     let servers = json!({
         "one": described("purge_ledger", "Erases the bookkeeping for good."),
         "two": described("fetch_forecast", "Says whether it will rain."),
@@ -57,8 +55,14 @@ fn a_model_that_is_fetched_finds_tools_by_their_meaning(env: &TestEnv) {
     let fetched: Value = serde_json::from_str(&fetched.ok()).unwrap();
     assert_eq!(fetched["tools"], fetched["ready"], "{fetched}");
     let model = fetched["folder"].as_str().unwrap();
-    assert!(names(&run(env, &search, Some(model)).ok()).iter().position(|name| name == "fetch_forecast") < Some(2));
-    assert_eq!(names(&run(env, &["tools", "search", "purge_ledger", "--json"], Some(model)).ok())[0], "purge_ledger");
+    assert!(
+        names(&run(env, &search, Some(model)).ok()).iter().position(|name| name == "fetch_forecast")
+            < Some(2)
+    );
+    assert_eq!(
+        names(&run(env, &["tools", "search", "purge_ledger", "--json"], Some(model)).ok())[0],
+        "purge_ledger"
+    );
     let status = run(env, &["search-model", "status"], Some(model)).ok();
     assert!(status.contains(&format!("{0} of {0} tools", fetched["tools"])), "{status}");
 }
@@ -67,10 +71,16 @@ fn where_a_model_cannot_be_used_words_decide_and_a_warning_says_so(env: &TestEnv
     let broken = env.folder("home/broken");
     fs::write(broken.join("tokenizer.json"), "{}").unwrap();
     fs::write(broken.join("model.onnx"), [0u8; 1000]).unwrap();
-    for (model, told) in [("/nowhere", "could not read /nowhere/tokenizer.json"), (broken.to_str().unwrap(), "is not a sentence encoder")] {
+    for (model, told) in [
+        ("/nowhere", "could not read /nowhere/tokenizer.json"),
+        (broken.to_str().unwrap(), "is not a sentence encoder"),
+    ] {
         let found = run(env, &["tools", "search", "ledger", "--json"], Some(model));
         assert_eq!(names(&found.stdout)[0], "purge_ledger", "{found}");
-        assert!(found.stderr.contains("tools are searched by words alone") && found.stderr.contains(told), "{found}");
+        assert!(
+            found.stderr.contains("tools are searched by words alone") && found.stderr.contains(told),
+            "{found}"
+        );
         let status = run(env, &["search-model", "status"], Some(model));
         assert!(status.code() == Some(74) && status.stderr.contains(told), "{status}");
         assert!(status.stderr.contains("hint: set MCP_BRIDGE_SEARCH_MODEL to a folder with"), "{status}");

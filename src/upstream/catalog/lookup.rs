@@ -13,7 +13,7 @@ use super::meanings::{Keyed, Meanings, Prepared};
 use super::seen::Seen;
 use super::server_docs::ServerDocs;
 use super::store::Store;
-use crate::upstream::meaning::{CANDIDATES, ModelError, fuse};
+use crate::upstream::meaning::{MOST_BY_WORDS, ModelError, fuse};
 use crate::upstream::search::{Hit, Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
@@ -200,7 +200,7 @@ impl Catalog {
             keyed.map(|((_, docs), place)| (servers[*place].key.clone(), docs.clone())).collect();
         let Some(near) = meanings.nearest(&keyed, query) else { return built.index.search(query, limit) };
         let near: Vec<_> = near.into_iter().map(|(server, tool)| Hit { server, tool }).collect();
-        fuse(&built.index.search(query, CANDIDATES.max(limit)), &near, limit)
+        fuse(&built.index.search(query, MOST_BY_WORDS.max(limit)), &near, limit)
     }
 
     /// Returns the servers whose documentation is known, and a search model for them.

@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 
 use super::disk::{UNFINISHED, VECTORS, create_folder};
 use super::server_docs::ServerDocs;
-use crate::upstream::meaning::{CANDIDATES, Encoder, MODEL, Model, ModelError, Priority, TOKENIZER, Vector};
+use crate::upstream::meaning::{
+    Encoder, MODEL, MOST_BY_MEANING, Model, ModelError, Priority, TOKENIZER, Vector,
+};
 
 /// Bytes of a file of vectors.
 const LARGEST: u64 = 64 << 20;
@@ -99,7 +101,7 @@ impl Meanings {
             near.extend(tools.map(|(tool, vector)| (wanted.similarity(vector), (server, tool))));
         }
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
-        near.truncate(CANDIDATES);
+        near.truncate(MOST_BY_MEANING);
         Some(near.into_iter().map(|(_, place)| place).collect())
     }
 

@@ -3,18 +3,21 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// How many of each ranking count.
-pub const CANDIDATES: usize = 20;
-/// How fast the weight of a place falls. Chosen on the development set, like the weight of meaning.
+/// How many of the ranking by words count, and of that by meaning. Chosen on the development set, like what follows.
+pub const MOST_BY_WORDS: usize = 20;
+pub const MOST_BY_MEANING: usize = 50;
+/// How fast the weight of a place falls.
 const FALL: f32 = 5.0;
 /// The weight of the ranking by meaning; the rest is that of words.
 const WEIGHT: f32 = 0.4;
 
 /// Returns the items that are best in both rankings, best first; equal ones as `words` has them.
+///
+/// Both have their best first, and have been cut to what counts.
 pub fn fuse<T: Copy + Eq + Hash>(words: &[T], meaning: &[T], limit: usize) -> Vec<T> {
     let mut scores: HashMap<T, (f32, usize)> = HashMap::new();
     for (ranking, weight) in [(words, 1.0 - WEIGHT), (meaning, WEIGHT)] {
-        for (place, item) in ranking.iter().take(CANDIDATES).enumerate() {
+        for (place, item) in ranking.iter().enumerate() {
             let next = scores.len();
             scores.entry(*item).or_insert((0.0, next)).0 += weight / (FALL + 1.0 + place as f32);
         }

@@ -15,7 +15,7 @@ mod without;
 #[cfg(feature = "search-model")]
 pub use encoder::{Encoder, Model, Priority};
 pub use error::ModelError;
-pub use fusion::{CANDIDATES, fuse};
+pub use fusion::{MOST_BY_MEANING, MOST_BY_WORDS, fuse};
 pub use vector::Vector;
 #[cfg(not(feature = "search-model"))]
 pub use without::{Encoder, Model, Priority};
