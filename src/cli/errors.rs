@@ -294,7 +294,9 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::Distrusted { .. }
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
-        UpstreamError::Denied { .. } | UpstreamError::NotAllowed { .. } => Exit::Denied,
+        UpstreamError::Denied { .. }
+        | UpstreamError::DeniedOffer { .. }
+        | UpstreamError::NotAllowed { .. } => Exit::Denied,
         UpstreamError::Start { .. }
         | UpstreamError::Http { .. }
         | UpstreamError::BackingOff { .. }

@@ -10,10 +10,15 @@ __all__ = [
     "call_tool",
     "call_tool_sync",
     "capability_summary",
+    "complete",
     "describe_server",
     "discovered_servers",
+    "get_prompt",
     "install",
     "list_loaded_server_metadata",
+    "list_prompts",
+    "list_resource_templates",
+    "list_resources",
     "list_saved_tools",
     "list_servers",
     "list_servers_sync",
@@ -24,6 +29,7 @@ __all__ = [
     "progress",
     "query_tool_docs",
     "query_tool_docs_sync",
+    "read_resource",
     "reset",
     "runs",
     "save_artifact",
@@ -50,9 +56,15 @@ class MCPAttributeError(MCPError, AttributeError):
     """A server has no such tool."""
 
 
+# Resources and prompts of servers.
+_OFFERS = ("complete", "get_prompt", "list_prompts", "list_resource_templates", "list_resources", "read_resource")
+
+
 def __getattr__(name):
     if name == "step":
         return _guest.part("steps").step
+    if name in _OFFERS:
+        return getattr(_guest.part("offers"), name)
     # The classes of results, so that they can be pickled and documented.
     values = _guest.part("values")
     for _, kind in values.KINDS:
@@ -105,6 +117,9 @@ result (not on True, False and None). A tool that fails raises MCPError (also ru
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
 - await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
 - await runtime.call_tool(server, tool, arguments): a tool by name
+- runtime.list_resources(server), runtime.read_resource(server, uri), runtime.list_prompts(server), \
+runtime.get_prompt(server, name, arguments): what servers offer beside tools; also runtime.list_resource_templates(server), \
+runtime.complete(server, prompt, argument, value)
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part

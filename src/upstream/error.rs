@@ -57,6 +57,9 @@ pub enum UpstreamError {
     /// The server was not called, because the policy or the person does not allow it.
     #[error("the call of {server}.{tool} is denied: {why}")]
     Denied { server: Arc<str>, tool: String, why: Arc<Denied> },
+    /// A resource or a prompt of a server, which the policy or the person does not allow.
+    #[error("the {kind} '{name}' of server '{server}' is denied: {why}")]
+    DeniedOffer { kind: Kind, server: Arc<str>, name: String, why: Arc<Denied> },
     /// Something else that the policy or the person does not allow.
     #[error("the {kind} '{name}' is denied: {why}")]
     NotAllowed { kind: Kind, name: String, why: Arc<Denied> },
@@ -151,7 +154,7 @@ impl UpstreamError {
             Self::Skipped { .. } | Self::Distrusted { .. } | Self::Trust(_) => "unused_server",
             Self::UnknownTool { .. } => "unknown_tool",
             Self::Arguments { .. } => "invalid_arguments",
-            Self::Denied { .. } | Self::NotAllowed { .. } => "denied",
+            Self::Denied { .. } | Self::DeniedOffer { .. } | Self::NotAllowed { .. } => "denied",
             Self::Start { .. } | Self::BackingOff { .. } => "start_failed",
             Self::Http { .. } => "http_error",
             Self::Ended { .. } => "server_ended",
@@ -212,7 +215,7 @@ impl UpstreamError {
             }
             Self::Denied { server, tool, why } => why.hint(server, tool),
             Self::Unrecorded { why, .. } => Some(why.hint()),
-            Self::NotAllowed { why, .. } => why.hint_of_other(),
+            Self::NotAllowed { why, .. } | Self::DeniedOffer { why, .. } => why.hint_of_other(),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
             Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),
             Self::TimedOut { by_definition: true, .. } => {

@@ -11,7 +11,7 @@
 //! catalog                                         documentation of tools, on disk
 //! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
 //! discovery                                       files ─▶ definitions
-//! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
+//! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
 //! ```
 
 mod alias;
@@ -26,6 +26,8 @@ mod events;
 mod facade;
 mod govern;
 pub mod meaning;
+mod offer;
+mod offer_contents;
 mod options;
 mod person;
 mod pool;
@@ -47,8 +49,10 @@ pub use error::{Remedy, UpstreamError};
 pub use events::Event;
 pub use facade::Upstream;
 
+pub use offer::{OfferList, OfferRequest};
+pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, Tool};
+pub use pool::{CallOutcome, Limits, OfferPages, Tool};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

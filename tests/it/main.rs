@@ -59,6 +59,7 @@ mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
 mod repository;
+mod resources;
 mod rootless_docker;
 mod saved_tools;
 mod search_model;
@@ -136,6 +137,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    resources::register,
     rootless_docker::register,
     saved_tools::register,
     server_access::register,

@@ -216,6 +216,10 @@ impl Answerer {
                 Answer::work(|| ok(&()))
             }
             GuestQuestion::Call(call) => access.call(call, cancel).await,
+            GuestQuestion::ReadResource(wanted) => access.read_resource(wanted.into(), cancel).await,
+            GuestQuestion::GetPrompt(wanted) => access.get_offer(wanted.into(), cancel).await,
+            GuestQuestion::Complete(wanted) => access.get_offer(wanted.into(), cancel).await,
+            GuestQuestion::Offers(wanted) => access.offers(wanted, cancel).await,
             GuestQuestion::Servers(filter) => access.servers(filter).await,
             GuestQuestion::Server(server) => access.server(server),
             GuestQuestion::Describe(server) => access.describe(&server, cancel).await,

@@ -175,6 +175,9 @@ struct Description<'a, T> {
     name: &'a str,
     alias: &'a str,
     description: Cow<'a, str>,
+    /// What the server says about its use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<&'a str>,
     cwd: Option<&'a Path>,
     tools: T,
 }
@@ -195,6 +198,7 @@ impl<'a> Description<'a, ()> {
         Description {
             name: &server.name,
             alias: &server.alias,
+            instructions: docs.about().instructions.as_deref().filter(|text| !text.trim().is_empty()),
             description: told.or_else(|| docs.purpose().map(Cow::Owned)).unwrap_or_default(),
             cwd: server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd()),
             tools: Items(move || items(server, docs, Detail::Full).map(tool)),

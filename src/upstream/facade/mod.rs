@@ -2,6 +2,7 @@
 
 mod approval;
 mod documentation;
+mod offers;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -224,7 +225,7 @@ impl Upstream {
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
         if let Some(recorded) = &self.0.recorded {
-            return recorded.call(server, tool, &arguments);
+            return recorded.call(server, (None, tool), &arguments);
         }
         let policy = &self.0.policy;
         let rules = rules_for(policy, server, tool, &options.by)?;
@@ -302,16 +303,16 @@ impl Upstream {
         mask_of_all(self.snapshot())
     }
 
-    /// Records a call of a server that the code may not use.
+    /// Records a call of a server that the code may not use; `kind` says what it is about, if not about a tool.
     pub async fn record_refusal(
         &self,
         server: &str,
-        tool: &str,
+        (kind, tool): (Option<Kind>, &str),
         by: &CalledBy,
         verdict: &'static str,
         why: &str,
     ) {
-        record_refusal(&self.0.audit, server, tool, by, verdict, why).await;
+        record_refusal(&self.0.audit, server, (kind, tool), by, verdict, why).await;
     }
 
     /// Decides whether code may have a package or an artifact. The person may be asked.
