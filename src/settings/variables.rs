@@ -185,6 +185,8 @@ variables! {
         "Whether definitions of servers in the working directory are used without `codebridge servers trust`";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT SERVERS
         "Additional file of server definitions, read before the others";
+    PROFILE = ["MCP_BRIDGE_PROFILE"] "profile" "NAME" NO_DEFAULT SERVERS
+        "Set of servers that is used, of those in `profiles` of a file of definitions; all servers if not set";
 }
 
 /// Returns the table of the documentation.

@@ -6,10 +6,11 @@
 //! ```text
 //! facade                                          what the rest of the product calls
 //! recording                                       what the audit log says of a call
-//! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
+//! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
+//! naming                                          names for new servers
 //! discovery                                       files ─▶ definitions
 //! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
 //! ```
@@ -23,8 +24,10 @@ pub mod discovery;
 mod docs;
 mod error;
 mod events;
+mod export;
 mod facade;
 mod govern;
+mod naming;
 mod options;
 mod person;
 mod pool;
@@ -44,10 +47,12 @@ pub use denied::Denied;
 pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
 pub use error::{Remedy, UpstreamError};
 pub use events::Event;
+pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 
+pub use naming::{name_of_command, name_of_url, short_name};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, Tool};
+pub use pool::{CallOutcome, Limits, Tool, is_credential};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

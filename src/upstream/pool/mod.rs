@@ -38,3 +38,4 @@ pub(super) use listing::{Age, Listener, Listing};
 pub(super) use outcome::ToolList;
 pub use outcome::{CallOutcome, Tool};
 pub(super) use secrets::Secrets;
+pub use secrets::is_credential;
