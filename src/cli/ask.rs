@@ -50,7 +50,7 @@ impl Person {
         // Nothing is typed before the terminal hides it.
         let quiet = Quiet::begin(terminal)?;
         write!(screen, "{}", visible_line(question))?;
-        let typed = typed(&mut quiet.terminal.bytes())?;
+        let typed = typed(&mut io::BufReader::new(quiet.terminal).bytes())?;
         drop(quiet);
         writeln!(screen)?;
         Ok(typed)

@@ -50,7 +50,7 @@ fn without_credentials(server: &str, definition: &Value, variables: &mut BTreeSe
     for (name, value) in members {
         let value = match (name.as_str(), value) {
             ("env" | "environment", Value::Object(pairs)) => {
-                without_values(pairs, |name, value| is_credential(name, value), str::to_owned, variables)
+                without_values(pairs, is_credential, str::to_owned, variables)
             }
             ("headers" | "http_headers", Value::Object(pairs)) => {
                 let variable = |header: &str| variable_name(&format!("{server}_{header}"));
