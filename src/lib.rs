@@ -5,6 +5,7 @@
 pub mod artifacts;
 pub mod audit;
 pub mod cli;
+mod config_file;
 pub mod doctor;
 pub mod error;
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
 use super::serve_args::ServeArgs;
+use super::servers_args::{AddArgs, ImportArgs};
 use super::token_args::TokenCommand;
 use super::workflow_args::WorkflowCommand;
 use crate::upstream::catalog::Detail;
@@ -64,7 +65,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List sandboxes
     Ps(Form),
-    /// List the configured MCP servers, or ask them for their tools
+    /// List the configured MCP servers, add and remove some, or ask them for their tools
     Servers(ServersArgs),
     /// Search and show the tools of MCP servers
     #[command(subcommand)]
@@ -283,6 +284,34 @@ pub enum ServersCommand {
         names: Vec<String>,
         #[command(flatten)]
         form: Form,
+    },
+    /// Add a server
+    Add(Box<AddArgs>),
+    /// Remove a server that was added
+    Remove {
+        /// The name of the server
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Use a disabled server again
+    Enable {
+        /// The name of the server
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Do not use a server, also if another program defines it
+    Disable {
+        /// The name of the server
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Copy the definitions of an MCP client
+    Import(ImportArgs),
+    /// Print definitions without their credentials, as JSON
+    Export {
+        /// Names of servers [default: all that are used]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Show a definition of the working directory, and approve it
     Trust {

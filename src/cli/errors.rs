@@ -13,6 +13,7 @@ use super::code::CodeError;
 use super::folder::WriteError;
 use super::replay_error::ReplayError;
 use super::say::say;
+use super::servers_error::ServersError;
 use crate::artifacts::ArtifactError;
 use crate::error::Exit;
 use crate::http::HttpError;
@@ -62,6 +63,8 @@ pub(super) enum CommandError {
     ToolName(String),
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
     NobodyToAsk { names: Vec<String> },
+    #[error(transparent)]
+    Servers(#[from] ServersError),
     #[error(transparent)]
     Setup(#[from] SetupError),
     #[error("unknown client '{name}'")]
@@ -181,6 +184,7 @@ impl CommandError {
                 let commands: Vec<String> = names.iter().map(|name| format!("`{}`", trust_command(name))).collect();
                 Some(format!("approve one of them: {}", commands.join(", ")))
             }
+            Self::Servers(error) => error.hint(),
             Self::Setup(SetupError::Problem { .. }) => {
                 Some("correct the file, or print the entry with `--print` and add it by hand".into())
             }
@@ -272,6 +276,7 @@ impl CommandError {
             | Self::Write { .. }
             | Self::Serve(_)
             | Self::Setup(SetupError::File(_)) => Exit::Io,
+            Self::Servers(error) => error.exit(),
             Self::Server(error) => exit_of(error),
             Self::Process(_)
             | Self::State(_)
@@ -292,6 +297,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         UpstreamError::Unknown { .. }
         | UpstreamError::Skipped { .. }
         | UpstreamError::Distrusted { .. }
+        | UpstreamError::Profile(_)
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
         UpstreamError::Denied { .. }

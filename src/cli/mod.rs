@@ -1,8 +1,10 @@
 //! The command line: arguments, output and exit codes.
 
+mod add;
 mod args;
 mod artifact;
 mod artifact_args;
+mod ask;
 mod audit;
 mod audit_args;
 mod build;
@@ -11,6 +13,7 @@ mod call_result;
 mod cautions;
 mod code;
 mod completions;
+mod definitions;
 mod doctor;
 mod errors;
 mod exec;
@@ -39,6 +42,8 @@ mod search_model;
 mod serve;
 mod serve_args;
 mod servers;
+mod servers_args;
+mod servers_error;
 mod setup;
 mod signals;
 mod spinner;
@@ -77,6 +82,7 @@ pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
 pub use serve_args::ServeArgs;
+pub use servers_args::{AddArgs, ImportArgs};
 pub use token_args::TokenCommand;
 pub use workflow_args::{WorkflowCommand, WorkflowRunArgs};
 
@@ -151,7 +157,7 @@ async fn dispatch(
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
         Command::Reap(form) => sandboxes::reap(&settings, form).await,
-        Command::Servers(args) => servers::servers(&open(), args).await,
+        Command::Servers(args) => servers::servers(&open(), args, environment).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::SearchModel(command) => search_model::search_model(command, settings, environment).await,
         Command::Call(args) => call::call(&open(), args).await,

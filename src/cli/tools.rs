@@ -32,6 +32,7 @@ pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> Resul
 }
 
 async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, CommandError> {
+    workspace.upstream.usable()?;
     let query = args.query.join(" ");
     let stop = CancellationToken::new();
     let search = async {

@@ -1,6 +1,7 @@
 //! Settings as the code uses them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
@@ -97,6 +98,8 @@ pub struct Settings {
     pub search_model: Setting<Option<PathBuf>>,
     /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
+    /// The set of servers that is used; None means all.
+    pub profile: Setting<Option<Arc<str>>>,
     /// Whether this process runs code once, for a person who types flags. Else it serves a client, which sets variables.
     pub one_shot: bool,
     /// What the user set to no effect.
@@ -176,6 +179,7 @@ impl Settings {
                 .optional(&var::SEARCH_MODEL, |text, origin| raw.path(text, origin).map(Some))?,
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
+            profile: raw.optional(&var::PROFILE, |text, _| Ok(Some(text.trim().into())))?,
             one_shot: false,
             warnings: raw.warnings(&timeout, &max_timeout),
         })

@@ -190,6 +190,8 @@ variables! {
         "Folder of a sentence encoder, with `model.onnx` and `tokenizer.json`: tools are then also found by meaning";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT SERVERS
         "Additional file of server definitions, read before the others";
+    PROFILE = ["MCP_BRIDGE_PROFILE"] "profile" "NAME" NO_DEFAULT SERVERS
+        "Set of servers that is used, of those in `profiles` of a file of definitions; all servers if not set";
 }
 
 /// Returns the table of the documentation.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::audit::AuditError;
 use crate::policy::Kind;
 use crate::upstream::denied::Denied;
-use crate::upstream::discovery::{Skip, TrustError};
+use crate::upstream::discovery::{Skip, TrustError, UnknownProfile};
 use crate::upstream::shell::{shell_word, trust_command};
 
 /// What helps a server that could not be started.
@@ -42,6 +42,9 @@ pub enum UpstreamError {
     /// The person was asked whether to trust its definition, and said no.
     #[error("server '{server}' is not used: its definition in the working directory was refused")]
     Distrusted { server: Arc<str> },
+    /// No server is used: the profile that was chosen does not exist.
+    #[error(transparent)]
+    Profile(#[from] UnknownProfile),
     #[error(transparent)]
     Trust(#[from] Arc<TrustError>),
     #[error("server '{server}' has no tool '{tool}'{}", did_you_mean(.nearest))]
@@ -151,7 +154,9 @@ impl UpstreamError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "unknown_server",
-            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Trust(_) => "unused_server",
+            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Profile(_) | Self::Trust(_) => {
+                "unused_server"
+            }
             Self::UnknownTool { .. } => "unknown_tool",
             Self::Arguments { .. } => "invalid_arguments",
             Self::Denied { .. } | Self::DeniedOffer { .. } | Self::NotAllowed { .. } => "denied",
@@ -202,6 +207,10 @@ impl UpstreamError {
                 "if you know where this folder comes from, run `{}` in it",
                 trust_command(server)
             )),
+            Self::Skipped { why: Skip::NotInProfile(_), .. } => Some(
+                "add it to the profile, or choose another one with MCP_BRIDGE_PROFILE (--profile)".into(),
+            ),
+            Self::Profile(_) => Some("choose another one with MCP_BRIDGE_PROFILE (--profile)".into()),
             Self::Skipped { why: Skip::Disabled | Skip::Invalid(_) | Skip::Duplicate(_), .. } => {
                 Some("change its definition: `codebridge servers` shows the file and the line".into())
             }

@@ -6,10 +6,12 @@
 //! ```text
 //! facade                                          what the rest of the product calls
 //! recording                                       what the audit log says of a call
-//! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
+//! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
 //! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
+//! error, search                                   search: which tools fit a query
+//! naming                                          names for new servers
 //! discovery                                       files ─▶ definitions
 //! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
 //! ```
@@ -23,11 +25,13 @@ pub mod discovery;
 mod docs;
 mod error;
 mod events;
+mod export;
 mod facade;
 mod govern;
 pub mod meaning;
 mod offer;
 mod offer_contents;
+mod naming;
 mod options;
 mod person;
 mod pool;
@@ -47,12 +51,15 @@ pub use denied::Denied;
 pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
 pub use error::{Remedy, UpstreamError};
 pub use events::Event;
+pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
 pub use pool::{CallOutcome, Limits, OfferPages, Tool};
+pub use naming::{name_of_command, name_of_url, short_name};
+pub use pool::{CallOutcome, Limits, Tool, is_credential};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

@@ -28,6 +28,7 @@ mod exec_scripts;
 mod execution;
 mod fakes;
 mod files;
+mod find_servers;
 mod floods;
 mod help;
 mod http;
@@ -113,6 +114,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     files::register,
+    find_servers::register,
     floods::register,
     help::register,
     http::register,

@@ -24,6 +24,7 @@ impl ServerAccess {
     /// Returns the names of the defined servers, and what each is for if that is wanted.
     pub(in crate::session) async fn servers(&self, filter: ServerFilter) -> Result<Answer, QuestionError> {
         if filter.detailed {
+            self.upstream.usable()?;
             let all = self.upstream.all_known_docs().await;
             return Answer::work(move || {
                 ok(&Items(|| all.iter().map(|(server, known)| described(server, known.docs.as_deref()))))
@@ -35,7 +36,7 @@ impl ServerAccess {
                 filter.aliases.as_ref().map(|aliases| aliases.iter().map(|alias| &**alias).collect());
             let wanted =
                 |server: &&Arc<Server>| aliases.as_ref().is_none_or(|wanted| wanted.contains(&*server.alias));
-            let snapshot = upstream.snapshot();
+            let snapshot = upstream.usable()?;
             ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| ServerName::of(server))))
         })
     }
@@ -103,6 +104,7 @@ impl ServerAccess {
         let detail = detail_of(detail.as_deref())?;
         let limit = limit.unwrap_or(5).clamp(1, MOST_FOUND as i64);
         let patience = self.patience();
+        self.upstream.usable()?;
         let turn = self.searches.acquire().await;
         let mut found =
             self.upstream.search(query, usize::try_from(limit).unwrap_or(1), detail, patience).await;

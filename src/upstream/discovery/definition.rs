@@ -154,6 +154,9 @@ impl Proposal {
 pub enum Skip {
     #[error("it is disabled")]
     Disabled,
+    /// A profile was chosen that does not have it.
+    #[error("it is not in the profile '{0}'")]
+    NotInProfile(Arc<str>),
     #[error("it is this bridge itself; MCP_BRIDGE_ALLOW_SELF_SERVER=1 allows that")]
     Itself,
     /// It is in the working directory, and the user has not approved it.

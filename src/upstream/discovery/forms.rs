@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::definition::{Definition, Launch, Skip};
 use super::document::{Node, Problem, Value};
 use super::expand::Scope;
+use super::profiles;
 use super::sources::Form;
 use super::surroundings::Surroundings;
 
@@ -63,7 +64,8 @@ pub(super) fn entries<'a>(root: &'a Node, form: Form, projects: &[PathBuf]) -> F
     if any || form == Form::Codex {
         found.add("mcp_servers", root.get("mcp_servers"), false);
     }
-    if any && !root.members().is_empty() && !KEYS.iter().any(|key| root.get(key).is_some()) {
+    let has_key = KEYS.iter().chain([&profiles::KEY]).any(|key| root.get(key).is_some());
+    if any && !root.members().is_empty() && !has_key {
         let message = "it has no 'mcpServers'".to_owned();
         found.misplaced.push(Problem { line: root.line, message });
     }

@@ -36,6 +36,8 @@ pub struct Surroundings {
     pub user: User,
     /// `MCP_SERVERS_CONFIG`.
     pub servers_config: Option<PathBuf>,
+    /// The profile whose servers are used; None = all servers.
+    pub profile: Option<Arc<str>>,
     /// Whether definitions of this bridge itself are used.
     pub allow_self: bool,
     /// Whether definitions in the working folder are used without the user's approval.
@@ -57,6 +59,7 @@ impl Surroundings {
             state_dir: settings.state_dir.value.clone(),
             user,
             servers_config: settings.servers_config.value.clone(),
+            profile: settings.profile.value.clone(),
             allow_self: settings.allow_self_server.value,
             trust_project: settings.trust_project.value,
             search_model: settings.search_model.value.clone(),

@@ -154,6 +154,23 @@ impl Upstream {
         self.0.discovery.snapshot()
     }
 
+    /// As [`Self::snapshot`], for callers that need servers.
+    ///
+    /// # Errors
+    /// The chosen profile does not exist.
+    pub fn usable(&self) -> Result<Arc<Snapshot>, UpstreamError> {
+        let snapshot = self.snapshot();
+        match &snapshot.unknown_profile {
+            Some(unknown) => Err(unknown.clone().into()),
+            None => Ok(snapshot),
+        }
+    }
+
+    /// Returns the definitions, for those that change them.
+    pub fn definitions(&self) -> &Discovery {
+        &self.0.discovery
+    }
+
     /// Returns the standard error of a server that is starting, without credentials; None for other servers.
     pub fn startup_output(&self, name: &str) -> Option<String> {
         self.0.pool.startup_output(name)
@@ -164,7 +181,7 @@ impl Upstream {
     /// # Errors
     /// There is none, or its definition is not used.
     pub fn server(&self, name: &str) -> Result<Arc<Server>, UpstreamError> {
-        let snapshot = self.snapshot();
+        let snapshot = self.usable()?;
         if let Some(server) = snapshot.get(name) {
             return Ok(Arc::clone(server));
         }

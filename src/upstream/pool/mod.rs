@@ -41,3 +41,4 @@ pub use offers::OfferPages;
 pub(super) use outcome::ToolList;
 pub use outcome::{CallOutcome, Tool};
 pub(super) use secrets::Secrets;
+pub use secrets::is_credential;

@@ -37,7 +37,7 @@ impl Secrets {
     pub(in crate::upstream) fn of(definition: &Definition) -> Self {
         let mut secrets = Self::default();
         for (name, value) in &definition.filled_in {
-            if is_sensitive(name) || looks_random(value) || is_key_block(value) {
+            if is_secret(name, value) {
                 secrets.add(value, name);
             }
         }
@@ -47,7 +47,7 @@ impl Secrets {
                 let words: Vec<String> = command.split_whitespace().map(String::from).collect();
                 secrets.add_arguments(&words);
                 for (name, value) in env {
-                    if is_sensitive(name) || looks_random(value) || is_key_block(value) {
+                    if is_secret(name, value) {
                         secrets.add(value, name);
                     }
                     secrets.add_url(value, name);
@@ -74,6 +74,17 @@ impl Secrets {
         self.0.iter().fold(text.to_owned(), |text, (value, name)| {
             if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
         })
+    }
+
+    /// Returns the text with what a name is replaced by in place of each credential. References to variables stay.
+    pub(in crate::upstream) fn replace(&self, text: &str, by: &mut impl FnMut(&str) -> String) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (value, name)| {
+            if text.contains(value) && !value.contains("${") { text.replace(value, &by(name)) } else { text }
+        })
+    }
+
+    pub(in crate::upstream) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Replaces credentials in all strings of a value.
@@ -224,6 +235,21 @@ fn end_of_authority(rest: &str) -> usize {
         }
         _ => end,
     }
+}
+
+/// Whether the value of a variable, of a header or in a query is a credential.
+pub fn is_credential(name: &str, value: &str) -> bool {
+    is_secret(name, value) || has_password(value)
+}
+
+fn is_secret(name: &str, value: &str) -> bool {
+    is_sensitive(name) || looks_random(value) || is_key_block(value)
+}
+
+/// Whether a value is a URL with a user.
+fn has_password(value: &str) -> bool {
+    let rest = value.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest[..end_of_authority(rest)].contains('@'))
 }
 
 /// Returns the parts of a name such as `--api-key` or `GITHUB_TOKEN`.
