@@ -11,6 +11,7 @@ use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
+use super::saved_args::SavedCommand;
 use super::serve_args::ServeArgs;
 use super::token_args::TokenCommand;
 use super::workflow_args::WorkflowCommand;
@@ -78,6 +79,9 @@ pub enum Command {
     /// Manage the files that code has saved
     #[command(subcommand)]
     Artifact(ArtifactCommand),
+    /// Manage the functions that code has saved
+    #[command(subcommand)]
+    Saved(SavedCommand),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),

@@ -34,6 +34,8 @@ mod replay;
 mod replay_error;
 mod runs;
 mod sandboxes;
+mod saved;
+mod saved_args;
 mod say;
 mod serve;
 mod serve_args;
@@ -75,6 +77,7 @@ pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
+pub use saved_args::SavedCommand;
 pub use serve_args::ServeArgs;
 pub use token_args::TokenCommand;
 pub use workflow_args::{WorkflowCommand, WorkflowRunArgs};
@@ -155,6 +158,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
+        Command::Saved(command) => saved::saved(&settings, command).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,

@@ -37,6 +37,7 @@ const PARTS: &[(&str, &str)] = &[
     ("files", include_str!("files.py")),
     ("artifacts", include_str!("artifacts.py")),
     ("steps", include_str!("steps.py")),
+    ("saved", include_str!("saved.py")),
 ];
 
 /// Installs the seccomp filter of a pod.

@@ -41,6 +41,7 @@ PARTS = (
     "files",
     "artifacts",
     "steps",
+    "saved",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.
