@@ -92,6 +92,8 @@ pub(super) enum CommandError {
     Artifact(#[from] ArtifactError),
     #[error(transparent)]
     Saved(#[from] ToolError),
+    #[error("could not ask whether to import '{0}': standard input is not a terminal")]
+    UnapprovedImport(String),
     #[error(transparent)]
     Output(WriteError),
     #[error("could not print '{0}': standard output is a terminal, and it is not a short text")]
@@ -212,6 +214,7 @@ impl CommandError {
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
             Self::Saved(error) => error.hint(),
+            Self::UnapprovedImport(_) => Some("add --yes if you have read the source".into()),
             Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
             Self::ImageName(error) => Some(error.hint()),
@@ -255,6 +258,7 @@ impl CommandError {
             | Self::PolicyExists(_)
             | Self::UnknownRun { .. }
             | Self::Unaccepted(_)
+            | Self::UnapprovedImport(_)
             | Self::Replay(_)
             | Self::TokenName(_)
             | Self::TokenScope(_)

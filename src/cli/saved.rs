@@ -1,17 +1,21 @@
 //! `codebridge saved`: the functions that code has saved.
 
+use std::io::{self, BufRead, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 
-use codebridge_runtimes::exec::visible_line;
+use codebridge_runtimes::exec::{visible, visible_line};
 use serde_json::json;
 
 use super::SavedCommand;
 use super::errors::CommandError;
-use super::output::{columns, write};
+use super::folder::Folder;
+use super::output::{columns, print, write};
 use super::say::say;
 use crate::error::Exit;
-use crate::saved::{SavedTool, SavedTools, Trouble};
+use crate::saved::{Details, NewTool, SavedTool, SavedTools, Skill, Trouble, skill_name};
 use crate::settings::Settings;
+use crate::upstream::shell_word;
 
 /// Characters of a signature in a table.
 const SHOWN: usize = 80;
@@ -21,6 +25,14 @@ pub(super) async fn saved(settings: &Settings, command: SavedCommand) -> Result<
     match command {
         SavedCommand::Ls(form) => {
             let list = saved.list();
+            if let Some(changed) = list.iter().find(|tool| tool.trouble == Some(Trouble::Unapproved)) {
+                let path = saved.path_of(&changed.name).to_string_lossy().into_owned();
+                let command = format!("codebridge saved import {}", shell_word(&path));
+                say(format_args!(
+                    "hint: the source of {} has changed since you approved it: `{command}`",
+                    changed.name
+                ));
+            }
             write(&form, &list, table(&list), Exit::Success).await
         }
         SavedCommand::Show { name, version, form } => {
@@ -35,6 +47,8 @@ pub(super) async fn saved(settings: &Settings, command: SavedCommand) -> Result<
             }
             write(&form, &value, with_newline(source), Exit::Success).await
         }
+        SavedCommand::Export { name, to, force } => export(&saved.readable(&name)?, &to, force),
+        SavedCommand::Import { path, yes } => import(&saved, &path, yes).await,
         SavedCommand::Rm { names } => remove(&saved, &names),
     }
 }
@@ -88,11 +102,78 @@ fn with_newline(mut source: String) -> String {
     source
 }
 
+fn export(tool: &SavedTool, to: &Path, force: bool) -> Result<ExitCode, CommandError> {
+    let folder = Folder::create(&to.join(skill_name(&tool.name)), force)?;
+    let mut files = Vec::new();
+    for (path, content) in Skill::files(tool) {
+        let mut file = folder.file(path.as_bytes())?;
+        file.write(content.as_bytes())?;
+        files.push(file);
+    }
+    for file in files {
+        say(format_args!("wrote {}", file.finish()?.display()));
+    }
+    Ok(Exit::Success.into())
+}
+
+/// Shows a function, and saves it if the person approves.
+async fn import(saved: &SavedTools, path: &Path, yes: bool) -> Result<ExitCode, CommandError> {
+    let Skill { name, source, example, file } = Skill::read(path)?;
+    let known = saved.find(&name).ok();
+    let details = Details::scanned(&name, &source);
+    print(&shown(&name, &source, example.as_deref(), &file)).await?;
+    if visible(&source) != source {
+        say("warning: the source has characters that cannot be seen; they are shown as \u{fffd}");
+    }
+    if !details.servers.is_empty() {
+        say(format_args!("note: it uses MCP servers: {}", details.servers.join(", ")));
+    }
+    if let Some(known) = &known {
+        say(format_args!("note: it takes the place of version {} of your function {name}", known.version));
+    }
+    if !yes && !asked(&name).await? {
+        say("note: nothing was imported");
+        return Ok(Exit::Success.into());
+    }
+    // What was imported before, and is approved again, keeps its example.
+    let example = example.or_else(|| known.and_then(|known| known.example));
+    let new = NewTool { details, example, is_imported: true, ..NewTool::default() };
+    saved.save(&name, &source, new)?;
+    say(format_args!("imported {name}: every new session defines it, as long as its source stays the same"));
+    Ok(Exit::Success.into())
+}
+
+fn shown(name: &str, source: &str, example: Option<&str>, file: &Path) -> String {
+    let mut text = format!(
+        "# {name}, from {}\n{}",
+        visible_line(&file.to_string_lossy()),
+        with_newline(visible(source))
+    );
+    if let Some(example) = example {
+        text.push_str(&format!(
+            "\n# its example, which `codebridge saved test` runs\n{}",
+            with_newline(visible(example))
+        ));
+    }
+    text + "\n"
+}
+
+async fn asked(name: &str) -> Result<bool, CommandError> {
+    if !io::stdin().is_terminal() {
+        return Err(CommandError::UnapprovedImport(name.to_owned()));
+    }
+    print("Define this function in every session? [y/N] ").await?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
 fn remove(saved: &SavedTools, names: &[String]) -> Result<ExitCode, CommandError> {
     let mut errors = Vec::new();
     for name in names {
         match saved.remove(name) {
             Ok(1) => say(format_args!("removed {name}")),
+            Ok(2) => say(format_args!("removed {name} with 1 earlier version")),
             Ok(versions) => say(format_args!("removed {name} with {} earlier versions", versions - 1)),
             Err(error) => errors.push(CommandError::from(error)),
         }

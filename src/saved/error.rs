@@ -27,6 +27,14 @@ pub enum ToolError {
     Unknown { name: String, nearest: Option<String> },
     #[error("the saved function '{name}' has no version {version}")]
     UnknownVersion { name: String, version: u32 },
+    #[error("'{}' defines no function: no line begins with `def NAME(`", .0.display())]
+    NoFunction(PathBuf),
+    #[error("'{}' is not a file", .0.display())]
+    NoFile(PathBuf),
+    #[error("'{}' is no skill of a function: it has no file scripts/NAME.py", .0.display())]
+    NoScript(PathBuf),
+    #[error("'{}' has several files in scripts", folder.display())]
+    SeveralScripts { folder: PathBuf, file: PathBuf },
     /// The path is for the user, not for the sandbox.
     #[error("could not {action} '{}': {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
@@ -42,6 +50,12 @@ impl ToolError {
             Self::Unknown { .. } => Some("`codebridge saved ls` lists all".into()),
             Self::UnknownVersion { name, .. } => {
                 Some(format!("`codebridge saved show {name}` says which versions there are"))
+            }
+            Self::SeveralScripts { file, .. } => {
+                Some(format!("name one of them, such as '{}'", file.display()))
+            }
+            Self::NoScript(_) | Self::NoFunction(_) => {
+                Some("name the folder of a skill, or a file with one function".into())
             }
             Self::TooMany | Self::TooManyVersions => Some("remove some with `codebridge saved rm`".into()),
             _ => None,

@@ -13,6 +13,7 @@ mod error;
 mod record;
 mod reserved;
 mod scan;
+mod skill;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -20,4 +21,5 @@ mod tests;
 pub use details::{Details, LONGEST_DETAILS, LONGEST_EXAMPLE, RawDetails};
 pub use error::ToolError;
 pub use record::NewTool;
+pub use skill::{Skill, skill_name};
 pub use store::{LONGEST_SOURCE, LoadedTools, SavedTool, SavedTools, Trouble};

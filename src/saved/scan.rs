@@ -21,6 +21,15 @@ pub(super) fn definition<'a>(name: &str, source: &'a str) -> Option<(String, &'a
     Some((format!("{prefix}{name}{head}"), &source[start + length..]))
 }
 
+/// Returns the name of the first function that a source defines.
+pub(super) fn first_definition(source: &str) -> Option<&str> {
+    source.lines().find_map(|line| {
+        let line = line.strip_prefix("async ").map_or(line, str::trim_start);
+        let (name, _) = line.strip_prefix("def ")?.split_once('(')?;
+        Some(name.trim())
+    })
+}
+
 /// Returns what is before the colon that ends a definition, in one line, and the bytes up to there with the colon.
 fn head(text: &str) -> Option<(String, usize)> {
     let mut line = String::new();
@@ -141,7 +150,7 @@ mod tests {
                 "def f(\n    a: dict[str, int] = {},  # why: this\n    b=':)',\n):\n    pass",
                 Some("f(a: dict[str, int] = {}, b=':)')"),
             ),
-            ("def  f (a=\"\\\":\"): pass", Some("f (a=\"\\\":\")")),
+            ("def  f (a=\"\\\":\"): pass", Some("f(a=\"\\\":\")")),
             ("def g(): pass", None),
             ("def f(", None),
             ("def f(a)): pass", None),

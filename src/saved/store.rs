@@ -256,11 +256,22 @@ impl SavedTools {
         found.ok_or_else(|| self.unknown(name))
     }
 
-    /// Returns the source of an earlier version.
-    pub fn version(&self, name: &str, version: u32) -> Result<String, ToolError> {
+    /// Returns a function whose source can be read.
+    pub fn readable(&self, name: &str) -> Result<SavedTool, ToolError> {
         let tool = self.find(name)?;
-        if version == tool.version {
-            return Ok(tool.source);
+        let why = match &tool.trouble {
+            Some(Trouble::TooLong) => return Err(ToolError::TooLong),
+            Some(Trouble::Unreadable(why)) => why.clone(),
+            _ => return Ok(tool),
+        };
+        let source = io::Error::other(why);
+        Err(ToolError::Io { action: "read", path: self.path_of(name), source })
+    }
+
+    /// Returns the source of a version.
+    pub fn version(&self, name: &str, version: u32) -> Result<String, ToolError> {
+        if version == self.find(name)?.version {
+            return Ok(self.readable(name)?.source);
         }
         let path = self.version_path(name, version);
         match read(&path) {
@@ -388,7 +399,7 @@ impl SavedTools {
     }
 }
 
-fn check(name: &str) -> Result<(), ToolError> {
+pub(super) fn check(name: &str) -> Result<(), ToolError> {
     if is_identifier(name) { Ok(()) } else { Err(ToolError::Name(name.to_string())) }
 }
 
@@ -400,7 +411,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Reads a source, unless it is too long.
-fn read(path: &Path) -> io::Result<String> {
+pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut source = String::new();
     File::open(path)?.take(LONGEST_SOURCE as u64 + 1).read_to_string(&mut source)?;
     if source.len() > LONGEST_SOURCE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(source) }

@@ -47,3 +47,37 @@ while time.monotonic() < until:
 found = [f() for name in ('one', 'two', 'three') if (f := globals().get(name))]
 assert all(it in ({'a'}, {'b'}) for it in found), found
 len(found)
+
+# %% closes
+@save_tool
+async def close_all(project: str, *, limit=10) -> int:
+    '''Closes all issues of a project.'''
+    bugs = await mcp_tracker.search(project=project, state="open")
+    return len(bugs[:limit])
+
+# %% forged
+def refusal(**params):
+    try:
+        runtime._ask("save_tool", params)
+    except runtime.MCPError as error:
+        return str(error)
+    raise AssertionError(params["name"])
+
+for name in ("../x", "../../x", "a/b", "", "x.py", ".versions", "a\0b"):
+    assert "is not the name of a function" in refusal(name=name, source=""), name
+assert "10240 KiB" in refusal(name="double", source="#" * (10 << 20))
+assert "longer than 256 KiB" in refusal(name="double", source="#" * ((256 << 10) + 1))
+assert "longer than 16 KiB" in refusal(name="double", source="", example="#" * ((16 << 10) + 1))
+for details in (1, {"servers": "x"}, {"tools": [["a"]]}, {"signature": 1}):
+    refusal(name="double", source="", details=details)
+print("refused")
+
+# %% too_much
+import json
+runtime._ask("save_tool", {"name": "f", "source": "def f(): return 1\n"})
+for source in ("def f(): return 2\n" + "#" * 100_000, "def f(): return 3\n" + "#" * 30_000):
+    try:
+        runtime._ask("save_tool", {"name": "f", "source": source})
+        print("saved")
+    except runtime.MCPError as error:
+        print(error)
