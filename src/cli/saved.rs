@@ -150,10 +150,7 @@ fn shown(name: &str, source: &str, example: Option<&str>, file: &Path) -> String
         with_newline(visible(source))
     );
     if let Some(example) = example {
-        text.push_str(&format!(
-            "\n# its example, which `codebridge saved test` runs\n{}",
-            with_newline(visible(example))
-        ));
+        text.push_str(&format!("\n# its example\n{}", with_newline(visible(example))));
     }
     text + "\n"
 }

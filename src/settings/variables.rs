@@ -73,7 +73,7 @@ const SERVERS: Commands =
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
-    "replay", "token",
+    "replay", "token", "saved",
 ]);
 /// Settings of what code may do.
 const GOVERNED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy"]);

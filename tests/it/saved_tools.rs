@@ -107,8 +107,9 @@ fn no_saved_function_takes_the_name_of_something_else(env: &TestEnv) {
 
 fn earlier_versions_are_kept_and_shown(env: &TestEnv) {
     let bridge = env.bridge().start();
-    for code in ["double", "double", "double_replaced", "closes"] {
-        let _ = bridge.run(python!("saved_tools", code)).expect("success");
+    let (first, second) = (python!("saved_tools", "double"), python!("saved_tools", "double_replaced"));
+    for code in [first, first, second, python!("saved_tools", "closes")] {
+        let _ = bridge.run(code).expect("success");
     }
     // Whatever code sends instead, it gets an error, and what was saved stays.
     assert_eq!(bridge.run(python!("saved_tools", "forged")).ok(), "refused");
@@ -166,8 +167,10 @@ fn an_imported_function_is_defined_once_its_source_is_approved(env: &TestEnv) {
     );
     assert!(listed(env).is_empty());
     for (answer, names) in [("n\n", &[][..]), ("y\n", &["close_all"])] {
-        let builder = env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(&["saved", "import", path]);
-        let asked = builder.command().run_typing(env.guard(), "in every session? [y/N]", answer.as_bytes());
+        let mut terminal = env.command("script");
+        let line = format!("{} saved import {path}", env.binary().display());
+        terminal.argv.extend(["-q", "-e", "-c", &line, "/dev/null"].map(Into::into));
+        let asked = terminal.run_typing(env.guard(), "in every session? [y/N]", answer.as_bytes());
         assert_eq!(asked.code(), Some(0), "{asked}");
         assert_eq!(listed(env).iter().map(|one| one["name"].clone()).collect::<Vec<_>>(), names);
     }

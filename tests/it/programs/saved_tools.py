@@ -75,7 +75,7 @@ print("refused")
 # %% too_much
 import json
 runtime._ask("save_tool", {"name": "f", "source": "def f(): return 1\n"})
-for source in ("def f(): return 2\n" + "#" * 100_000, "def f(): return 3\n" + "#" * 30_000):
+for source in ("def f(): return 2\n" + "#" * 100_000, "def f(): return 3\n" + "#" * 60_000):
     try:
         runtime._ask("save_tool", {"name": "f", "source": source})
         print("saved")
