@@ -35,6 +35,9 @@ use crate::telemetry::{CallSpan, Failed, Telemetry, Transport};
 /// A form that was closed so often counts as refused: code could show it again and again.
 const MOST_UNANSWERED: u32 = 3;
 
+/// Bytes of a result from which its shape is learned: it is copied for that.
+const LARGEST_LESSON: usize = 1 << 20;
+
 /// The servers of a user. Definitions are read when needed, servers started when used.
 #[derive(Debug, Clone)]
 pub struct Upstream(Arc<Inner>);
@@ -349,7 +352,9 @@ impl Upstream {
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
         let Some(rules) = rules else {
             recording.admitted(server, name, None).await?;
-            return self.0.pool.call(request, name, arguments, options).await;
+            let outcome = self.0.pool.call(request, name, arguments, options).await;
+            self.learn(server, listed, &outcome);
+            return outcome;
         };
         let wanted = WantedCall {
             server,
@@ -369,7 +374,24 @@ impl Upstream {
         let outcome = self.0.pool.call(request, name, arguments, options).await;
         let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
         admitted.end(sent + received, begun.elapsed());
+        self.learn(server, listed, &outcome);
         outcome
+    }
+
+    /// Learns what a tool returns, where its server does not say.
+    fn learn(
+        &self,
+        server: &Arc<Server>,
+        listed: Option<&Tool>,
+        outcome: &Result<CallOutcome, UpstreamError>,
+    ) {
+        if let (Some(tool), Ok(outcome)) = (listed, outcome)
+            && tool.output_schema.is_none()
+            && !outcome.is_error
+            && outcome.json.get().len() <= LARGEST_LESSON
+        {
+            self.0.docs.learn(server, &tool.name, &outcome.json);
+        }
     }
 
     /// Whether the audit log records calls.
