@@ -36,6 +36,7 @@ mod runs;
 mod sandboxes;
 mod saved;
 mod saved_args;
+mod saved_test;
 mod say;
 mod serve;
 mod serve_args;
@@ -125,6 +126,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     match &command {
         Command::Exec(args) => exec::prepare(&args.flags, &mut settings),
         Command::Workflow(WorkflowCommand::Run(args)) => workflow::prepare(args, &mut settings),
+        Command::Saved(_) => settings.one_shot = true,
         _ => {}
     }
     memory::return_large_blocks();
@@ -158,7 +160,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
-        Command::Saved(command) => saved::saved(&settings, command).await,
+        Command::Saved(command) => saved::saved(command, open, &settings).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,

@@ -5,26 +5,31 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use codebridge_runtimes::exec::{visible, visible_line};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::SavedCommand;
+use super::{SavedCommand, saved_test};
 use super::errors::CommandError;
 use super::folder::Folder;
 use super::output::{columns, print, write};
 use super::say::say;
 use crate::error::Exit;
-use crate::saved::{Details, NewTool, SavedTool, SavedTools, Skill, Trouble, skill_name};
+use crate::saved::{Details, NewTool, SavedTool, SavedTools, Skill, State, Trouble, skill_name};
 use crate::settings::Settings;
-use crate::upstream::shell_word;
+use crate::upstream::{Schemas, shell_word};
+use crate::workspace::Workspace;
 
 /// Characters of a signature in a table.
 const SHOWN: usize = 80;
 
-pub(super) async fn saved(settings: &Settings, command: SavedCommand) -> Result<ExitCode, CommandError> {
+pub(super) async fn saved(
+    command: SavedCommand,
+    open: impl FnOnce() -> Workspace,
+    settings: &Settings,
+) -> Result<ExitCode, CommandError> {
     let saved = SavedTools::at(&settings.state_dir.value);
     match command {
         SavedCommand::Ls(form) => {
-            let list = saved.list();
+            let (list, schemas) = (saved.list(), schemas(open).await);
             if let Some(changed) = list.iter().find(|tool| tool.trouble == Some(Trouble::Unapproved)) {
                 let path = saved.path_of(&changed.name).to_string_lossy().into_owned();
                 let command = format!("codebridge saved import {}", shell_word(&path));
@@ -33,13 +38,15 @@ pub(super) async fn saved(settings: &Settings, command: SavedCommand) -> Result<
                     changed.name
                 ));
             }
-            write(&form, &list, table(&list), Exit::Success).await
+            let states: Vec<State> = list.iter().map(|tool| state(tool, &schemas)).collect();
+            let value: Vec<Value> = list.iter().zip(&states).map(|(tool, state)| fields(tool, *state)).collect();
+            write(&form, &value, table(&list, &states), Exit::Success).await
         }
         SavedCommand::Show { name, version, form } => {
             let tool = saved.find(&name)?;
             let version = version.unwrap_or(tool.version);
             let source = saved.version(&name, version)?;
-            let mut value = json!(tool);
+            let mut value = fields(&tool, state(&tool, &schemas(open).await));
             value["version"] = version.into();
             value["source"] = source.as_str().into();
             if !form.json {
@@ -49,15 +56,22 @@ pub(super) async fn saved(settings: &Settings, command: SavedCommand) -> Result<
         }
         SavedCommand::Export { name, to, force } => export(&saved.readable(&name)?, &to, force),
         SavedCommand::Import { path, yes } => import(&saved, &path, yes).await,
+        SavedCommand::Test { names, form } => {
+            let tools = saved_test::chosen(&saved, &names)?;
+            if tools.is_empty() {
+                say("note: no saved function has an example");
+            }
+            saved_test::test(&open(), &saved, &tools, &form).await
+        }
         SavedCommand::Rm { names } => remove(&saved, &names),
     }
 }
 
-fn table(list: &[SavedTool]) -> String {
+fn table(list: &[SavedTool], states: &[State]) -> String {
     if list.is_empty() {
         return "no saved functions\n".into();
     }
-    let row = |tool: &SavedTool| {
+    let row = |(tool, state): (&SavedTool, &State)| {
         let mut signature: String = tool.details.signature.chars().take(SHOWN).collect();
         if signature.len() < tool.details.signature.len() {
             signature.push('…');
@@ -66,22 +80,30 @@ fn table(list: &[SavedTool]) -> String {
             tool.name.clone(),
             tool.version.to_string(),
             tool.saved.strftime("%F").to_string(),
-            state(tool),
+            state.to_string(),
             if tool.details.servers.is_empty() { "-".into() } else { tool.details.servers.join(", ") },
             visible_line(&signature),
         ]
     };
-    columns(&["NAME", "VERSION", "SAVED", "STATE", "SERVERS", "SIGNATURE"], list.iter().map(row))
+    columns(&["NAME", "VERSION", "SAVED", "STATE", "SERVERS", "SIGNATURE"], list.iter().zip(states).map(row))
 }
 
-fn state(tool: &SavedTool) -> String {
-    match &tool.trouble {
-        None => "ready".into(),
-        Some(Trouble::NameTaken) => "name is taken".into(),
-        Some(Trouble::TooLong) => "too long".into(),
-        Some(Trouble::Unreadable(_)) => "unreadable".into(),
-        Some(Trouble::Unapproved) => "needs approval".into(),
-    }
+/// Returns what the catalogue has of the servers. None is started.
+async fn schemas(open: impl FnOnce() -> Workspace) -> Schemas {
+    let workspace = open();
+    let schemas = Schemas::known(&workspace.upstream).await;
+    workspace.close().await;
+    schemas
+}
+
+fn state(tool: &SavedTool, schemas: &Schemas) -> State {
+    tool.state(|server, name| schemas.digest(server, name))
+}
+
+fn fields(tool: &SavedTool, state: State) -> Value {
+    let mut value = json!(tool);
+    value["state"] = json!(state);
+    value
 }
 
 /// Returns what is said of a version beside its source.
@@ -150,7 +172,7 @@ fn shown(name: &str, source: &str, example: Option<&str>, file: &Path) -> String
         with_newline(visible(source))
     );
     if let Some(example) = example {
-        text.push_str(&format!("\n# its example\n{}", with_newline(visible(example))));
+        text.push_str(&format!("\n# its example, which `codebridge saved test` runs\n{}", with_newline(visible(example))));
     }
     text + "\n"
 }

@@ -42,6 +42,14 @@ pub enum SavedCommand {
         #[arg(short = 'y', long)]
         yes: bool,
     },
+    /// Run the examples of saved functions, each in a sandbox of its own
+    Test {
+        /// Names of functions [default: all that have an example]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Remove saved functions with all their versions
     Rm {
         /// Names of functions

@@ -177,7 +177,7 @@ def save_tool(function=None, *, example=None):
     """Saves a function: it is defined again in every later session, also after a restart.
 
     Returns a confirmation; as a decorator, the function. The function must not depend on the session: it imports what it
-    uses. `example` is code that raises an error if the function does not work.
+    uses. `example` is code that raises an error if the function does not work; `codebridge saved test` runs it.
     """
     if function is None:
         return lambda function: save_tool(function, example=example)

@@ -27,6 +27,10 @@ pub enum ToolError {
     Unknown { name: String, nearest: Option<String> },
     #[error("the saved function '{name}' has no version {version}")]
     UnknownVersion { name: String, version: u32 },
+    #[error("the saved function '{0}' has no example")]
+    NoExample(String),
+    #[error("the saved function '{0}' needs your approval first: its source has changed since you imported it")]
+    Unapproved(String),
     #[error("'{}' defines no function: no line begins with `def NAME(`", .0.display())]
     NoFunction(PathBuf),
     #[error("'{}' is not a file", .0.display())]
@@ -51,6 +55,8 @@ impl ToolError {
             Self::UnknownVersion { name, .. } => {
                 Some(format!("`codebridge saved show {name}` says which versions there are"))
             }
+            Self::NoExample(_) => Some("code gives it one with save_tool(function, example=\"…\")".into()),
+            Self::Unapproved(_) => Some("`codebridge saved ls` says how".into()),
             Self::SeveralScripts { file, .. } => {
                 Some(format!("name one of them, such as '{}'", file.display()))
             }

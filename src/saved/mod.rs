@@ -14,12 +14,14 @@ mod record;
 mod reserved;
 mod scan;
 mod skill;
+mod state;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use details::{Details, LONGEST_DETAILS, LONGEST_EXAMPLE, RawDetails};
 pub use error::ToolError;
-pub use record::NewTool;
+pub use record::{NewTool, Tested};
 pub use skill::{Skill, skill_name};
+pub use state::State;
 pub use store::{LONGEST_SOURCE, LoadedTools, SavedTool, SavedTools, Trouble};

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -28,6 +29,20 @@ pub(super) struct Record {
     /// The schemas of the tools that the function names, as they were when it was saved or tested.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) schemas: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tested: Option<Tested>,
+}
+
+/// How the example of a function ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tested {
+    pub at: Timestamp,
+    /// None if it has passed.
+    pub error: Option<String>,
+    /// The source of the function.
+    #[serde(rename = "sha256")]
+    pub(super) source: String,
 }
 
 /// What comes with the source of a function.
@@ -51,7 +66,19 @@ impl Record {
         let NewTool { details, example, schemas, is_imported } = new;
         let sha256 = digest(source.as_bytes());
         let approved = is_imported.then(|| sha256.clone());
-        Self { version, sha256, details, example, approved, schemas }
+        Self { version, sha256, details, example, approved, schemas, tested: None }
+    }
+
+    /// Keeps the result of a test, and what it relied on, of the same source and example.
+    pub(super) fn with_test_of(mut self, before: Option<Self>) -> Self {
+        let same = |before: &Self| {
+            before.example.is_some() && before.example == self.example && before.sha256 == self.sha256
+        };
+        if let Some(before) = before.filter(same) {
+            self.schemas.extend(before.schemas);
+            self.tested = before.tested;
+        }
+        self
     }
 
     /// Reads a record; None if there is none.

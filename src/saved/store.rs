@@ -1,9 +1,11 @@
 //! The folder of saved functions: what is in it, and how it changes.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use codebridge_runtimes::exec::visible_line;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
@@ -11,7 +13,8 @@ use tempfile::NamedTempFile;
 
 use super::details::{Details, LONGEST_EXAMPLE};
 use super::error::ToolError;
-use super::record::{NewTool, Record, digest};
+use super::record::{NewTool, Record, Tested, digest};
+use super::state::LONGEST_ERROR;
 use super::reserved::owner_of;
 use crate::nearest::nearest;
 
@@ -58,10 +61,15 @@ pub struct SavedTool {
     pub details: Details,
     pub example: Option<String>,
     pub is_imported: bool,
+    /// How its example ended, of this source.
+    pub tested: Option<Tested>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,
     #[serde(skip)]
     pub source: String,
+    /// Digests of the schemas that it relies on, by `SERVER.TOOL`.
+    #[serde(skip)]
+    pub(super) schemas: BTreeMap<String, String>,
 }
 
 /// What a session starts with.
@@ -155,7 +163,8 @@ impl SavedTools {
         if let Some(before) = before.filter(|_| !is_same) {
             version = self.keep(name, version, &before)? + 1;
         }
-        let record = Record::of(version, source, new);
+        let known = Record::read(&self.record_path(name)).ok().flatten();
+        let record = Record::of(version, source, new).with_test_of(known);
         let staged_record = stage(&folder, &record.to_json())?;
         if !is_same {
             persist(staged, &path)?;
@@ -240,6 +249,35 @@ impl SavedTools {
         }
     }
 
+    /// Keeps how the example of a function ended, with the digests of the schemas that it relied on.
+    pub fn note_test(
+        &self,
+        tool: &SavedTool,
+        error: Option<&str>,
+        schemas: BTreeMap<String, String>,
+    ) -> Result<(), ToolError> {
+        let _lock = self.lock()?;
+        let Stored { record: Some(mut record), trouble: None, .. } = self.stored(&tool.name) else {
+            // It was removed meanwhile.
+            return Ok(());
+        };
+        let error = error.map(|error| visible_line(&error.chars().take(LONGEST_ERROR).collect::<String>()));
+        record.tested = Some(Tested { at: Timestamp::now(), error, source: digest(tool.source.as_bytes()) });
+        record.schemas = schemas;
+        let staged = stage(&self.folder_of(&tool.name), &record.to_json())?;
+        persist(staged, &self.record_path(&tool.name))
+    }
+
+    /// Returns a function that has an example.
+    pub fn testable(&self, name: &str) -> Result<SavedTool, ToolError> {
+        let tool = self.readable(name)?;
+        match (&tool.trouble, &tool.example) {
+            (Some(Trouble::Unapproved), _) => Err(ToolError::Unapproved(tool.name)),
+            (_, None) => Err(ToolError::NoExample(tool.name)),
+            _ => Ok(tool),
+        }
+    }
+
     /// Returns the names of the functions that a session can have.
     pub fn usable_names(&self) -> Vec<String> {
         self.names().into_iter().filter(|name| owner_of(name).is_none()).take(MOST_TOOLS).collect()
@@ -294,7 +332,11 @@ impl SavedTools {
         let saved = meta.modified().ok().and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_default();
         let Stored { source, trouble, record } = self.stored(name);
         let is_imported = record.as_ref().is_some_and(|record| record.approved.is_some());
-        let is_current = record.as_ref().is_some_and(|record| record.sha256 == digest(source.as_bytes()));
+        let sha256 = digest(source.as_bytes());
+        let is_current = record.as_ref().is_some_and(|record| record.sha256 == sha256);
+        let schemas = record.as_ref().map(|record| record.schemas.clone()).unwrap_or_default();
+        let tested = record.as_ref().and_then(|record| record.tested.clone());
+        let tested = tested.filter(|tested| tested.source == sha256);
         let (details, example) = match record {
             Some(Record { details, example, .. }) if is_current => (details, example),
             record => (Details::scanned(name, &source), record.and_then(|record| record.example)),
@@ -307,8 +349,10 @@ impl SavedTools {
             details,
             example,
             is_imported,
+            tested,
             trouble,
             source,
+            schemas,
         })
     }
 

@@ -38,7 +38,7 @@ fn the_tools_of_a_session_are_bounded_together() {
     for number in 0..most {
         save(&tools, &format!("t{number}"), &longest).unwrap();
     }
-    assert!(matches!(save(&tools, "one_more", "x"), Err(ToolError::TooMany { .. })));
+    assert!(matches!(save(&tools, "one_more", "x"), Err(ToolError::TooMany)));
     save(&tools, "t0", &longest).unwrap();
     fs::write(dir.path().join("tools/by_hand.py"), &longest).unwrap();
     assert_eq!(tools.load().tools.len(), most);
@@ -211,4 +211,39 @@ fn a_file_that_cannot_be_used_is_listed_with_its_reason() {
         assert!(matches!(tools.find(name), Err(ToolError::Unknown { .. })), "{name}");
         assert!(matches!(tools.remove(name), Err(ToolError::Unknown { .. })), "{name}");
     }
+}
+
+#[test]
+fn a_test_holds_until_the_source_or_a_tool_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let tools = SavedTools::at(dir.path());
+    let schemas = |digest: &str| [("forge.close".to_owned(), digest.to_owned())].into();
+    let new = || NewTool { example: Some("f()".into()), schemas: schemas("1"), ..NewTool::default() };
+    let source = "def f(): return mcp_forge.close()";
+    let state = |now: Option<&str>| tools.find("f").unwrap().state(|_, _| now.map(str::to_owned));
+    tools.save("f", source, new()).unwrap();
+    assert_eq!((state(Some("1")), state(None), state(Some("2"))), (State::Untested, State::Untested, State::NeedsTest));
+    let tool = tools.testable("f").unwrap();
+    tools.note_test(&tool, None, schemas("2")).unwrap();
+    assert_eq!((state(Some("2")), state(None), state(Some("1"))), (State::Ready, State::Ready, State::NeedsTest));
+    assert_eq!(state(Some("")), State::NeedsTest, "the tool is gone");
+    // Saving the same again is no test.
+    tools.save("f", source, NewTool { schemas: schemas("3"), ..new() }).unwrap();
+    assert_eq!((state(Some("2")), state(Some("3"))), (State::Ready, State::NeedsTest));
+    tools.note_test(&tool, Some(&format!("a\nb\u{1b}[2J{}", "x".repeat(5_000))), schemas("2")).unwrap();
+    assert_eq!((state(Some("2")), state(Some("3"))), (State::Broken, State::NeedsTest));
+    let error = tools.find("f").unwrap().tested.unwrap().error.unwrap();
+    assert!(error.chars().count() <= 400 && !error.contains(['\n', '\u{1b}']), "{error}");
+    fs::write(dir.path().join("tools/f.py"), "def f(): return 2").unwrap();
+    assert_eq!(state(Some("2")), State::Untested);
+    tools.note_test(&tools.testable("f").unwrap(), None, Default::default()).unwrap();
+    assert_eq!(state(Some("4")), State::Ready);
+    save(&tools, "f", "def f(): return 3").unwrap();
+    assert!(matches!(tools.testable("f"), Err(ToolError::NoExample(_))));
+    assert_eq!(tools.find("f").unwrap().state(|_, _| None), State::Ready);
+    assert!(tools.note_test(&tool, None, Default::default()).is_ok(), "of the source before");
+    assert_eq!(tools.find("f").unwrap().tested, None);
+    tools.remove("f").unwrap();
+    tools.note_test(&tool, None, Default::default()).unwrap();
+    assert!(tools.list().is_empty());
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::matrix::Kind;
 use crate::harness::process::Output;
 use crate::harness::{Runtime, Suite, TestEnv};
+use crate::server_access::define;
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -24,10 +25,13 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             earlier_versions_are_kept_and_shown,
             an_imported_function_is_defined_once_its_source_is_approved,
+            a_function_needs_a_test_when_a_tool_that_it_uses_has_changed,
         ],
     );
     suite.on(&[Runtime::of_root(Kind::Crun)], "saved_tools", tests![a_full_disk_loses_no_function]);
 }
+
+const LEDGER: &str = include_str!("fakes/ledger.py");
 
 fn saved(env: &TestEnv, words: &[&str]) -> Output {
     let builder = env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(&["saved"]).args(words);
@@ -206,4 +210,49 @@ fn a_full_disk_loses_no_function(env: &TestEnv) {
     assert!(printed.contains("could not write to the function: no storage space"), "{ran}");
     assert!(left.ends_with("def f(): return 1\n") && !left.contains(".tmp"), "{ran}");
     assert!(!printed.contains(&format!("{folder}")), "{ran}");
+}
+
+fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
+    let program = env.write("home/ledger.py", LEDGER);
+    define(env, &json!({ "Ledger": { "command": "python3", "args": [program, env.home().join("ledger")] } }));
+    // The program changes, and its definition does not.
+    let change = |old: &str, new: &str| {
+        env.write("home/ledger.py", LEDGER.replace(old, new));
+        let _ = env.bridge().args(&["servers", "refresh"]).command().run(env.guard()).ok();
+    };
+    let states = || -> Vec<String> {
+        listed(env).iter().map(|one| format!("{}: {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap())).collect()
+    };
+    change("", "");
+    let ran = env.bridge().args(&["exec", "--server", "Ledger", "-c", python!("saved_tools", "with_examples")]);
+    assert_eq!(ran.command().run(env.guard()).ok(), "written: now\n");
+    assert_eq!(states(), ["note: untested", "plain: ready", "twice: untested"]);
+    let tested = saved(env, &["test"]).ok();
+    assert!(tested.starts_with("passed  note (") && tested.contains("\npassed  twice ("), "{tested}");
+    assert_eq!(states(), ["note: ready", "plain: ready", "twice: ready"]);
+
+    change("\"required\": [\"line\"]", "\"required\": []");
+    assert_eq!(states(), ["note: needs test", "plain: needs test", "twice: ready"]);
+    let _ = saved(env, &["test", "note"]).ok();
+    assert_eq!(states(), ["note: ready", "plain: needs test", "twice: ready"]);
+
+    change("\"line\"", "\"text\"");
+    assert_eq!(states(), ["note: needs test", "plain: needs test", "twice: ready"]);
+    let broken = saved(env, &["test", "note", "twice", "--json"]);
+    assert_eq!(broken.code(), Some(1), "{broken}");
+    let results: Value = serde_json::from_str(&broken.stdout).unwrap();
+    assert!(results[0]["error"].as_str().unwrap().contains("line") && results[1]["passed"] == true, "{broken}");
+    assert_eq!(states(), ["note: broken", "plain: needs test", "twice: ready"]);
+
+    change("", "");
+    assert_eq!(states(), ["note: needs test", "plain: ready", "twice: ready"]);
+    let _ = saved(env, &["test", "note"]).ok();
+    assert_eq!(states()[0], "note: ready");
+    for (words, error) in [
+        (&["test", "plain"][..], "the saved function 'plain' has no example\nhint: "),
+        (&["test", "nothing"], "there is no saved function 'nothing'"),
+    ] {
+        let refused = saved(env, words);
+        assert!(refused.code() == Some(2) && refused.stderr.contains(error), "{refused}");
+    }
 }

@@ -19,6 +19,7 @@ use crate::session::frames::{AnswerJson, ToGuest};
 use crate::session::output::Outputs;
 use crate::session::output::whole_characters;
 use crate::session::questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, Transfer, ok};
+use crate::upstream::Schemas;
 
 /// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each.
 const LONGEST_OUTPUT: u64 = 512 << 10;
@@ -170,7 +171,10 @@ impl Answerer {
         let answerer = Arc::clone(self);
         match question? {
             GuestQuestion::Output(part) => Answer::work(move || answerer.output(&part)),
-            GuestQuestion::SaveTool(tool) => Answer::work(move || answerer.save_tool(tool)),
+            GuestQuestion::SaveTool(tool) => {
+                let schemas = access.schemas().await;
+                Answer::work(move || answerer.save_tool(tool, &schemas))
+            }
             GuestQuestion::ListSavedTools => Answer::work(move || ok(&answerer.tools.usable_names())),
             GuestQuestion::BeginArtifact(new) => {
                 access.allow_artifact(&new.name, cancel).await?;
@@ -280,10 +284,11 @@ impl Answerer {
     }
 
     /// Saves a function. The sandbox does not learn where on the host.
-    fn save_tool(&self, tool: ToolSource) -> Result<Vec<u8>, QuestionError> {
+    fn save_tool(&self, tool: ToolSource, schemas: &Schemas) -> Result<Vec<u8>, QuestionError> {
         let ToolSource { name, source, details, example } = tool;
         let details = Details::checked(&name, details, &source);
-        let new = NewTool { details, example, ..NewTool::default() };
+        let schemas = schemas.digests(&details.tools);
+        let new = NewTool { details, example, schemas, is_imported: false };
         let saved = self.tools.save(&name, &source, new);
         saved.map_err(|error| QuestionError::quoting(&error.for_sandbox()))?;
         ok(&())

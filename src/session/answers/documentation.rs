@@ -15,6 +15,7 @@ use crate::session::questions::{
     Answer, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
 use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
+use crate::upstream::Schemas;
 use crate::upstream::discovery::Server;
 
 /// Tools in the result of one search.
@@ -38,6 +39,11 @@ impl ServerAccess {
             let snapshot = upstream.snapshot();
             ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| ServerName::of(server))))
         })
+    }
+
+    /// Returns the schemas of tools, as far as the catalogue has them.
+    pub(in crate::session) async fn schemas(&self) -> Schemas {
+        Schemas::known(&self.upstream).await
     }
 
     /// Returns the name of one server.

@@ -81,3 +81,21 @@ for source in ("def f(): return 2\n" + "#" * 100_000, "def f(): return 3\n" + "#
         print("saved")
     except runtime.MCPError as error:
         print(error)
+
+# %% with_examples
+@save_tool(example="assert twice(2) == 4")
+def twice(n):
+    return 2 * n
+
+@save_tool(example="""
+    assert await note("from the example") == "written: from the example"
+""")
+async def note(line):
+    return await mcp_ledger.append(line=line)
+
+async def plain(line):
+    return await mcp_ledger.append(line=line)
+
+print(await note("now"))
+save_tool(note, example='assert await note("from the example") == "written: from the example"')
+confirmation = save_tool(plain)
