@@ -7,15 +7,16 @@ use std::process::ExitCode;
 use codebridge_runtimes::exec::{visible, visible_line};
 use serde_json::{Value, json};
 
-use super::{SavedCommand, saved_test};
 use super::errors::CommandError;
 use super::folder::Folder;
 use super::output::{columns, print, write};
 use super::say::say;
+use super::{SavedCommand, saved_test};
 use crate::error::Exit;
 use crate::saved::{Details, NewTool, SavedTool, SavedTools, Skill, State, Trouble, skill_name};
 use crate::settings::Settings;
-use crate::upstream::{Schemas, shell_word};
+use crate::upstream::catalog::Schemas;
+use crate::upstream::shell_word;
 use crate::workspace::Workspace;
 
 /// Characters of a signature in a table.
@@ -39,7 +40,8 @@ pub(super) async fn saved(
                 ));
             }
             let states: Vec<State> = list.iter().map(|tool| state(tool, &schemas)).collect();
-            let value: Vec<Value> = list.iter().zip(&states).map(|(tool, state)| fields(tool, *state)).collect();
+            let value: Vec<Value> =
+                list.iter().zip(&states).map(|(tool, state)| fields(tool, *state)).collect();
             write(&form, &value, table(&list, &states), Exit::Success).await
         }
         SavedCommand::Show { name, version, form } => {
@@ -91,7 +93,7 @@ fn table(list: &[SavedTool], states: &[State]) -> String {
 /// Returns what the catalogue has of the servers. None is started.
 async fn schemas(open: impl FnOnce() -> Workspace) -> Schemas {
     let workspace = open();
-    let schemas = Schemas::known(&workspace.upstream).await;
+    let schemas = workspace.upstream.known_schemas().await;
     workspace.close().await;
     schemas
 }
@@ -172,7 +174,10 @@ fn shown(name: &str, source: &str, example: Option<&str>, file: &Path) -> String
         with_newline(visible(source))
     );
     if let Some(example) = example {
-        text.push_str(&format!("\n# its example, which `codebridge saved test` runs\n{}", with_newline(visible(example))));
+        text.push_str(&format!(
+            "\n# its example, which `codebridge saved test` runs\n{}",
+            with_newline(visible(example))
+        ));
     }
     text + "\n"
 }

@@ -20,7 +20,6 @@ use super::terminal_answers::{Screen, TerminalAnswers};
 use crate::error::Exit;
 use crate::saved::{SavedTool, SavedTools};
 use crate::session::{Caller, Failure, RunOutcome, RunPython, RunRequest, Status};
-use crate::upstream::Schemas;
 use crate::workspace::Workspace;
 
 /// How an example ended.
@@ -62,7 +61,7 @@ pub(super) async fn test(
                 return Err(outcome);
             }
             results.push(result(tool, &outcome));
-            let schemas = Schemas::known(&workspace.upstream).await;
+            let schemas = workspace.upstream.known_schemas().await;
             let error = results.last().and_then(|result| result.error.as_deref());
             if let Err(error) = saved.note_test(tool, error, schemas.digests(&tool.details.tools)) {
                 say(format_args!("warning: {error}"));
@@ -115,7 +114,10 @@ fn result(tool: &SavedTool, outcome: &RunOutcome) -> Ending {
         // The function could not be defined: that its name is unknown says less.
         let notice = outcome.notices.iter().find(|notice| notice.contains(&broken));
         let error = notice.or(outcome.error.as_ref());
-        error.map_or_else(|| format!("exit code {}", outcome.exit_code.unwrap_or(1)), |text| visible_line(text))
+        error.map_or_else(
+            || format!("exit code {}", outcome.exit_code.unwrap_or(1)),
+            |text| visible_line(text),
+        )
     };
     let seconds = seconds(outcome.elapsed);
     Ending { name: tool.name.clone(), passed, error: (!passed).then(error), seconds }

@@ -29,7 +29,9 @@ pub enum ToolError {
     UnknownVersion { name: String, version: u32 },
     #[error("the saved function '{0}' has no example")]
     NoExample(String),
-    #[error("the saved function '{0}' needs your approval first: its source has changed since you imported it")]
+    #[error(
+        "the saved function '{0}' needs your approval first: its source has changed since you imported it"
+    )]
     Unapproved(String),
     #[error("'{}' defines no function: no line begins with `def NAME(`", .0.display())]
     NoFunction(PathBuf),

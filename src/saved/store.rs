@@ -14,8 +14,8 @@ use tempfile::NamedTempFile;
 use super::details::{Details, LONGEST_EXAMPLE};
 use super::error::ToolError;
 use super::record::{NewTool, Record, Tested, digest};
-use super::state::LONGEST_ERROR;
 use super::reserved::owner_of;
+use super::state::LONGEST_ERROR;
 use crate::nearest::nearest;
 
 /// Bytes of one source.

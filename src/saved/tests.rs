@@ -222,10 +222,16 @@ fn a_test_holds_until_the_source_or_a_tool_changes() {
     let source = "def f(): return mcp_forge.close()";
     let state = |now: Option<&str>| tools.find("f").unwrap().state(|_, _| now.map(str::to_owned));
     tools.save("f", source, new()).unwrap();
-    assert_eq!((state(Some("1")), state(None), state(Some("2"))), (State::Untested, State::Untested, State::NeedsTest));
+    assert_eq!(
+        (state(Some("1")), state(None), state(Some("2"))),
+        (State::Untested, State::Untested, State::NeedsTest)
+    );
     let tool = tools.testable("f").unwrap();
     tools.note_test(&tool, None, schemas("2")).unwrap();
-    assert_eq!((state(Some("2")), state(None), state(Some("1"))), (State::Ready, State::Ready, State::NeedsTest));
+    assert_eq!(
+        (state(Some("2")), state(None), state(Some("1"))),
+        (State::Ready, State::Ready, State::NeedsTest)
+    );
     assert_eq!(state(Some("")), State::NeedsTest, "the tool is gone");
     // Saving the same again is no test.
     tools.save("f", source, NewTool { schemas: schemas("3"), ..new() }).unwrap();

@@ -77,7 +77,8 @@ const KEPT: Commands = Commands::Only(&[
     "replay", "token", "saved",
 ]);
 /// Settings of what code may do.
-const GOVERNED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy", "saved"]);
+const GOVERNED: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy", "saved"]);
 /// Settings of what is recorded.
 const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "saved"]);
 /// Settings of artifacts.

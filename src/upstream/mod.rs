@@ -4,7 +4,6 @@
 //! sandboxes. Its layers, each of which uses only those below it:
 //!
 //! ```text
-//! schemas                                         what has changed of the tools
 //! facade                                          what the rest of the product calls
 //! recording                                       what the audit log says of a call
 //! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
@@ -33,7 +32,6 @@ mod questions;
 mod raw_arguments;
 mod recorded;
 mod recording;
-mod schemas;
 pub mod search;
 mod shell;
 mod tool_doc;
@@ -55,7 +53,6 @@ pub use questions::{
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use recorded::{Recorded, RecordedCall};
-pub use schemas::Schemas;
 pub use shell::{shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};

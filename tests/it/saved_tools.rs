@@ -221,10 +221,14 @@ fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
         let _ = env.bridge().args(&["servers", "refresh"]).command().run(env.guard()).ok();
     };
     let states = || -> Vec<String> {
-        listed(env).iter().map(|one| format!("{}: {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap())).collect()
+        listed(env)
+            .iter()
+            .map(|one| format!("{}: {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap()))
+            .collect()
     };
     change("", "");
-    let ran = env.bridge().args(&["exec", "--server", "Ledger", "-c", python!("saved_tools", "with_examples")]);
+    let ran =
+        env.bridge().args(&["exec", "--server", "Ledger", "-c", python!("saved_tools", "with_examples")]);
     assert_eq!(ran.command().run(env.guard()).ok(), "written: now\n");
     assert_eq!(states(), ["note: untested", "plain: ready", "twice: untested"]);
     let tested = saved(env, &["test"]).ok();
@@ -241,7 +245,10 @@ fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
     let broken = saved(env, &["test", "note", "twice", "--json"]);
     assert_eq!(broken.code(), Some(1), "{broken}");
     let results: Value = serde_json::from_str(&broken.stdout).unwrap();
-    assert!(results[0]["error"].as_str().unwrap().contains("line") && results[1]["passed"] == true, "{broken}");
+    assert!(
+        results[0]["error"].as_str().unwrap().contains("line") && results[1]["passed"] == true,
+        "{broken}"
+    );
     assert_eq!(states(), ["note: broken", "plain: needs test", "twice: ready"]);
 
     change("", "");

@@ -19,7 +19,7 @@ use crate::session::frames::{AnswerJson, ToGuest};
 use crate::session::output::Outputs;
 use crate::session::output::whole_characters;
 use crate::session::questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, Transfer, ok};
-use crate::upstream::Schemas;
+use crate::upstream::catalog::Schemas;
 
 /// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each.
 const LONGEST_OUTPUT: u64 = 512 << 10;

@@ -14,8 +14,7 @@ use super::grant::ServerName;
 use crate::session::questions::{
     Answer, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
-use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
-use crate::upstream::Schemas;
+use crate::upstream::catalog::{Detail, Parameter, Schemas, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
 
 /// Tools in the result of one search.
@@ -43,7 +42,7 @@ impl ServerAccess {
 
     /// Returns the schemas of tools, as far as the catalogue has them.
     pub(in crate::session) async fn schemas(&self) -> Schemas {
-        Schemas::known(&self.upstream).await
+        self.upstream.known_schemas().await
     }
 
     /// Returns the name of one server.

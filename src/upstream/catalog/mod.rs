@@ -17,6 +17,7 @@ mod item;
 mod limits;
 mod lookup;
 mod packed;
+mod schemas;
 mod seen;
 mod server_docs;
 mod shape;
@@ -30,6 +31,7 @@ mod types;
 pub(super) use disk::create_folder;
 pub use item::{Detail, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
+pub use schemas::Schemas;
 pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;
 

@@ -1,29 +1,24 @@
-//! The schemas of tools that the catalogue has, for those who rely on them: whether they have changed.
+//! The schemas of tools, for those who rely on them: whether they have changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::catalog::ServerDocs;
-use super::discovery::Server;
-use super::facade::Upstream;
+use super::server_docs::ServerDocs;
 use crate::policy::ToolShape;
 
-/// The tools of all servers, as far as they are known. No server is asked.
+/// The tools of all servers that are known, by the aliases of the servers.
 #[derive(Debug)]
-pub struct Schemas {
-    servers: Vec<(Arc<Server>, Arc<ServerDocs>)>,
-}
+pub struct Schemas(Vec<(String, Arc<ServerDocs>)>);
 
 impl Schemas {
-    pub async fn known(upstream: &Upstream) -> Self {
-        let all = upstream.all_known_docs().await.into_iter();
-        Self { servers: all.filter_map(|(server, known)| Some((server, known.docs?))).collect() }
+    pub fn new(servers: Vec<(String, Arc<ServerDocs>)>) -> Self {
+        Self(servers)
     }
 
     /// Returns the digest of what a tool takes and returns, by aliases: None if its server is not known, an empty text if the
     /// server has no such tool.
     pub fn digest(&self, server: &str, tool: &str) -> Option<String> {
-        let (_, docs) = self.servers.iter().find(|(known, _)| *known.alias == *server)?;
+        let (_, docs) = self.0.iter().find(|(known, _)| known == server)?;
         let place = docs.tools().iter().position(|known| *known.alias == *tool);
         let Some(doc) = place.and_then(|place| docs.doc(place)) else { return Some(String::new()) };
         let shape = ToolShape {
