@@ -99,7 +99,8 @@ name the servers that it uses: servers=["github"], or ["*"] for any. Documentati
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
 result (not on True, False and None). A tool that fails raises MCPError (also runtime.MCPError).
 
-- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
+- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers, and saved \
+functions (kind "saved function"), which are called as they are
 - runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use codebridge_runtimes::exec::visible_line;
@@ -401,6 +403,19 @@ impl SavedTools {
             }
         }
         loaded
+    }
+
+    /// Returns a number that changes when a function changes, or what is known of one.
+    pub fn stamp(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for name in self.names() {
+            for path in [self.path_of(&name), self.record_path(&name)] {
+                let meta = fs::metadata(path);
+                let stamp = meta.map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+                (&name, stamp.ok()).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
     }
 
     fn size(&self, name: &str) -> u64 {

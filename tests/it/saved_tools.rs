@@ -124,6 +124,11 @@ fn earlier_versions_are_kept_and_shown(env: &TestEnv) {
     assert!(ls.contains("  async close_all(project: str, *, limit=10) -> int\n"), "{ls}");
     assert!(rows[2].starts_with(&["double", "2"]) && rows[2].ends_with(&["ready", "-", "double(n)"]), "{ls}");
     assert_eq!(listed(env)[0]["doc"], "Closes all issues of a project.");
+    assert_eq!(
+        bridge.run(python!("saved_tools", "search")).ok(),
+        "saved function  close_all async close_all(project: str, *, limit=10) -> int Closes all issues of a project ['tracker']\n\
+         Closes all issues of a project. None None\n['double']"
+    );
     let first = saved(env, &["show", "double", "--version", "1"]);
     assert!(first.stderr.contains("note: this is version 1 of double; the current one is 2"), "{first}");
     assert!(first.ok().contains("'''Twice as much.'''"));
@@ -240,8 +245,15 @@ fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
     let _ = saved(env, &["test", "note"]).ok();
     assert_eq!(states(), ["note: ready", "plain: needs test", "twice: ready"]);
 
+    let found = || {
+        let found = env.bridge().args(&["tools", "search", "write", "a", "note", "--json"]);
+        let found: Value = serde_json::from_str(&found.command().run(env.guard()).ok()).unwrap();
+        found.as_array().unwrap().iter().find(|one| one["tool"] == "note").unwrap().clone()
+    };
+    assert_eq!((&found()["state"], &found()["servers"]), (&Value::Null, &json!(["ledger"])));
     change("\"line\"", "\"text\"");
     assert_eq!(states(), ["note: needs test", "plain: needs test", "twice: ready"]);
+    assert_eq!(found()["state"], "needs test");
     let broken = saved(env, &["test", "note", "twice", "--json"]);
     assert_eq!(broken.code(), Some(1), "{broken}");
     let results: Value = serde_json::from_str(&broken.stdout).unwrap();
@@ -250,6 +262,7 @@ fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
         "{broken}"
     );
     assert_eq!(states(), ["note: broken", "plain: needs test", "twice: ready"]);
+    assert_eq!(found()["state"], "broken");
 
     change("", "");
     assert_eq!(states(), ["note: needs test", "plain: ready", "twice: ready"]);

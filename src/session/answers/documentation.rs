@@ -235,8 +235,10 @@ fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<It
 /// Returns a tool as code reads it. Code reads by keys, so in full all of them are there, also without an output schema.
 fn tool_value(item: &ToolItem, detail: Detail) -> Value {
     let mut value = json!(item);
-    if detail == Detail::Full && item.output_schema.is_none() {
-        value["outputSchema"] = Value::Null;
+    for (key, schema) in [("inputSchema", &item.input_schema), ("outputSchema", &item.output_schema)] {
+        if detail == Detail::Full && schema.is_none() {
+            value[key] = Value::Null;
+        }
     }
     value
 }

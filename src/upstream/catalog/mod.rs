@@ -29,7 +29,7 @@ mod tests;
 mod types;
 
 pub(super) use disk::create_folder;
-pub use item::{Detail, ToolItem};
+pub use item::{Detail, SAVED, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use schemas::Schemas;
 pub use server_docs::{ServerDocs, ToolSummary};

@@ -99,3 +99,10 @@ async def plain(line):
 print(await note("now"))
 save_tool(note, example='assert await note("from the example") == "written: from the example"')
 confirmation = save_tool(plain)
+
+# %% search
+hit = (await runtime.search_tool_docs("close every issue of some project", limit=3))[0]
+print(hit["kind"], hit["server"], hit["tool"], hit["signature"], hit["description"], hit["servers"])
+whole = runtime.search_tool_docs_sync("close all", limit=1, detail="full")[0]
+print(whole["description"], whole["inputSchema"], whole["outputSchema"])
+print([one["name"] for one in runtime.search_tool_docs_sync("double")])
