@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::scan;
 
-/// Bytes of an example.
-pub const LONGEST_EXAMPLE: usize = 16 << 10;
 /// Bytes of everything else that code says of a function; the guest sends less.
 pub const LONGEST_DETAILS: usize = 48 << 10;
 /// Bytes of a signature.

@@ -3,8 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::details::LONGEST_EXAMPLE;
-use super::store::{LONGEST_SOURCE, MOST_BYTES, MOST_EARLIER, MOST_TOOLS};
+use super::limits::{LONGEST_EXAMPLE, LONGEST_SOURCE, MOST_BYTES, MOST_EARLIER, MOST_TOOLS};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {

@@ -10,6 +10,7 @@
 
 mod details;
 mod error;
+mod limits;
 mod record;
 mod reserved;
 mod scan;
@@ -19,9 +20,10 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use details::{Details, LONGEST_DETAILS, LONGEST_EXAMPLE, RawDetails};
+pub use details::{Details, LONGEST_DETAILS, RawDetails};
 pub use error::ToolError;
+pub use limits::{LONGEST_EXAMPLE, LONGEST_SOURCE};
 pub use record::{NewTool, Tested};
 pub use skill::{Skill, skill_name};
 pub use state::State;
-pub use store::{LONGEST_SOURCE, LoadedTools, SavedTool, SavedTools, Trouble};
+pub use store::{LoadedTools, SavedTool, SavedTools, Trouble};

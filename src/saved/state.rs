@@ -6,9 +6,6 @@ use serde::{Serialize, Serializer};
 
 use super::store::{SavedTool, Trouble};
 
-/// The longest error of an example that is kept, in characters.
-pub(super) const LONGEST_ERROR: usize = 400;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Ready,

@@ -13,22 +13,15 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use super::details::{Details, LONGEST_EXAMPLE};
+use super::details::Details;
 use super::error::ToolError;
+use super::limits::{
+    LONGEST_ERROR, LONGEST_EXAMPLE, LONGEST_SOURCE, MOST_BYTES, MOST_EARLIER, MOST_TOOLS, MOST_VERSIONS,
+};
 use super::record::{NewTool, Record, Tested, digest};
 use super::reserved::owner_of;
-use super::state::LONGEST_ERROR;
 use crate::nearest::nearest;
 
-/// Bytes of one source.
-pub const LONGEST_SOURCE: usize = 256 << 10;
-pub(super) const MOST_TOOLS: usize = 500;
-/// Bytes of all sources: every session holds them, and every start reads them.
-pub(super) const MOST_BYTES: u64 = 4 << 20;
-/// Bytes of all earlier versions.
-pub(super) const MOST_EARLIER: u64 = 64 << 20;
-/// Earlier versions of a function that are kept.
-pub(super) const MOST_VERSIONS: usize = 9;
 /// Names in a notice.
 const MOST_NAMED: usize = 20;
 const VERSIONS: &str = ".versions";

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::store::MOST_BYTES;
+use super::limits::MOST_BYTES;
 use super::*;
 
 fn save(tools: &SavedTools, name: &str, source: &str) -> Result<(), ToolError> {
