@@ -11,6 +11,7 @@ use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
+use super::saved_args::SavedCommand;
 use super::serve_args::ServeArgs;
 use super::servers_args::{AddArgs, ImportArgs};
 use super::token_args::TokenCommand;
@@ -82,6 +83,9 @@ pub enum Command {
     /// Manage the files that code has saved
     #[command(subcommand)]
     Artifact(ArtifactCommand),
+    /// Manage the functions that code has saved
+    #[command(subcommand)]
+    Saved(SavedCommand),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),

@@ -21,6 +21,7 @@ use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::policy::{PinError, PolicyError};
 use crate::requirements::RequirementError;
+use crate::saved::ToolError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
@@ -93,6 +94,10 @@ pub(super) enum CommandError {
     Pins(PinError),
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
+    #[error(transparent)]
+    Saved(#[from] ToolError),
+    #[error("could not ask whether to import '{0}': standard input is not a terminal")]
+    UnapprovedImport(String),
     #[error(transparent)]
     Output(WriteError),
     #[error("could not print '{0}': standard output is a terminal, and it is not a short text")]
@@ -216,6 +221,8 @@ impl CommandError {
             Self::PolicyExists(_) => Some("change it with an editor, or replace it with --force".into()),
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
+            Self::Saved(error) => error.hint(),
+            Self::UnapprovedImport(_) => Some("add --yes if you have read the source".into()),
             Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
             Self::ImageName(error) => Some(error.hint()),
@@ -259,6 +266,7 @@ impl CommandError {
             | Self::PolicyExists(_)
             | Self::UnknownRun { .. }
             | Self::Unaccepted(_)
+            | Self::UnapprovedImport(_)
             | Self::Replay(_)
             | Self::TokenName(_)
             | Self::TokenScope(_)
@@ -271,6 +279,8 @@ impl CommandError {
             Self::Pins(_) | Self::Http(_) | Self::Token(_) | Self::WritePolicy { .. } => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
+            Self::Saved(ToolError::Io { .. }) => Exit::Io,
+            Self::Saved(_) => Exit::Usage,
             Self::Io(_)
             | Self::Read { .. }
             | Self::Write { .. }

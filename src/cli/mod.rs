@@ -37,6 +37,9 @@ mod replay;
 mod replay_error;
 mod runs;
 mod sandboxes;
+mod saved;
+mod saved_args;
+mod saved_test;
 mod say;
 mod search_model;
 mod serve;
@@ -81,6 +84,7 @@ pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
+pub use saved_args::SavedCommand;
 pub use serve_args::ServeArgs;
 pub use servers_args::{AddArgs, ImportArgs};
 pub use token_args::TokenCommand;
@@ -129,6 +133,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     match &command {
         Command::Exec(args) => exec::prepare(&args.flags, &mut settings),
         Command::Workflow(WorkflowCommand::Run(args)) => workflow::prepare(args, &mut settings),
+        Command::Saved(_) => settings.one_shot = true,
         _ => {}
     }
     memory::return_large_blocks();
@@ -163,6 +168,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
+        Command::Saved(command) => saved::saved(command, open, &settings).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,

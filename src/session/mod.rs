@@ -20,7 +20,6 @@ mod launch;
 mod output;
 mod questions;
 mod recording;
-mod saved_tools;
 mod sessions;
 
 pub use background::{RecordedRun, RecordedState, Records};

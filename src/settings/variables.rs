@@ -60,15 +60,16 @@ const SERVING: Commands = Commands::Only(&["serve"]);
 /// Settings of runs of code.
 const RUNNING: Commands = Commands::Only(&["serve", "exec", "workflow"]);
 /// Settings of sandboxes.
-const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "packages", "replay"]);
+const SANDBOXES: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "packages", "replay", "saved"]);
 /// Settings of calls of tools.
-const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call"]);
+const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call", "saved"]);
 /// Settings that say which engines there are.
 const ENGINES: Commands =
-    Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay"]);
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay", "saved"]);
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&[
-    "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy", "search-model",
+    "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy", "saved", "search-model",
 ]);
 /// Settings of searches for tools.
 const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools", "search-model"]);
@@ -76,12 +77,13 @@ const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
-    "replay", "token", "search-model",
+    "replay", "token", "saved", "search-model",
 ]);
 /// Settings of what code may do.
-const GOVERNED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy"]);
+const GOVERNED: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy", "saved"]);
 /// Settings of what is recorded.
-const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call"]);
+const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "saved"]);
 /// Settings of artifacts.
 const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "workflow", "artifact"]);
 /// Settings of code that may run for long.

@@ -10,7 +10,6 @@
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
 //! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
-//! error, search                                   search: which tools fit a query
 //! naming                                          names for new servers
 //! discovery                                       files ─▶ definitions
 //! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written

@@ -141,6 +141,12 @@ impl Catalog {
         docs
     }
 
+    /// Takes documentation that is in no file.
+    pub fn put(&self, key: &Arc<str>, docs: &Arc<ServerDocs>) {
+        let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(Arc::clone(key), Loaded { stamp: None, docs: Some(Arc::clone(docs)) });
+    }
+
     /// Whether another result of a server's tool is worth a look, and counts it.
     pub fn wants_result(&self, server: &Arc<str>, tool: &str) -> bool {
         self.seen.wants(server, tool)

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Upstream;
 use crate::policy::Shapes;
-use crate::upstream::catalog::{Detail, Prepared, ServerDocs};
+use crate::upstream::catalog::{Detail, Prepared, Schemas, ServerDocs};
 use crate::upstream::discovery::Server;
 use crate::upstream::docs::{Known, Refreshed, Searched};
 use crate::upstream::error::UpstreamError;
@@ -106,6 +106,14 @@ impl Upstream {
     /// Returns what the catalogue has of every usable server, in the order of [`Self::snapshot`].
     pub async fn all_known_docs(&self) -> Vec<(Arc<Server>, Known)> {
         self.0.docs.all_known(self.snapshot()).await
+    }
+
+    /// Returns the schemas of all tools that the catalogue has. No server is asked.
+    pub async fn known_schemas(&self) -> Schemas {
+        let all = self.all_known_docs().await.into_iter();
+        Schemas::new(
+            all.filter_map(|(server, known)| Some((server.alias.to_string(), known.docs?))).collect(),
+        )
     }
 
     /// Returns the tools of all servers that fit a query best, best first.

@@ -355,7 +355,8 @@ impl Upstream {
     /// Marks the tools that the policy always denies.
     pub fn mark_denied(&self, tools: &mut [ToolItem], by: &CalledBy) {
         let rules = self.0.policy.rules();
-        for item in tools {
+        // A function is no tool: the tools that it calls have rules.
+        for item in tools.iter_mut().filter(|item| item.kind.is_none()) {
             item.denied = match &rules {
                 Ok(None) => false,
                 Ok(Some(rules)) => rules.denies_tool(&item.server, &item.tool, &by.caller()).is_some(),
