@@ -16,6 +16,7 @@ mod connections;
 mod credentials;
 mod error;
 mod guard;
+mod known_tokens;
 mod metrics;
 mod oidc;
 mod record;

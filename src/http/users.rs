@@ -8,9 +8,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body::{LONGEST, PERMITS};
+use super::body::{HELD, LONGEST};
 use super::credentials::{Credential, Credentials, Identity};
-use crate::server::{McpService, McpUser};
+use crate::server::{Budget, McpService, McpUser};
 use crate::tokens::PrincipalName;
 use crate::workspace::{Bridge, Governed, Quotas, RunCounts, Workspace};
 
@@ -39,8 +39,8 @@ pub(super) struct User {
     mcp: Arc<McpUser<Governed>>,
     services: Mutex<HashMap<Credential, Service>>,
     pub(super) requests: Arc<Semaphore>,
-    /// Bytes of bodies that are read, in units.
-    pub(super) bodies: Arc<Semaphore>,
+    /// Bytes of bodies and results.
+    pub(super) held: Arc<Budget>,
     last_used: Mutex<Instant>,
 }
 
@@ -72,7 +72,7 @@ impl User {
             mcp: Arc::new(mcp),
             services: Mutex::default(),
             requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
-            bodies: Arc::new(Semaphore::new(PERMITS)),
+            held: Budget::new(HELD),
             last_used: Mutex::new(Instant::now()),
         }
     }
@@ -160,6 +160,7 @@ impl Users {
             }
         }
         self.quotas.forget_idle_users();
+        credentials.tokens.look_again();
     }
 
     fn end(&self, user: Arc<User>) {

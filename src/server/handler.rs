@@ -166,10 +166,13 @@ impl<P: RunPython> McpHandler<P> {
     ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
         let (trace, client) = (trace_of(context), client_of(context));
+        // With what the request holds: the code goes on between its rounds.
+        let held = context.extensions.clone();
         Round::begin(without_code(&asked), self.id, offers, (trace, client), |caller| {
-            tokio::spawn(
-                async move { in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await },
-            )
+            tokio::spawn(async move {
+                let _held = held;
+                in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await
+            })
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorData, InitializeRequestParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorData, InitializeRequestParams,
     InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
     PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
 };
@@ -14,11 +14,13 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler};
+use serde::Serialize;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::handler::McpHandler;
+use super::held::Held;
 use super::logs::LogReceiver;
 use super::rounds::Rounds;
 use crate::session::RunPython;
@@ -114,6 +116,22 @@ async fn guarded<T>(handling: impl Future<Output = Result<T, ErrorData>>) -> Res
 
 type Context = RequestContext<RoleServer>;
 
+/// What a call says whose result has no space.
+const UNREAD: &str = "the answer is left out: this user has not read answers of 64 MiB\nhint: read the answers of other calls first; what the code did is done";
+
+/// Returns what a request holds for its user.
+fn held_of(context: &Context) -> Option<Held> {
+    context.extensions.get::<http::request::Parts>()?.extensions.get::<Held>().cloned()
+}
+
+/// Whether there is space for an answer until it is read.
+async fn has_space(held: Option<Held>, answer: &impl Serialize) -> bool {
+    match held {
+        Some(held) => held.add_result(answer).await,
+        None => true,
+    }
+}
+
 impl<P: RunPython> ServerHandler for HttpHandler<P> {
     fn get_info(&self) -> ServerConfig {
         self.handler.get_info()
@@ -154,7 +172,12 @@ impl<P: RunPython> ServerHandler for HttpHandler<P> {
         call: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        guarded(self.handler.call_tool(call, context)).await
+        let held = held_of(&context);
+        let answer = guarded(self.handler.call_tool(call, context)).await?;
+        Ok(match has_space(held, &answer).await {
+            true => answer,
+            false => CallToolResult::error(vec![ContentBlock::text(format!("error: {UNREAD}"))]).into(),
+        })
     }
 
     async fn list_resources(
@@ -178,7 +201,12 @@ impl<P: RunPython> ServerHandler for HttpHandler<P> {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        guarded(self.handler.read_resource(request, context)).await
+        let held = held_of(&context);
+        let answer = guarded(self.handler.read_resource(request, context)).await?;
+        match has_space(held, &answer).await {
+            true => Ok(answer),
+            false => Err(ErrorData::internal_error(UNREAD, None)),
+        }
     }
 
     async fn on_custom_request(
