@@ -376,7 +376,8 @@ mod tests {
         let (mode, state) = (AuditMode { level: AuditLevel::Full, required: false }, Arc::<State>::default());
         let (bridge, sender) = (Chain::new_name(), OnceLock::from(Some(sender)));
         let inner = Inner { folder: PathBuf::new(), mode, bridge, state: Arc::clone(&state), sender };
-        let texts = |length| Contents { texts: vec![Content::text("stdout", "x".repeat(length))], mask: None };
+        let texts =
+            |length| Contents { texts: vec![Content::text("stdout", "x".repeat(length))], mask: None };
         let close = || Event::Close;
         inner.record(close(), texts(10)).await;
         assert_eq!(state.held.load(Ordering::Relaxed), 10, "the first waits for the thread");

@@ -385,7 +385,9 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.read(&mut [0; 4096]).await;
-                let _ = stream.write_all(b"HTTP/1.1 500 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 500 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .await;
             }
         });
         (issuer, asked)

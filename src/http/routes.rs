@@ -196,9 +196,11 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     let user = app.users.of(&identity);
     let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
     let service = user.service(&identity.credential);
-    let (body, held) = body::read(body, &user.held)
-        .await
-        .map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;
+    let (body, held) = body::read(body, &user.held).await.map_err(|body::Refused(status, text)| Refusal {
+        status,
+        reason: "body",
+        text,
+    })?;
     // The body decides, whatever the headers say.
     if opens_session(&parts.headers) || is_initialize(&body) {
         if app.is_ending.load(Ordering::Relaxed) {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rmcp::model::Extensions;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -64,6 +65,11 @@ impl Budget {
 }
 
 impl Held {
+    /// Returns what a request holds, where that is counted: over HTTP.
+    pub(super) fn of(extensions: &Extensions) -> Option<Self> {
+        extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
+    }
+
     /// Holds exactly so many bytes from now on; false if that is more than the user may hold.
     pub fn resize(&self, bytes: usize) -> bool {
         let (mut permit, wanted) = (self.lock(), units(bytes));

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorData, InitializeRequestParams,
-    InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    ErrorData, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
@@ -23,7 +23,7 @@ use super::handler::McpHandler;
 use super::held::Held;
 use super::logs::LogReceiver;
 use super::rounds::Rounds;
-use crate::session::RunPython;
+use crate::session::{Authority, RunPython};
 use crate::settings::Settings;
 use crate::upstream::Event;
 
@@ -60,14 +60,15 @@ impl<P: RunPython> McpUser<P> {
         Self { sessions, rounds: Arc::default(), events, settings }
     }
 
-    fn handler(self: &Arc<Self>) -> HttpHandler<P> {
+    fn handler(self: &Arc<Self>, authority: Authority) -> HttpHandler<P> {
         let logs = Arc::<LogReceiver>::default();
         let (sessions, rounds) = (Arc::clone(&self.sessions), Arc::clone(&self.rounds));
-        let handler = McpHandler::new(sessions, Arc::clone(&logs), rounds, &self.settings);
+        let handler =
+            McpHandler::new(sessions, Arc::clone(&logs), rounds, &self.settings).with_authority(authority);
         HttpHandler { handler, logs, user: Arc::clone(self), forwarding: OnceLock::new() }
     }
 
-    /// Returns a service for one credential. It ends with `stop`.
+    /// Returns a service for one credential. It ends with `stop`, and so does what its calls began.
     pub fn service(self: &Arc<Self>, longest_body: usize, stop: CancellationToken) -> McpService<P> {
         let mut sessions = SessionConfig::default();
         sessions.keep_alive = Some(SESSION_IDLE);
@@ -75,13 +76,18 @@ impl<P: RunPython> McpUser<P> {
         let mut manager = LocalSessionManager::default();
         manager.session_config = sessions;
         let manager = Arc::new(manager);
+        let authority = Authority::until(stop.clone());
         // Hosts and origins are checked for all paths, not only for this one.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .with_max_request_body_bytes(longest_body)
             .with_cancellation_token(stop);
         let user = Arc::clone(self);
-        let service = StreamableHttpService::new(move || Ok(user.handler()), Arc::clone(&manager), config);
+        let service = StreamableHttpService::new(
+            move || Ok(user.handler(authority.clone())),
+            Arc::clone(&manager),
+            config,
+        );
         McpService { service, manager }
     }
 }
@@ -118,11 +124,6 @@ type Context = RequestContext<RoleServer>;
 
 /// What a call says whose result has no space.
 const UNREAD: &str = "the answer is left out: this user has not read answers of 64 MiB\nhint: read the answers of other calls first; what the code did is done";
-
-/// Returns what a request holds for its user.
-fn held_of(context: &Context) -> Option<Held> {
-    context.extensions.get::<http::request::Parts>()?.extensions.get::<Held>().cloned()
-}
 
 /// Whether there is space for an answer until it is read.
 async fn has_space(held: Option<Held>, answer: &impl Serialize) -> bool {
@@ -172,12 +173,14 @@ impl<P: RunPython> ServerHandler for HttpHandler<P> {
         call: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        let held = held_of(&context);
+        let held = Held::of(&context.extensions);
         let answer = guarded(self.handler.call_tool(call, context)).await?;
-        Ok(match has_space(held, &answer).await {
-            true => answer,
-            false => CallToolResult::error(vec![ContentBlock::text(format!("error: {UNREAD}"))]).into(),
-        })
+        match &answer {
+            CallToolResponse::Complete(result) if !has_space(held, result).await => {
+                Ok(CallToolResult::error(vec![ContentBlock::text(format!("error: {UNREAD}"))]).into())
+            }
+            _ => Ok(answer),
+        }
     }
 
     async fn list_resources(
@@ -201,11 +204,13 @@ impl<P: RunPython> ServerHandler for HttpHandler<P> {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let held = held_of(&context);
+        let held = Held::of(&context.extensions);
         let answer = guarded(self.handler.read_resource(request, context)).await?;
-        match has_space(held, &answer).await {
-            true => Ok(answer),
-            false => Err(ErrorData::internal_error(UNREAD, None)),
+        match &answer {
+            ReadResourceResponse::Complete(result) if !has_space(held, result).await => {
+                Err(ErrorData::internal_error(UNREAD, None))
+            }
+            _ => Ok(answer),
         }
     }
 
