@@ -31,6 +31,7 @@ mod files;
 mod floods;
 mod help;
 mod http;
+mod http_bounds;
 mod image_store;
 mod images;
 mod in_container;
@@ -114,6 +115,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     floods::register,
     help::register,
     http::register,
+    http_bounds::register,
     oidc::register,
     images::register,
     in_container::register,
