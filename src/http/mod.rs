@@ -12,7 +12,9 @@
 
 mod address;
 mod body;
+mod certificate;
 mod connections;
+mod cors;
 mod credentials;
 mod error;
 mod guard;
@@ -26,6 +28,7 @@ mod tls;
 mod users;
 
 pub use address::Address;
+pub use certificate::expiry_of;
 pub use error::HttpError;
 pub use oidc::Issuer;
 pub use record::{Listening, listeners};

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::body::{self, Answer};
 use super::connections::{Connection, Connections};
+use super::cors;
 use super::credentials::{Credentials, Identity};
 use super::guard::{self, Hosts, Refusal};
 use super::metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
@@ -102,10 +103,19 @@ async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 }
 
 async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match app.hosts.check(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => app.refuse(refusal, request.headers(), request.extensions()),
+    if let Err(refusal) = app.hosts.check(request.headers()) {
+        return app.refuse(refusal, request.headers(), request.extensions());
     }
+    let is_preflight = cors::is_preflight(request.method(), request.headers());
+    let origin = request.headers().get(ORIGIN).cloned();
+    let mut response = match is_preflight {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => next.run(request).await,
+    };
+    if let Some(origin) = origin {
+        cors::allow(response.headers_mut(), origin, is_preflight);
+    }
+    response
 }
 
 impl App {

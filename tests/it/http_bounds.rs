@@ -16,7 +16,11 @@ use crate::tests;
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
         "http_bounds",
-        tests![a_user_with_many_connections_closes_its_own, a_token_that_cannot_be_read_still_holds,],
+        tests![
+            a_user_with_many_connections_closes_its_own,
+            a_token_that_cannot_be_read_still_holds,
+            pages_of_allowed_origins_can_use_a_bridge,
+        ],
     );
     suite.on(
         &[Runtime::of_user(Kind::Crun)],
@@ -115,6 +119,32 @@ fn a_token_that_cannot_be_read_still_holds(env: &TestEnv) {
     eventually("all can be read", env.guard().left(), || {
         (http.get("/readyz", None).body == "ready\n").then_some(())
     });
+    terminate(http);
+}
+
+fn pages_of_allowed_origins_can_use_a_bridge(env: &TestEnv) {
+    let token = env.token(&["alice"]);
+    let http = env.bridge().var("MCP_BRIDGE_ALLOWED_HOSTS", "app.example").listen();
+    let asks = |origin: &str| {
+        let headers = [("Origin", origin), ("Access-Control-Request-Method", "POST")];
+        http.send("OPTIONS", "/mcp", &headers, "")
+    };
+    let page = "https://app.example";
+    let may = asks(page).expect(204);
+    assert_eq!(may.header("access-control-allow-origin"), Some(page));
+    let headers = may.header("access-control-allow-headers").unwrap();
+    assert!(headers.contains("Authorization") && headers.contains("Mcp-Session-Id"), "{headers}");
+    assert!(may.header("access-control-allow-methods").unwrap().contains("POST"), "{may:?}");
+    assert_eq!(may.header("access-control-allow-credentials"), None);
+    let refused = asks("https://evil.example").expect(403);
+    assert_eq!(refused.header("access-control-allow-origin"), None);
+    // Also an answer without a credential says to the page why.
+    let unknown = http.send("POST", "/mcp", &[("Origin", page)], "{}").expect(401);
+    assert_eq!(unknown.header("access-control-allow-origin"), Some(page));
+    let bearer = format!("Bearer {token}");
+    let answer = http.send("GET", "/mcp", &[("Origin", page), ("Authorization", &bearer)], "");
+    assert!(answer.header("access-control-expose-headers").unwrap().contains("Mcp-Session-Id"), "{answer:?}");
+    assert_eq!(answer.header("vary"), Some("Origin"));
     terminate(http);
 }
 
