@@ -43,7 +43,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, bytes) = bytes.split_first()?;
     let (&first, bytes) = bytes.split_first()?;
     let (length, bytes) = match first {
-        0..0x80 => (usize::from(first), bytes),
+        0..=0x7f => (usize::from(first), bytes),
         0x81..=0x84 => {
             let (length, bytes) = bytes.split_at_checked(usize::from(first & 0x7f))?;
             (length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), bytes)
