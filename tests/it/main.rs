@@ -32,6 +32,7 @@ mod find_servers;
 mod floods;
 mod help;
 mod http;
+mod http_bounds;
 mod image_store;
 mod images;
 mod in_container;
@@ -118,6 +119,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     floods::register,
     help::register,
     http::register,
+    http_bounds::register,
     oidc::register,
     images::register,
     in_container::register,
