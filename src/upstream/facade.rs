@@ -18,6 +18,7 @@ use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
 use super::error::UpstreamError;
 use super::events::Event;
 use super::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use super::login::Logins;
 use super::options::CallOptions;
 use super::person::{Decision, ask_person};
 use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
@@ -143,6 +144,11 @@ impl Upstream {
     /// Begins a run. The servers that it may call may ask its client already while they are started.
     pub fn begin_run(&self, answers: &Arc<dyn Answers>, askers: Askers) -> CallerGuard {
         self.0.pool.context().runs.enter(answers, askers)
+    }
+
+    /// Returns who is logged in to remote servers.
+    pub fn logins(&self) -> &Logins {
+        &self.0.pool.context().logins
     }
 
     /// Returns all definitions.

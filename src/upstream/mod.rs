@@ -10,6 +10,7 @@
 //! pool                                            connections, calls, lists of tools
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
+//! login                                           logins to remote servers
 //! discovery                                       files ─▶ definitions
 //! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
 //! ```
@@ -25,6 +26,8 @@ mod error;
 mod events;
 mod facade;
 mod govern;
+mod http_client;
+mod login;
 mod options;
 mod person;
 mod pool;
@@ -46,6 +49,7 @@ pub use error::{Remedy, UpstreamError};
 pub use events::Event;
 pub use facade::Upstream;
 
+pub use login::{Account, LoginError, Logins, PendingLogin};
 pub use options::{CallOptions, UnreadResults};
 pub use pool::{CallOutcome, Limits, Tool};
 pub use questions::{
@@ -53,7 +57,7 @@ pub use questions::{
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use recorded::{Recorded, RecordedCall};
-pub use shell::{shell_word, trust_command};
+pub use shell::{login_command, shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};
 

@@ -39,6 +39,7 @@ mod interrupts;
 mod leaks;
 mod lifecycle;
 mod limits;
+mod login;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -121,6 +122,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     interrupts::register,
     lifecycle::register,
     limits::register,
+    login::register,
     losses::register,
     manners::register,
     mcp::register,

@@ -13,6 +13,7 @@ mod document;
 mod expand;
 mod files;
 mod forms;
+mod http_options;
 mod itself;
 mod snapshot;
 mod sources;
@@ -25,6 +26,7 @@ pub(super) use itself::OWN_NAMES;
 
 pub use definition::{Definition, Launch, Proposal, Server, Skip, Source};
 pub use document::JSON_WITH_COMMENTS;
+pub use http_options::{HttpOptions, OAuthOptions, Redirect};
 pub use itself::own_arguments;
 pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
 pub use sources::user_files;
