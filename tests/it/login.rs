@@ -46,7 +46,8 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     /// Starts them, and defines the server with these members.
     fn new(env: &'a TestEnv, more: &Value) -> Self {
-        let (Some(provider_words), Some(python)) = (prepared_command("PROVIDER"), prepared_command("CLIENT_PYTHON"))
+        let (Some(provider_words), Some(python)) =
+            (prepared_command("PROVIDER"), prepared_command("CLIENT_PYTHON"))
         else {
             ignore("no provider was prepared, see tests/check")
         };
@@ -164,7 +165,10 @@ fn a_person_logs_in_and_out_and_no_token_is_shown(env: &TestEnv) {
     assert!(denied.stderr.contains("(access_denied)") && place.files("MCPs").is_empty(), "{denied}");
 
     let said = place.log_in();
-    assert!(said.contains("logged in to 'web', with the permissions 'read'") && said.contains("2 tools"), "{said}");
+    assert!(
+        said.contains("logged in to 'web', with the permissions 'read'") && said.contains("2 tools"),
+        "{said}"
+    );
     let file = &place.files("MCPs")[0];
     let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(&file.parent().unwrap().to_path_buf())), (0o600, 0o700));
@@ -176,7 +180,10 @@ fn a_person_logs_in_and_out_and_no_token_is_shown(env: &TestEnv) {
     // Another server under this name does not get the token.
     place.define(&json!({ "url": format!("http://127.0.0.1:{}/other", place.server) }));
     let elsewhere = place.run(&["call", "web.whoami"]);
-    assert!(elsewhere.code() == Some(76) && !elsewhere.stderr.contains("HTTP 401 Unauthorized from http://127.0.0.1:{}/mcp"));
+    assert!(
+        elsewhere.code() == Some(76)
+            && !elsewhere.stderr.contains("HTTP 401 Unauthorized from http://127.0.0.1:{}/mcp")
+    );
     place.define(&json!({}));
 
     assert_eq!(place.run(&["servers", "logout", "web"]).ok(), "logged out of 'web'\n");
@@ -217,7 +224,10 @@ fn a_login_is_renewed_before_it_expires_and_when_it_is_refused(env: &TestEnv) {
     });
     let expired = place.run(&["call", "web.whoami"]);
     let hint = "hint: run `codebridge servers login web`";
-    assert!(refused(&expired, "could not use server 'web': the login has expired").contains(hint), "{expired}");
+    assert!(
+        refused(&expired, "could not use server 'web': the login has expired").contains(hint),
+        "{expired}"
+    );
     assert!(place.run(&["servers", "whoami"]).ok().contains("expired"));
 
     // Nor does one that the provider has ended.
@@ -272,7 +282,8 @@ fn a_missing_permission_is_asked_for_at_the_next_login(env: &TestEnv) {
 fn a_client_that_was_registered_beforehand_is_used(env: &TestEnv) {
     let port = free_port();
     let secret = "hunter2-of-the-client";
-    let oauth = json!({ "clientId": "registered", "clientSecret": "${SECRET_OF_CLIENT}", "redirectPort": port });
+    let oauth =
+        json!({ "clientId": "registered", "clientSecret": "${SECRET_OF_CLIENT}", "redirectPort": port });
     let place = Place::new(env, &json!({ "oauth": oauth }));
     let with_secret = |words: &[&str], secret: &str| {
         let mut command = place.command(words, "alice");

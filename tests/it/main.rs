@@ -40,6 +40,7 @@ mod leaks;
 mod lifecycle;
 mod limits;
 mod login;
+mod login_lies;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -123,6 +124,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     lifecycle::register,
     limits::register,
     login::register,
+    login_lies::register,
     losses::register,
     manners::register,
     mcp::register,
