@@ -64,7 +64,7 @@ impl Listed {
         let account = self.account.clone().unwrap_or_else(|| "-".into());
         let scopes = if self.scopes.is_empty() { "-".into() } else { self.scopes.join(" ") };
         let row = [&self.server, &account, &self.provider, &scopes, expires, &missing];
-        row.into_iter().map(|cell| visible_line(cell)).collect()
+        row.into_iter().map(visible_line).collect()
     }
 }
 
