@@ -8,12 +8,13 @@
 //! ```
 //! <https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization>
 
-mod accounts;
+mod account;
 mod bearer;
 mod callback;
 mod error;
 mod fetch;
 mod grant;
+mod logins;
 mod pending;
 mod provider;
 mod store;
@@ -21,6 +22,7 @@ mod target;
 
 pub(super) use bearer::Bearer;
 
-pub use accounts::{Account, Logins};
+pub use account::Account;
 pub use error::LoginError;
+pub use logins::Logins;
 pub use pending::PendingLogin;

@@ -7,7 +7,7 @@ use reqwest::Url;
 use rmcp::transport::auth::OAuthClientConfig;
 use rmcp::transport::{CredentialStore as _, InMemoryCredentialStore};
 
-use super::accounts::Account;
+use super::account::Account;
 use super::callback::{Answer, Callback};
 use super::error::{LoginError, Problem};
 use super::grant::Grant;
