@@ -10,6 +10,7 @@ use super::audit_args::{AuditArgs, ReplayArgs};
 use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
+use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
 use super::saved_args::SavedCommand;
 use super::serve_args::ServeArgs;
@@ -323,6 +324,12 @@ pub enum ServersCommand {
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
+    /// Log in to a remote server, in a browser
+    Login(LoginArgs),
+    /// Remove the login to a remote server
+    Logout(LogoutArgs),
+    /// Show who is logged in to which remote servers
+    Whoami(WhoamiArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -315,6 +315,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         | UpstreamError::NotAllowed { .. } => Exit::Denied,
         UpstreamError::Start { .. }
         | UpstreamError::Http { .. }
+        | UpstreamError::Login(_)
         | UpstreamError::BackingOff { .. }
         | UpstreamError::Ended { .. }
         | UpstreamError::TimedOut { .. }

@@ -15,7 +15,7 @@ use super::output::{columns, print, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
-use super::{Form, ServersArgs, ServersCommand, add, definitions, trust};
+use super::{Form, ServersArgs, ServersCommand, add, definitions, login, trust};
 use crate::error::Exit;
 use crate::settings::Environment;
 use crate::upstream::discovery::{Server, Skip, Warning, WarningKind};
@@ -126,6 +126,18 @@ pub(super) async fn servers(
         Some(ServersCommand::Export { names }) => definitions::export(workspace, &names).await,
         Some(ServersCommand::Trust { name }) => trust::trust(workspace, name).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
+        Some(ServersCommand::Login(args)) => {
+            let is_own = args.principal.is_none();
+            let account = login::login(workspace, args).await?;
+            // Its tools may be known for the first time. Those of another user are that user's business.
+            let names = Vec::from_iter(is_own.then_some(account.server));
+            if names.is_empty() {
+                return Ok(Exit::Success.into());
+            }
+            refresh(workspace, &names, &Form { json: false }).await
+        }
+        Some(ServersCommand::Logout(args)) => login::logout(workspace, args).await,
+        Some(ServersCommand::Whoami(args)) => login::whoami(workspace, args).await,
     }
 }
 

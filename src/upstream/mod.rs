@@ -11,6 +11,7 @@
 //! catalog                                         documentation of tools, on disk
 //! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
 //! naming                                          names for new servers
+//! login                                           logins to remote servers
 //! discovery                                       files ─▶ definitions
 //! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
 //! ```
@@ -27,6 +28,8 @@ mod events;
 mod export;
 mod facade;
 mod govern;
+mod http_client;
+mod login;
 pub mod meaning;
 mod offer;
 mod offer_contents;
@@ -53,6 +56,7 @@ pub use events::Event;
 pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 
+pub use login::{Account, LoginError, Logins, PendingLogin};
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
@@ -64,7 +68,7 @@ pub use questions::{
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use recorded::{Recorded, RecordedCall};
-pub use shell::{shell_word, trust_command};
+pub use shell::{login_command, shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};
 

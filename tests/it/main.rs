@@ -41,6 +41,8 @@ mod interrupts;
 mod leaks;
 mod lifecycle;
 mod limits;
+mod login;
+mod login_lies;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -127,6 +129,8 @@ const TOPICS: &[fn(&mut Suite)] = &[
     interrupts::register,
     lifecycle::register,
     limits::register,
+    login::register,
+    login_lies::register,
     losses::register,
     manners::register,
     mcp::register,

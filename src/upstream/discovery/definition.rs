@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use codebridge_runtimes::exec::visible_line;
 
+use super::http_options::HttpOptions;
+
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Launch {
@@ -26,6 +28,7 @@ pub enum Launch {
         headers: Vec<(String, String)>,
         /// Whether the definition asks for the older transport, which sends a stream of events.
         older: bool,
+        options: Arc<HttpOptions>,
     },
 }
 
@@ -195,6 +198,7 @@ mod tests {
             url: "https://example.org/mcp".into(),
             headers: names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect(),
             older: false,
+            options: Arc::default(),
         };
         assert!(launch(&["authorization"]).has_login() && launch(&["X-Api-Key"]).has_login());
         assert!(!launch(&[]).has_login());
@@ -212,6 +216,7 @@ mod tests {
             url: "https://me:hunter2@example.org/mcp?key=hunter2#hunter2".into(),
             headers: vec![("Authorization".into(), "Bearer hunter2".into())],
             older: false,
+            options: Arc::default(),
         };
         for launch in [stdio, http] {
             let text = format!("{launch:?}");

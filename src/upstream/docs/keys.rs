@@ -50,7 +50,7 @@ impl Keys {
                 let folder = cwd.as_deref().or(project).unwrap_or(Path::new(""));
                 json!(["stdio", command, args, sorted(env), folder.as_os_str().as_encoded_bytes()])
             }
-            Launch::Http { url, headers, older } => json!(["http", older, url, sorted(headers)]),
+            Launch::Http { url, headers, older, .. } => json!(["http", older, url, sorted(headers)]),
         };
         let hash = Sha256::new_with_prefix(salt).chain_update(offered.to_string()).finalize();
         hex::encode(hash).into()
@@ -120,7 +120,7 @@ mod tests {
 
     fn http(url: &str, token: &str) -> Definition {
         let headers = vec![("Authorization".to_owned(), token.to_owned())];
-        launched(Launch::Http { url: url.into(), headers, older: false })
+        launched(Launch::Http { url: url.into(), headers, older: false, options: Arc::default() })
     }
 
     #[test]

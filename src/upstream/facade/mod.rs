@@ -27,6 +27,7 @@ use crate::upstream::docs::{Docs, DocsCache};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::Event;
 use crate::upstream::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use crate::upstream::login::Logins;
 use crate::upstream::options::CallOptions;
 use crate::upstream::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList,
@@ -147,6 +148,11 @@ impl Upstream {
     /// Begins a run. The servers that it may call may ask its client already while they are started.
     pub fn begin_run(&self, answers: &Arc<dyn Answers>, askers: Askers) -> CallerGuard {
         self.0.pool.context().runs.enter(answers, askers)
+    }
+
+    /// Returns who is logged in to remote servers.
+    pub fn logins(&self) -> &Logins {
+        &self.0.pool.context().logins
     }
 
     /// Returns all definitions.
