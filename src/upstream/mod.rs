@@ -31,9 +31,9 @@ mod govern;
 mod http_client;
 mod login;
 pub mod meaning;
+mod naming;
 mod offer;
 mod offer_contents;
-mod naming;
 mod options;
 mod person;
 mod pool;
@@ -57,12 +57,11 @@ pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 
 pub use login::{Account, LoginError, Logins, PendingLogin};
+pub use naming::{name_of_command, name_of_url, short_name};
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, OfferPages, Tool};
-pub use naming::{name_of_command, name_of_url, short_name};
-pub use pool::{CallOutcome, Limits, Tool, is_credential};
+pub use pool::{CallOutcome, Limits, OfferPages, Tool, is_credential};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

@@ -36,6 +36,6 @@ mod tests {
         assert_eq!(fuse(&[1, 2, 3], &[4, 3, 2], 10), [2, 3, 1, 4]);
         assert_eq!(fuse(&[1, 2], &[], 10), [1, 2]);
         assert_eq!(fuse::<u8>(&[], &[7, 8], 1), [7]);
-        assert_eq!(fuse::<u8>(&[], &[], 3), []);
+        assert!(fuse::<u8>(&[], &[], 3).is_empty());
     }
 }

@@ -97,13 +97,13 @@ impl Secrets {
 
     /// Returns the text with what a name is replaced by in place of each credential. References to variables stay.
     pub(in crate::upstream) fn replace(&self, text: &str, by: &mut impl FnMut(&str) -> String) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (value, name)| {
+        self.values.iter().fold(text.to_owned(), |text, (value, name)| {
             if text.contains(value) && !value.contains("${") { text.replace(value, &by(name)) } else { text }
         })
     }
 
     pub(in crate::upstream) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 
     /// Replaces credentials in all strings of a value.
