@@ -32,9 +32,9 @@ fn run(env: &TestEnv, words: &[&str], model: Option<&str>) -> Output {
     let mut command = env.command(env.binary());
     command.argv.extend(words.iter().map(Into::into));
     command.cwd = env.folder("home");
-    command.env.extend(network());
+    command.env.extend(network().map(|(name, value)| (name.into(), value)));
     let path = std::env::join_paths([uv(), "/usr/bin".into(), "/bin".into()]).unwrap();
-    command.env.push(("PATH".into(), path));
+    command.env.insert("PATH".into(), path);
     command.env.extend(model.map(|model| ("MCP_BRIDGE_SEARCH_MODEL".into(), model.into())));
     command.run(env.guard())
 }
