@@ -26,10 +26,19 @@ use crate::workspace::Workspace;
 #[derive(Debug, Serialize)]
 struct Ending {
     name: String,
-    passed: bool,
+    result: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     seconds: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Passed,
+    Broken,
+    /// Something is missing that the function needs.
+    NotTested,
 }
 
 /// Returns the functions to test: those that are named, else all that can be tested.
@@ -60,7 +69,10 @@ pub(super) async fn test(
             if !says_something_of_the_function(&outcome) {
                 return Err(outcome);
             }
-            results.push(result(tool, &outcome));
+            results.push(ending(tool, &outcome));
+            if outcome.status == Status::Refused {
+                continue;
+            }
             let schemas = workspace.upstream.known_schemas().await;
             let error = results.last().and_then(|result| result.error.as_deref());
             if let Err(error) = saved.note_test(tool, error, schemas.digests(&tool.details.tools)) {
@@ -78,7 +90,11 @@ pub(super) async fn test(
             return Ok(exit_code(&outcome, None));
         }
     };
-    let exit = if results.iter().all(|result| result.passed) { Exit::Success } else { Exit::Differs };
+    let exit = if results.iter().all(|ending| ending.result == Verdict::Passed) {
+        Exit::Success
+    } else {
+        Exit::Differs
+    };
     write(form, &results, results.iter().map(line).collect(), exit).await
 }
 
@@ -102,13 +118,17 @@ async fn run(workspace: &Workspace, tool: &SavedTool, stop: &CancellationToken) 
 /// Whether the function is the reason of how the run ended, and not this machine.
 fn says_something_of_the_function(outcome: &RunOutcome) -> bool {
     match outcome.status {
-        Status::Success | Status::Timeout => true,
+        Status::Success | Status::Timeout | Status::Refused => true,
         _ => matches!(outcome.failure, Some(Failure::Code) | None),
     }
 }
 
-fn result(tool: &SavedTool, outcome: &RunOutcome) -> Ending {
-    let passed = outcome.status == Status::Success;
+fn ending(tool: &SavedTool, outcome: &RunOutcome) -> Ending {
+    let result = match outcome.status {
+        Status::Success => Verdict::Passed,
+        Status::Refused => Verdict::NotTested,
+        _ => Verdict::Broken,
+    };
     let broken = format!("'{}' is broken", tool.name);
     let error = || {
         // The function could not be defined: that its name is unknown says less.
@@ -120,16 +140,18 @@ fn result(tool: &SavedTool, outcome: &RunOutcome) -> Ending {
         )
     };
     let seconds = seconds(outcome.elapsed);
-    Ending { name: tool.name.clone(), passed, error: (!passed).then(error), seconds }
+    Ending { name: tool.name.clone(), result, error: (result != Verdict::Passed).then(error), seconds }
 }
 
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
 }
 
-fn line(Ending { name, error, seconds, .. }: &Ending) -> String {
-    match error {
-        None => format!("passed  {name} ({seconds} s)\n"),
-        Some(error) => format!("broken  {name}: {error}\n"),
+fn line(Ending { name, result, error, seconds }: &Ending) -> String {
+    let error = error.as_deref().unwrap_or_default();
+    match result {
+        Verdict::Passed => format!("passed  {name} ({seconds} s)\n"),
+        Verdict::Broken => format!("broken  {name}: {error}\n"),
+        Verdict::NotTested => format!("not tested  {name}: {error}\n"),
     }
 }

@@ -258,7 +258,7 @@ fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
     assert_eq!(broken.code(), Some(1), "{broken}");
     let results: Value = serde_json::from_str(&broken.stdout).unwrap();
     assert!(
-        results[0]["error"].as_str().unwrap().contains("line") && results[1]["passed"] == true,
+        results[0]["error"].as_str().unwrap().contains("line") && results[1]["result"] == "passed",
         "{broken}"
     );
     assert_eq!(states(), ["note: broken", "plain: needs test", "twice: ready"]);
@@ -268,6 +268,12 @@ fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
     assert_eq!(states(), ["note: needs test", "plain: ready", "twice: ready"]);
     let _ = saved(env, &["test", "note"]).ok();
     assert_eq!(states()[0], "note: ready");
+    // Without its server nothing is known of it; the others are tested.
+    define(env, &json!({}));
+    let missing = saved(env, &["test"]);
+    assert!(missing.code() == Some(1) && missing.stdout.contains("not tested  note: "), "{missing}");
+    assert!(missing.stdout.contains("passed  twice ("), "{missing}");
+    assert_eq!(states(), ["note: ready", "plain: ready", "twice: ready"]);
     for (words, error) in [
         (&["test", "plain"][..], "the saved function 'plain' has no example\nhint: "),
         (&["test", "nothing"], "there is no saved function 'nothing'"),
