@@ -8,6 +8,7 @@
 //! recording                                       what the audit log says of a call
 //! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
+//! openapi                                         OpenAPI documents as servers
 //! catalog                                         documentation of tools, on disk
 //! error, search                                   search: which tools fit a query
 //! discovery                                       files ─▶ definitions
@@ -25,6 +26,7 @@ mod error;
 mod events;
 mod facade;
 mod govern;
+mod openapi;
 mod options;
 mod person;
 mod pool;

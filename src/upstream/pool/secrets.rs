@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::upstream::discovery::{Definition, Launch};
+use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
 
 /// What is shown for a value without a name.
 const HIDDEN: &str = "argument";
@@ -61,12 +61,33 @@ impl Secrets {
                     secrets.add_credentials(value, name);
                 }
             }
+            Launch::OpenApi(openapi) => secrets.add_openapi(openapi),
         }
         secrets.add_spellings();
         // A value that contains another one is replaced first.
         secrets.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         secrets.0.dedup_by(|left, right| left.0 == right.0);
         secrets
+    }
+
+    fn add_openapi(&mut self, openapi: &OpenApi) {
+        let document = match &openapi.document {
+            DocumentPlace::Url(url) => Some(url),
+            DocumentPlace::File(_) => None,
+        };
+        for url in document.into_iter().chain(&openapi.base_url) {
+            self.add_url(url, "url");
+        }
+        for (name, value) in &openapi.headers {
+            self.add_credentials(value, name);
+        }
+        if let Some(auth) = &openapi.auth {
+            let (name, secret) = auth.secret();
+            self.add_credentials(secret, name);
+            if let Auth::Basic { user, password } = auth {
+                self.add(STANDARD.encode(format!("{user}:{password}")).trim_end_matches('='), "password");
+            }
+        }
     }
 
     /// Returns the text with a name in brackets in place of each credential.
