@@ -21,6 +21,7 @@ __all__ = [
     "list_tools_sync",
     "load_artifact",
     "output",
+    "pages",
     "progress",
     "query_tool_docs",
     "query_tool_docs_sync",
@@ -105,6 +106,7 @@ result (not on True, False and None). A tool that fails raises MCPError (also ru
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
 - await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
 - await runtime.call_tool(server, tool, arguments): a tool by name
+- async for page in runtime.pages(tool, **arguments): the results of a tool of an OpenAPI server, page by page
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
@@ -370,6 +372,21 @@ async def call_tool(server, tool, arguments=None):
 def call_tool_sync(server, tool, arguments=None):
     """Calls a tool by name or alias, with a dict of arguments; returns its result as a value."""
     return _guest.part("servers").call_sync(_name(server), tool, arguments or {})
+
+
+async def pages(tool, **arguments):
+    """Yields the results of a tool page by page, as far as its API says where the next page is (OpenAPI servers)."""
+    seen = []
+    while True:
+        page = await tool(**arguments)
+        yield page
+        result = _guest.part("values").raw_of(page) or {}
+        following = (result.get("_meta") or {}).get("codebridge/next")
+        # An API that leads back to a page would never end.
+        if not isinstance(following, dict) or following in seen:
+            return
+        seen.append(following)
+        arguments = {**arguments, **following}
 
 
 def _name(named):

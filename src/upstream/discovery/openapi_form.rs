@@ -114,3 +114,104 @@ fn checked_url(key: &str, url: String) -> Result<String, Skip> {
     }
     Ok(url)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::upstream::discovery::{Auth, Discovery, DocumentPlace, Launch, OpenApi, Surroundings};
+
+    /// Reads one definition.
+    fn read(definition: &str) -> Result<OpenApi, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = [("KEY", "k3y"), ("HOST", "h.example")];
+        let surroundings = Surroundings {
+            cwd: "/work".into(),
+            state_dir: folder.path().into(),
+            environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
+            ..Surroundings::default()
+        };
+        fs::write(folder.path().join("a.json"), format!(r#"{{"mcpServers": {{"a": {definition}}}}}"#))
+            .unwrap();
+        let snapshot = Discovery::new(surroundings).snapshot();
+        let server = snapshot.get("a").or(snapshot.skipped("a")).unwrap();
+        match server.definition.as_ref().map(|definition| &definition.launch) {
+            Ok(Launch::OpenApi(openapi)) => Ok((**openapi).clone()),
+            Ok(launch) => panic!("{launch:?}"),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_definition_names_a_document_and_credentials() {
+        let read_ok = |definition: &str| read(definition).unwrap();
+        let plain = read_ok(r#"{"openapi": "api/pets.yaml"}"#);
+        assert!(plain.document == DocumentPlace::File("/work/api/pets.yaml".into()) && plain.auth.is_none());
+        let all = read_ok(
+            r#"{"openapi": "https://${HOST}/openapi.json", "baseUrl": "https://${HOST}/v1", "headers": {"X-Org": "acme"},
+                "auth": {"type": "header", "name": "X-Api-Key", "value": "${KEY}"}}"#,
+        );
+        assert!(all.document == DocumentPlace::Url("https://h.example/openapi.json".into()));
+        assert_eq!(all.base_url.as_deref(), Some("https://h.example/v1"));
+        assert!(all.auth == Some(Auth::Header { name: "X-Api-Key".into(), value: "k3y".into() }));
+        assert_eq!(all.headers, [("X-Org".to_owned(), "acme".to_owned())]);
+        assert!(!format!("{all:?}").contains("k3y"));
+        let auth =
+            |auth: &str| read_ok(&format!(r#"{{"openapi": "/a.json", "auth": {auth}}}"#)).auth.unwrap();
+        let basic = Auth::Basic { user: "ann".into(), password: "k3y".into() };
+        assert!(auth(r#"{"type": "basic", "name": "ann", "value": "${KEY}"}"#) == basic);
+        assert!(auth(r#"{"type": "Basic", "username": "ann", "password": "k3y"}"#) == basic);
+        let client = |token_url: Option<&str>, scopes: &[&str]| Auth::OAuth2 {
+            token_url: token_url.map(str::to_owned),
+            client_id: "id".into(),
+            client_secret: "k3y".into(),
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        };
+        let written = r#"{"type": "oauth2", "tokenUrl": "https://h/t", "clientId": "id", "clientSecret": "${KEY}", "scopes": ["a", "b"]}"#;
+        assert!(auth(written) == client(Some("https://h/t"), &["a", "b"]));
+        assert!(
+            auth(r#"{"type": "oauth2", "name": "id", "value": "k3y", "scope": "a b"}"#)
+                == client(None, &["a", "b"])
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (definition, expected) in [
+            (r#"{"openapi": 7}"#, "'openapi' must be a string, not a number"),
+            (r#"{"openapi": " "}"#, "'openapi' must be a file or a URL"),
+            (
+                r#"{"openapi": "ftp://h/a.json"}"#,
+                "'openapi' must be a URL that starts with http:// or https://",
+            ),
+            (
+                r#"{"openapi": "a.json", "baseUrl": "h.example"}"#,
+                "'baseUrl' must be a URL that starts with http:// or https://",
+            ),
+            (r#"{"openapi": "a.json", "auth": "x"}"#, "'auth' must be an object, not a string"),
+            (
+                r#"{"openapi": "a.json", "auth": {"type": "digest"}}"#,
+                "'type' in 'auth' must be header, query, basic or oauth2",
+            ),
+            (
+                r#"{"openapi": "a.json", "auth": {"type": "query", "name": "k"}}"#,
+                "'auth' of type query needs 'value'",
+            ),
+            (
+                r#"{"openapi": "a.json", "auth": {"type": "header", "value": "a\nb"}}"#,
+                "header 'Authorization' has an invalid value",
+            ),
+            (
+                r#"{"openapi": "a.json", "auth": {"type": "header", "value": "${NONE}"}}"#,
+                "environment variable 'NONE' is not set",
+            ),
+            (
+                r#"{"openapi": "a.json", "auth": {"type": "oauth2", "clientId": "x"}}"#,
+                "'auth' of type oauth2 needs 'clientSecret'",
+            ),
+            (r#"{"openapi": "a.json", "headers": {"a b": "c"}}"#, "\"a b\" is not a valid header name"),
+        ] {
+            assert_eq!(read(definition).unwrap_err(), expected, "{definition}");
+        }
+    }
+}

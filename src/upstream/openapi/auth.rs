@@ -1,5 +1,6 @@
 //! The credentials of requests, and their removal from what comes back.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,17 +40,28 @@ pub(super) struct Credentials {
     masked: Mutex<Masked>,
 }
 
-#[derive(Debug)]
 struct Token {
     value: String,
     until: Instant,
 }
 
 /// What is replaced in answers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Masked {
     values: Vec<String>,
     pattern: Option<Regex>,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl fmt::Debug for Masked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Masked({})", self.values.len())
+    }
 }
 
 /// The answer with a token.
@@ -305,7 +317,8 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let header = credentials(Auth::Header { name: "X-Api-Key".into(), value: "Key se\"cret/1".into() });
         let (_, headers) = applied(&header).await;
-        assert_eq!((&headers["x-api-key"], &headers["x-org"]), (&"Key se\"cret/1", &"acme"));
+        assert_eq!(headers["x-api-key"], "Key se\"cret/1");
+        assert_eq!(headers["x-org"], "acme");
         assert_eq!(
             header.hide_in(r#"{"k": "se\"cret/1"} se%22cret%2F1 c2UiY3JldC8x"#),
             r#"{"k": "[auth]"} [auth] [auth]"#

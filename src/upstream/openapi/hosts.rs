@@ -99,7 +99,9 @@ fn url_of(server: &Value) -> Option<String> {
 fn parsed(url: &str) -> Result<Url, HostError> {
     let parsed =
         Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    parsed.filter(|url| !url.path().contains('{')).ok_or_else(|| HostError::NoUrl(shown(url)))
+    // A variable without a value.
+    let is_whole = !url.contains('{') && !url.contains("%7B");
+    parsed.filter(|_| is_whole).ok_or_else(|| HostError::NoUrl(shown(url)))
 }
 
 fn shown(url: &str) -> String {

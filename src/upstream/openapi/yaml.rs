@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(value["openapi"], "3.0.3");
         assert_eq!(value["info"], json!({ "title": "A: b", "version": "1" }));
         let written = value["x"].to_string();
-        assert_eq!(written, r#"["on","yes","2020-01-01",-1.50,7,16,null,"12",1e3,0.5,"1.2.3","a\nb\n"]"#);
+        assert_eq!(written, r#"["on","yes","2020-01-01",-1.50,7,16,null,"12",1e+3,0.5,"1.2.3","a\nb\n"]"#);
         let keys: Vec<_> = value["responses"].as_object().unwrap().keys().collect();
         assert_eq!(keys, ["200", "404", "true"]);
     }
