@@ -109,7 +109,7 @@ fn operations_are_tools(env: &TestEnv) {
     shop.define(json!({}));
     let listed: Value = serde_json::from_str(&command(env, &["servers", "refresh", "--json"]).ok()).unwrap();
     assert_eq!(listed[0]["state"], "known", "{listed}");
-    assert_eq!((&listed[0]["transport"], &listed[0]["tools"]), (&json!("openapi"), &json!(18)));
+    assert_eq!((&listed[0]["transport"], &listed[0]["tools"]), (&json!("openapi"), &json!(17)));
     assert_eq!(listed[0]["description"], "Sells pets");
     let shown = command(env, &["tools", "show", "shop"]).ok();
     for line in [

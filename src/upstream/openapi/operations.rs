@@ -143,8 +143,10 @@ impl Written<'_> {
             properties.insert(parameter.argument.clone(), parameter.schema.take());
         }
         let body = match self.operation.get("requestBody") {
-            Some(body) => Body::read(document, body, &mut properties, &mut required, limits)?,
-            None => None,
+            Some(body) if self.may_have_body(body) => {
+                Body::read(document, body, &mut properties, &mut required, limits)?
+            }
+            _ => None,
         };
         let is_open = body.as_ref().is_some_and(Body::is_open);
         let (output, accept) = self.result(document, Limits { values, description: RESULT_DESCRIPTION });
@@ -169,6 +171,11 @@ impl Written<'_> {
             accept,
         };
         Some((operation, tool))
+    }
+
+    /// Some generators write an empty body for everything.
+    fn may_have_body(&self, body: &Value) -> bool {
+        !matches!(self.method, "get" | "head") || body.get("required") == Some(&Value::Bool(true))
     }
 
     fn description(&self) -> String {
