@@ -120,7 +120,12 @@ fn described(item: &ToolItem) -> String {
     for suspicious in &item.suspicious {
         text.push_str(&format!("  warning: it has {suspicious}\n"));
     }
-    for (name, schema) in [("arguments", &item.input_schema), ("result", &item.output_schema)] {
+    let schemas = [
+        ("arguments", &item.input_schema),
+        ("result", &item.output_schema),
+        ("result, as seen", &item.seen_schema),
+    ];
+    for (name, schema) in schemas {
         if let Some(schema) = schema.as_ref().and_then(|schema| serde_json::to_string_pretty(schema).ok()) {
             text.push_str(&format!("  {name}: {}\n", schema.replace('\n', "\n  ")));
         }

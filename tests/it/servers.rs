@@ -27,6 +27,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_tool_that_fails_and_a_server_that_fails_are_distinguished,
             invalid_calls_are_refused_before_they_are_made,
             tools_are_found_without_starting_their_server_again,
+            what_a_tool_returns_is_learned_from_its_results,
             a_server_that_fails_is_not_tried_by_every_search,
             a_server_is_asked_again_by_refresh,
             a_failure_is_shown_until_the_server_answers_or_is_changed,
@@ -196,6 +197,30 @@ fn tools_are_found_without_starting_their_server_again(env: &TestEnv) {
     );
     let unknown = bridge(env, &server, &["tools", "show", "my-fake.tool"]).run(env.guard());
     assert!(unknown.code() == Some(2) && unknown.stderr.contains("did you mean 'tool-0'?"), "{unknown}");
+}
+
+fn what_a_tool_returns_is_learned_from_its_results(env: &TestEnv) {
+    let run = |words: &[&str]| bridge(env, &[], words).run(env.guard());
+    let show = || run(&["tools", "show", "my-fake.raw"]).ok();
+    let answer = |value: Value, is_error: bool| {
+        let text = json!({ "type": "text", "text": value.to_string() });
+        let result = json!({ "content": [text], "isError": is_error }).to_string();
+        let called = run(&["call", "my-fake.raw", &json!({ "result": result }).to_string()]);
+        assert_eq!(called.code(), Some(if is_error { 65 } else { 0 }), "{called}");
+    };
+    answer(json!({ "code": 7 }), true);
+    assert!(!show().contains("seen"), "a failure says nothing of results: {}", show());
+    answer(json!([{ "id": 1, "title": "hunter2!" }]), false);
+    let shown = show();
+    assert!(shown.lines().next().unwrap().ends_with(" -> list[{id: int, title}] (seen)"), "{shown}");
+    assert!(shown.contains("result, as seen: {") && !shown.contains("hunter2"), "{shown}");
+    answer(json!([{ "id": 2, "title": "x", "closed": null }]), false);
+    let found = run(&["tools", "search", "raw", "--limit", "1"]).ok();
+    assert!(found.contains(" -> list[{id: int, title, closed?: None}] (seen)"), "{found}");
+    let kept = fs::read_dir(env.folder("home/MCPs/catalog")).unwrap().map(|file| file.unwrap().path());
+    let seen: Vec<_> = kept.filter(|path| path.extension().is_some_and(|it| it == "seen")).collect();
+    assert_eq!(seen.len(), 1);
+    assert!(!fs::read_to_string(&seen[0]).unwrap().contains("hunter2"));
 }
 
 fn a_server_that_fails_is_not_tried_by_every_search(env: &TestEnv) {

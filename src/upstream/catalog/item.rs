@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::server_docs::ServerDocs;
-use super::signature::whole_signature;
+use super::signature::{seen_result, whole_signature};
 use crate::policy::{Suspicion, escaped, suspicions};
 
 /// Keywords of JSON Schema whose values are for readers.
@@ -50,6 +50,9 @@ pub struct ToolItem {
     /// In full detail only, if the tool has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
+    /// In full detail only, if the tool has none: what its results looked like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_schema: Option<Value>,
     /// What tries to steer a model, or hides something, in what is shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub suspicious: Vec<&'static str>,
@@ -78,6 +81,7 @@ impl ToolItem {
             description: summary.description.to_string(),
             input_schema: None,
             output_schema: None,
+            seen_schema: None,
             suspicious: Vec::new(),
             denied: false,
         };
@@ -88,8 +92,20 @@ impl ToolItem {
             item.input_schema = Some(doc.input_schema);
             item.output_schema = doc.output_schema;
         }
+        item.add_seen(docs);
         item.show_what_hides();
         Some(item)
+    }
+
+    /// Adds what results looked like, unless the server says what they are.
+    fn add_seen(&mut self, docs: &ServerDocs) {
+        // A signature without a result ends there.
+        if !self.signature.ends_with(')') {
+            return;
+        }
+        let Some(schema) = docs.seen.of(&self.tool).map(|shape| shape.schema()) else { return };
+        self.signature.push_str(&seen_result(&schema).unwrap_or_default());
+        self.seen_schema = self.input_schema.is_some().then_some(schema);
     }
 
     /// Escapes characters that hide or steer something, and says what is suspicious.
@@ -133,6 +149,7 @@ fn show_in_schema(schema: &mut Value, found: &mut Vec<Suspicion>) {
 mod tests {
     use serde_json::json;
 
+    use super::super::shape::Shape;
     use super::*;
     use crate::upstream::tool_doc::About;
     use crate::upstream::tool_doc::ToolDoc;
@@ -159,6 +176,24 @@ mod tests {
             })
         );
         assert_eq!(ToolItem::new("s", "s", &docs(), 1, Detail::Summary), None);
+    }
+
+    #[test]
+    fn a_result_that_was_seen_is_marked_and_a_declared_one_comes_first() {
+        let doc = ToolDoc { name: "get".into(), ..ToolDoc::default() };
+        let learned = ServerDocs::new(About::default(), vec![doc]);
+        let declared = docs();
+        for (docs, tool) in [(&learned, "get"), (&declared, "paint-wall")] {
+            docs.seen.add(tool, Shape::of(&json!([{ "id": 1, "title": "x" }])));
+        }
+        let item = ToolItem::new("s", "s", &learned, 0, Detail::Summary).unwrap();
+        assert_eq!(item.signature, "get() -> list[{id: int, title}] (seen)");
+        assert_eq!(item.seen_schema, None);
+        let item = ToolItem::new("s", "s", &learned, 0, Detail::Full).unwrap();
+        assert_eq!(item.signature, "get() -> list[{id: int, title}] (seen)");
+        assert_eq!(item.seen_schema.unwrap()["items"]["required"], json!(["id", "title"]));
+        let item = ToolItem::new("s", "s", &declared, 0, Detail::Full).unwrap();
+        assert_eq!((item.signature.as_str(), item.seen_schema), ("paint_wall(wall?: int) -> Wall", None));
     }
 
     #[test]

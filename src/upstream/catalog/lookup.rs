@@ -5,9 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::value::RawValue;
+
+use super::disk::Stamp;
 use super::item::{Detail, ToolItem};
+use super::seen::Seen;
 use super::server_docs::ServerDocs;
-use super::store::{Stamp, Store};
+use super::store::Store;
 use crate::upstream::search::{Hit, Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
@@ -32,6 +36,7 @@ pub struct Catalog {
     store: Store,
     loaded: Mutex<HashMap<Arc<str>, Loaded>>,
     index: Mutex<Option<Arc<BuiltIndex>>>,
+    seen: Seen,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +74,8 @@ pub struct FoundTool {
 impl Catalog {
     /// Returns the catalogue of a folder. Nothing is read yet.
     pub fn at(folder: PathBuf) -> Self {
-        Self { store: Store::at(folder), loaded: Mutex::default(), index: Mutex::default() }
+        let seen = Seen::at(folder.clone());
+        Self { store: Store::at(folder), loaded: Mutex::default(), index: Mutex::default(), seen }
     }
 
     pub fn folder(&self) -> &Path {
@@ -78,6 +84,7 @@ impl Catalog {
 
     /// Returns the documentation of a definition, if there is any.
     pub fn docs(&self, key: &Arc<str>) -> Option<Arc<ServerDocs>> {
+        let seen = self.seen.of(key);
         let stamp = self.store.stamp(key);
         let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         // Documentation that could not be written stays in memory while there is no file.
@@ -89,14 +96,14 @@ impl Catalog {
             return None;
         }
         let (stamp, docs) = self.store.read(key)?;
-        let docs = docs.map(Arc::new);
+        let docs = docs.map(|docs| Arc::new(ServerDocs { seen, ..docs }));
         all.insert(key.clone(), Loaded { stamp: Some(stamp), docs: docs.clone() });
         docs
     }
 
     /// Keeps documentation in memory and on disk.
     pub fn keep(&self, key: &Arc<str>, about: About, docs: Vec<ToolDoc>) -> Arc<ServerDocs> {
-        let docs = Arc::new(ServerDocs::new(about, docs));
+        let docs = Arc::new(ServerDocs { seen: self.seen.of(key), ..ServerDocs::new(about, docs) });
         let stamp = match self.store.write(key, &docs) {
             Ok(stamp) => Some(stamp),
             Err(error) => {
@@ -115,6 +122,16 @@ impl Catalog {
         }
         all.insert(key.clone(), Loaded { stamp, docs: Some(docs.clone()) });
         docs
+    }
+
+    /// Whether another result of a server's tool is worth a look, and counts it.
+    pub fn wants_result(&self, server: &Arc<str>, tool: &str) -> bool {
+        self.seen.wants(server, tool)
+    }
+
+    /// Learns what a tool returns from the result of a successful call.
+    pub fn learn(&self, key: &Arc<str>, tool: &str, result: &RawValue) {
+        self.seen.learn(key, tool, result);
     }
 
     /// Removes the oldest files of definitions that are not listed, and returns their number.

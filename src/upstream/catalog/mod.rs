@@ -2,19 +2,24 @@
 //!
 //! This module owns the folder `catalog` in the state folder. Each file has the documentation of one definition and is
 //! named after the definition's key; all bridges of the user read and write there. If a file is damaged, missing or of
-//! another version, the server is asked again. What a server sends is hostile input and is cut to the limits.
+//! another version, the server is asked again. What a server sends is hostile input and is cut to the limits. Where a server
+//! does not say what a tool returns, that is learned from results.
 //!
 //! ```text
 //! ToolDoc ─▶ limits ─▶ server_docs (signature, summary, terms) ─▶ file ─▶ store
 //!                                          └───▶ lookup (search) ─▶ item
+//! result of a call ─▶ shape ─▶ seen ───────────────────┘
 //! ```
 
+mod disk;
 mod file;
 mod item;
 mod limits;
 mod lookup;
 mod packed;
+mod seen;
 mod server_docs;
+mod shape;
 mod signature;
 mod store;
 mod summary;
@@ -22,11 +27,12 @@ mod summary;
 mod tests;
 mod types;
 
+pub(super) use disk::create_folder;
 pub use item::{Detail, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;
-pub(super) use store::create_folder;
+
 pub use types::{Parameter, parameters};
 
 /// The folder of the catalogue in the state folder.

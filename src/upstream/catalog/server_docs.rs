@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{Cut, limited};
 use super::packed::Packed;
+use super::seen::SeenResults;
 use super::signature::signature;
 use super::summary::summary;
 use crate::nearest::nearest;
@@ -30,6 +31,9 @@ pub struct ServerDocs {
     /// Follows the rest in a file, so that it stays compressed.
     #[serde(skip)]
     pub(super) docs: Packed,
+    /// What results looked like, in a file of its own.
+    #[serde(skip)]
+    pub(super) seen: SeenResults,
 }
 
 /// The short form of a tool's documentation.
@@ -65,6 +69,7 @@ impl ServerDocs {
             terms: Arc::new(Terms::of(&docs, &boilerplate)),
             tools: docs.iter().zip(aliases).map(summarized).collect(),
             docs: Packed::new(&docs),
+            seen: SeenResults::default(),
         }
     }
 

@@ -47,6 +47,11 @@ fn render(alias: &str, input: &Value, output: Option<&Value>, most: usize, most_
     text
 }
 
+/// Returns what results looked like, as the end of a signature; None if they had nothing in common.
+pub(super) fn seen_result(schema: &Value) -> Option<String> {
+    result(schema).map(|result| format!(" -> {result} (seen)"))
+}
+
 /// Returns the title of a schema if it is a name, else its type.
 fn result(schema: &Value) -> Option<String> {
     let title = schema.get("title").and_then(Value::as_str).filter(|title| is_name(title));

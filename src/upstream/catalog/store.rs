@@ -3,37 +3,20 @@
 //! Files are written under another name and renamed, so that readers see the old or the new one. There are no locks: the
 //! last writer wins, and all write the same.
 
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::disk::{SEEN, Stamp, UNFINISHED, create_folder};
 use super::file;
 use super::server_docs::ServerDocs;
 
 const SUFFIX: &str = ".docs";
-/// The prefix of files that are being written.
-const UNFINISHED: &str = ".unfinished-";
 /// An unfinished file of this age was left by a bridge that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// Longer keys have no file.
 const LONGEST_NAME: usize = 200;
-
-/// Metadata that differs between two contents of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        let changed = (metadata.mtime(), metadata.mtime_nsec());
-        Self { inode: metadata.ino(), size: metadata.size(), changed }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -63,8 +46,7 @@ impl Store {
 
     /// Returns the stamp of a file; None if there is no file.
     pub(super) fn stamp(&self, key: &str) -> Option<Stamp> {
-        let metadata = fs::symlink_metadata(self.path(key)?).ok()?;
-        metadata.is_file().then(|| Stamp::of(&metadata))
+        Stamp::at(&self.path(key)?)
     }
 
     /// Reads a file; None if there is no file or it is unreadable.
@@ -133,20 +115,11 @@ impl Store {
         spare.sort();
         let surplus = (spare.len() + keep.len()).saturating_sub(most);
         for (_, path) in spare.into_iter().take(surplus) {
+            // What was learned of its results goes as well.
+            let _ = fs::remove_file(path.with_extension(SEEN));
             removed += usize::from(fs::remove_file(path).is_ok());
         }
         Ok(removed)
-    }
-}
-
-/// Creates the folder, which only its owner may read: the tools of a user are private.
-pub(in crate::upstream) fn create_folder(folder: &Path) -> io::Result<()> {
-    if let Some(above) = folder.parent() {
-        fs::create_dir_all(above)?;
-    }
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
     }
 }
 

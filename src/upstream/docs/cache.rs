@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use super::failures::{Failures, LastFailure, Reason};
@@ -161,6 +162,20 @@ impl DocsCache {
             Some(key)
         };
         blocking(note).await
+    }
+
+    /// Learns what a tool returns from the result of a successful call, unless enough was seen of it; in the background.
+    pub(super) fn learn(self: &Arc<Self>, server: &Arc<Server>, tool: &str, result: &RawValue) {
+        if !self.catalog.wants_result(&server.name, tool) {
+            return;
+        }
+        let (cache, server) = (Arc::clone(self), Arc::clone(server));
+        let (tool, result) = (tool.to_owned(), result.to_owned());
+        self.tasks.spawn_blocking(move || {
+            if let Some(key) = cache.key(&server) {
+                cache.catalog.learn(&key, &tool, &result);
+            }
+        });
     }
 
     /// Returns the tracker of background tasks.

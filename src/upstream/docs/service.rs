@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::{DocsCache, Keyed, Known, Unknown};
@@ -124,6 +125,11 @@ impl Docs {
     /// Keeps a list of tools in the catalogue.
     pub(in crate::upstream) async fn keep(&self, listing: &Arc<Listing>) {
         self.0.cache.keep(listing).await;
+    }
+
+    /// Learns what a tool returns from the result of a successful call.
+    pub(in crate::upstream) fn learn(&self, server: &Arc<Server>, tool: &str, result: &RawValue) {
+        self.0.cache.learn(server, tool, result);
     }
 
     /// Waits until everything is kept.

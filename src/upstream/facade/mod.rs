@@ -1,39 +1,42 @@
-//! All servers of a user, for the rest of the product.
+//! All servers of a user, for the rest of the product: their definitions, and calls of their tools.
+
+mod approval;
+mod documentation;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::Stream;
 use tokio::sync::{Semaphore, broadcast};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use super::arguments::check_arguments;
-use super::called_by::CalledBy;
-use super::catalog::{Detail, ServerDocs, ToolItem};
-use super::discovery::{Discovery, Launch, Proposal, Server, Skip, Snapshot, Surroundings, User};
-use super::docs::{Docs, DocsCache, Known, Refreshed, Searched};
-use super::error::UpstreamError;
-use super::events::Event;
-use super::govern::{Wanted, WantedCall, admit, allow, rules_for};
-use super::options::CallOptions;
-use super::person::{Decision, ask_person};
-use super::pool::{Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList};
-use super::questions::{Answers, Askers, CallerGuard};
-use super::raw_arguments::RawArguments;
-use super::recorded::Recorded;
-use super::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
-use crate::policy::{Kind, Policy, Shapes};
+use crate::policy::{Kind, Policy};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 use crate::telemetry::{CallSpan, Failed, Telemetry, Transport};
+use crate::upstream::arguments::check_arguments;
+use crate::upstream::called_by::CalledBy;
+use crate::upstream::catalog::ToolItem;
+use crate::upstream::discovery::{Discovery, Launch, Proposal, Server, Snapshot, Surroundings, User};
+use crate::upstream::docs::{Docs, DocsCache};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::events::Event;
+use crate::upstream::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use crate::upstream::options::CallOptions;
+use crate::upstream::pool::{
+    Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList,
+};
+use crate::upstream::questions::{Answers, Askers, CallerGuard};
+use crate::upstream::raw_arguments::RawArguments;
+use crate::upstream::recorded::Recorded;
+use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
 
-/// A form that was closed so often counts as refused: code could show it again and again.
-const MOST_UNANSWERED: u32 = 3;
+/// Bytes of a result from which its shape is learned: it is copied for that.
+const LARGEST_LESSON: usize = 1 << 20;
 
 /// The servers of a user. Definitions are read when needed, servers started when used.
 #[derive(Debug, Clone)]
@@ -174,108 +177,6 @@ impl Upstream {
         Err(UpstreamError::Unknown { name: name.to_owned(), nearest: nearest.map(Into::into) })
     }
 
-    /// Has the person approve a definition, if that is what `error` says is missing. Then the server can be looked up again.
-    ///
-    /// # Errors
-    /// The same error, if it says something else or nobody answered; or the person has refused.
-    pub async fn ask_for_approval(
-        &self,
-        error: UpstreamError,
-        answers: &dyn Answers,
-    ) -> Result<(), UpstreamError> {
-        let UpstreamError::Skipped { server, why: Skip::Untrusted(proposal) } = &error else {
-            return Err(error);
-        };
-        // What the operator approves starts programs for everybody.
-        if self.0.user.operator_dir.is_some() {
-            return Err(error);
-        }
-        let mut asked = self.0.asked.lock().await;
-        // Another call may have asked meanwhile.
-        if self.0.discovery.is_trusted(proposal) {
-            return Ok(());
-        }
-        let distrusted = || UpstreamError::Distrusted { server: Arc::clone(server) };
-        let unanswered = asked.entry(Arc::clone(proposal)).or_default();
-        if *unanswered >= MOST_UNANSWERED {
-            return Err(distrusted());
-        }
-        let decision = ask_person(answers, &proposal.request(server)).await;
-        self.0.telemetry.answered(decision.name());
-        match decision {
-            Decision::Approved => self.trust(server, proposal),
-            Decision::Refused => {
-                *unanswered = MOST_UNANSWERED;
-                Err(distrusted())
-            }
-            Decision::Unanswered => {
-                *unanswered += 1;
-                Err(error)
-            }
-            Decision::NotAsked => Err(error),
-        }
-    }
-
-    /// Records the person's approval of a definition in the working directory.
-    ///
-    /// # Errors
-    /// The approval could not be written.
-    pub fn trust(&self, server: &str, proposal: &Proposal) -> Result<(), UpstreamError> {
-        Ok(self.0.discovery.trust(server, proposal).map_err(Arc::new)?)
-    }
-
-    /// Returns what the tools of a server are now, as far as rules and models rely on it.
-    ///
-    /// # Errors
-    /// The server cannot be used.
-    pub async fn shapes(
-        &self,
-        server: &Arc<Server>,
-        cancel: &CancellationToken,
-    ) -> Result<Shapes, UpstreamError> {
-        let request = PoolRequest::new(server, Purpose::Docs, cancel)?;
-        let listing = self.0.pool.tools(request, Age::Current).await?;
-        Ok(listing.tools.tools.iter().map(|tool| (tool.name.clone(), tool.shape())).collect())
-    }
-
-    #[cfg(test)]
-    pub(super) async fn tools(
-        &self,
-        server: &str,
-        cancel: &CancellationToken,
-    ) -> Result<Arc<ToolList>, UpstreamError> {
-        let server = self.server(server)?;
-        let wanted = PoolRequest::new(&server, Purpose::Docs, cancel)?;
-        let listing = self.0.pool.tools(wanted, Age::Current).await?;
-        Ok(Arc::clone(&listing.tools))
-    }
-
-    /// Returns the tool of a name or an alias, as its server lists it now. The catalogue keeps the list.
-    ///
-    /// # Errors
-    /// The server cannot be used, or has no such tool.
-    pub async fn tool(
-        &self,
-        server: &Arc<Server>,
-        tool: &str,
-        cancel: &CancellationToken,
-    ) -> Result<Tool, UpstreamError> {
-        if self.0.recorded.is_some() {
-            return Err(self.unknown_tool(server, tool, Arc::default()).await);
-        }
-        let mut listing =
-            self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::Current).await?;
-        if listing.tools.get(tool).is_none() {
-            listing =
-                self.0.pool.tools(PoolRequest::new(server, Purpose::Docs, cancel)?, Age::With(tool)).await?;
-        }
-        self.0.docs.keep(&listing).await;
-        match listing.tools.get(tool) {
-            Some(tool) => Ok(tool.clone()),
-            None => Err(self.unknown_tool(server, tool, Arc::clone(&listing.tools)).await),
-        }
-    }
-
     /// Calls a tool by its name or alias, after checking the names of the arguments.
     ///
     /// # Errors
@@ -349,7 +250,9 @@ impl Upstream {
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
         let Some(rules) = rules else {
             recording.admitted(server, name, None).await?;
-            return self.0.pool.call(request, name, arguments, options).await;
+            let outcome = self.0.pool.call(request, name, arguments, options).await;
+            self.learn(server, listed, &outcome);
+            return outcome;
         };
         let wanted = WantedCall {
             server,
@@ -369,7 +272,24 @@ impl Upstream {
         let outcome = self.0.pool.call(request, name, arguments, options).await;
         let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
         admitted.end(sent + received, begun.elapsed());
+        self.learn(server, listed, &outcome);
         outcome
+    }
+
+    /// Learns what a tool returns, where its server does not say.
+    fn learn(
+        &self,
+        server: &Arc<Server>,
+        listed: Option<&Tool>,
+        outcome: &Result<CallOutcome, UpstreamError>,
+    ) {
+        if let (Some(tool), Ok(outcome)) = (listed, outcome)
+            && tool.output_schema.is_none()
+            && !outcome.is_error
+            && outcome.json.get().len() <= LARGEST_LESSON
+        {
+            self.0.docs.learn(server, &tool.name, &outcome.json);
+        }
     }
 
     /// Whether the audit log records calls.
@@ -462,65 +382,8 @@ impl Upstream {
         UpstreamError::UnknownTool { server, tool, nearest: meant.await.ok().flatten() }
     }
 
-    /// Returns the documentation of a server's tools, by the server's name or alias: from the catalogue, else from the
-    /// server itself, which is started for it.
-    ///
-    /// # Errors
-    /// There is no such server, or it was never asked and cannot be.
-    pub async fn docs_of(
-        &self,
-        server: &str,
-        cancel: &CancellationToken,
-    ) -> Result<(Arc<Server>, Arc<ServerDocs>), UpstreamError> {
-        let server = self.server(server)?;
-        let docs = self.docs_of_server(&server, cancel).await?;
-        Ok((server, docs))
-    }
-
-    /// As [`Self::docs_of`], of a server that is known already: nothing is looked up.
-    ///
-    /// # Errors
-    /// It was never asked and cannot be.
-    pub async fn docs_of_server(
-        &self,
-        server: &Arc<Server>,
-        cancel: &CancellationToken,
-    ) -> Result<Arc<ServerDocs>, UpstreamError> {
-        match &self.0.recorded {
-            Some(recorded) => Ok(recorded.docs_of(server)),
-            None => self.0.docs.of(server, cancel).await,
-        }
-    }
-
     #[cfg(test)]
-    pub(super) async fn known_docs(&self, server: &str) -> Option<Arc<ServerDocs>> {
-        self.0.docs.known(&self.server(server).ok()?).await
-    }
-
-    /// Returns what the catalogue has of every usable server, in the order of [`Self::snapshot`].
-    pub async fn all_known_docs(&self) -> Vec<(Arc<Server>, Known)> {
-        self.0.docs.all_known(self.snapshot()).await
-    }
-
-    /// Returns the tools of all servers that fit a query best, best first.
-    ///
-    /// Servers that were never asked are asked in the background. They are awaited no longer than `patience`; later
-    /// searches find what they answer after that.
-    pub async fn search(&self, query: &str, limit: usize, detail: Detail, patience: Duration) -> Searched {
-        self.0.docs.search(self.snapshot(), query, limit, detail, patience).await
-    }
-
-    /// Asks servers again for their tools, a few at once. They come as they answer.
-    pub fn refresh<'a>(
-        &'a self,
-        servers: Vec<Arc<Server>>,
-        cancel: &'a CancellationToken,
-    ) -> impl Stream<Item = Refreshed> + 'a {
-        self.0.docs.refresh(servers, cancel)
-    }
-
-    #[cfg(test)]
-    pub(super) fn pool(&self) -> &Pool {
+    pub(in crate::upstream) fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
