@@ -479,7 +479,7 @@ fn a_call_that_is_given_up_ends_its_request(env: &TestEnv) {
     let call = bridge.start_call(json!({ "code": "await mcp_shop.get_slow()", "servers": ["shop"] }));
     eventually("the request arrives", env.guard().left(), || begun().then_some(()));
     assert!(!ended());
-    call.cancel();
+    call.0.cancel();
     eventually("the request is ended", env.guard().left(), || ended().then_some(()));
     // The connection to the server goes on.
     assert_eq!(run(&bridge, "(await mcp_shop.get_pet(petId='1')).name"), "'Rex'");

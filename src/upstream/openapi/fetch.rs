@@ -28,7 +28,8 @@ pub(super) fn client(public_only: bool) -> Result<Client, String> {
             .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_LIMIT)
             .redirect(Policy::none());
-        if public_only { builder.dns_resolver(PublicOnly) } else { builder }
+        // A proxy would look names up itself.
+        if public_only { builder.dns_resolver(PublicOnly).no_proxy() } else { builder }
     };
     // Without certificate authorities in the system, plain HTTP still works.
     let client = builder().build().or_else(|_| builder().tls_certs_only([]).build());

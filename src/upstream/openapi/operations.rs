@@ -13,6 +13,7 @@ use super::media::is_json;
 use super::names::names;
 use super::parameters::{Parameter, Reserved, parameters};
 use super::schema::{Limits, Sender, shortened};
+use crate::mcp::bounds::count_values;
 
 /// Operations of a document; a server has no more tools.
 const MOST_OPERATIONS: usize = 10_000;
@@ -20,6 +21,8 @@ const MOST_OPERATIONS: usize = 10_000;
 const ALL_VALUES: usize = 700_000;
 const MOST_VALUES: usize = 1_200;
 const FEWEST_VALUES: usize = 30;
+/// Values of a tool beside its schemas.
+const FIXED_VALUES: usize = 30;
 /// Bytes of descriptions: of a tool, and within its schemas.
 const DESCRIPTION: usize = 4_000;
 const ARGUMENT_DESCRIPTION: usize = 1_000;
@@ -81,7 +84,7 @@ impl Operations {
         let mut all = Vec::new();
         let mut tools = String::from(r#"{"tools":["#);
         for (one, name) in written.iter().zip(names(named)) {
-            let Some((operation, tool)) = one.read(name, document, hosts, reserved, values) else {
+            let Some((operation, tool)) = one.within(name, document, hosts, reserved, values) else {
                 tracing::warn!(
                     method = one.method,
                     path = one.path,
@@ -92,7 +95,7 @@ impl Operations {
             if !all.is_empty() {
                 tools.push(',');
             }
-            tools.push_str(&tool.to_string());
+            tools.push_str(&tool);
             all.push(operation);
         }
         tools.push_str("]}");
@@ -124,6 +127,29 @@ fn written(document: &Document) -> Vec<Written<'_>> {
 }
 
 impl Written<'_> {
+    /// Reads it as a tool of a limited size: many small schemas may be as large as one that is too large.
+    fn within(
+        &self,
+        name: String,
+        document: &Document,
+        hosts: &Hosts<'_>,
+        reserved: &Reserved,
+        values: usize,
+    ) -> Option<(Operation, String)> {
+        let mut read = None;
+        for share in [1, 4, 16, 64] {
+            let (operation, tool) =
+                self.read(name.clone(), document, hosts, reserved, (values / share).max(2))?;
+            let tool = tool.to_string();
+            let fits = count_values(tool.as_bytes()) <= 2 * values + FIXED_VALUES;
+            read = Some((operation, tool));
+            if fits {
+                break;
+            }
+        }
+        read
+    }
+
     fn read(
         &self,
         name: String,
@@ -351,6 +377,22 @@ mod tests {
         let (read, tools) = operations(root).unwrap();
         assert_eq!((read.all.len(), tools["tools"].as_array().unwrap().len()), (5_000, 5_000));
         assert_eq!(read.all[4_999].name, "op4999");
+    }
+
+    #[test]
+    fn an_operation_with_many_large_parameters_has_a_limited_size() {
+        let properties: Map<_, _> =
+            (0..300).map(|at| (format!("p{at}"), json!({ "type": "string" }))).collect();
+        let schema = json!({ "type": "object", "properties": properties });
+        let parameters: Vec<_> =
+            (0..200).map(|at| json!({ "name": format!("q{at}"), "in": "query", "schema": schema })).collect();
+        let (_, tools) = operations(
+            json!({ "openapi": "3.0.0", "paths": { "/a": { "get": { "parameters": parameters } } } }),
+        )
+        .unwrap();
+        let input = &tools["tools"][0]["inputSchema"]["properties"];
+        assert_eq!(input["q199"], json!({ "type": "object" }));
+        assert!(tools.to_string().len() < 20_000);
     }
 
     #[test]

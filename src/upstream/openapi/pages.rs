@@ -128,6 +128,7 @@ mod tests {
             place: Place::Query,
             style: Style::of(&Value::Null, Place::Query, false),
             required: false,
+            default: None,
             schema: Value::Null,
         };
         let operation = Operation {

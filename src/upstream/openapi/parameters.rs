@@ -21,6 +21,8 @@ pub(super) struct Parameter {
     pub(super) place: Place,
     pub(super) style: Style,
     pub(super) required: bool,
+    /// What is sent where it is required and not given.
+    pub(super) default: Option<Value>,
     /// Taken by the tool's schema when that is made.
     pub(super) schema: Value,
 }
@@ -93,7 +95,8 @@ fn parameter(document: &Document, written: &Value, limits: Limits) -> Option<Par
     }
     let required = place == Place::Path || written.get("required") == Some(&Value::Bool(true));
     let style = Style::of(written, place, content.is_some());
-    Some(Parameter { argument: String::new(), name, place, style, required, schema })
+    let default = schema.get("default").cloned();
+    Some(Parameter { argument: String::new(), name, place, style, required, default, schema })
 }
 
 /// Returns the parameters that a path has in braces and that nothing describes.
@@ -112,6 +115,7 @@ fn undeclared(path: &str, known: &[Parameter]) -> Vec<Parameter> {
         place: Place::Path,
         style: Style::of(&Value::Null, Place::Path, false),
         required: true,
+        default: None,
         schema: json!({ "type": "string" }),
     };
     names.into_iter().map(parameter).collect()

@@ -29,7 +29,8 @@ pub(super) fn prepare(operation: &Operation, mut arguments: Map<String, Value>) 
     let mut cookies = Vec::new();
     for parameter in &operation.parameters {
         let value = arguments.shift_remove(&parameter.argument).filter(|value| !value.is_null());
-        let Some(value) = value else {
+        let default = || parameter.default.clone().filter(|_| parameter.required);
+        let Some(value) = value.or_else(default) else {
             if parameter.required {
                 return Err(format!("argument '{}' is missing", parameter.argument));
             }
@@ -153,6 +154,7 @@ mod tests {
                     { "name": "tag", "in": "query" },
                     { "name": "X-Trace", "in": "header" },
                     { "name": "sid", "in": "cookie" },
+                    { "name": "v", "in": "query", "required": true, "schema": { "default": 2 } },
                 ],
                 "requestBody": { "content": { "application/json": { "schema": { "properties": { "n": {} } } } } },
                 "responses": { "200": { "content": { "text/csv": {}, "application/json": {} } } },
@@ -160,7 +162,7 @@ mod tests {
         );
         let arguments = json!({ "id": "a/b?c#d", "tag": ["x", "y"], "X-Trace": 7, "sid": "s;1", "n": 1 });
         let request = prepared(&operation, arguments).unwrap();
-        assert_eq!(request.url.as_str(), "https://h.example/v1/pets/a%2Fb%3Fc%23d/x?a=b&tag=x&tag=y");
+        assert_eq!(request.url.as_str(), "https://h.example/v1/pets/a%2Fb%3Fc%23d/x?a=b&tag=x&tag=y&v=2");
         assert_eq!(request.headers["x-trace"], "7");
         assert_eq!(request.headers["cookie"], "sid=s%3B1");
         assert_eq!(request.headers["accept"], "application/json, text/csv, */*;q=0.1");

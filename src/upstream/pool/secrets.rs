@@ -372,6 +372,20 @@ mod tests {
     }
 
     #[test]
+    fn credentials_of_an_api_are_not_shown() {
+        let secrets = of(Launch::OpenApi(std::sync::Arc::new(OpenApi {
+            document: DocumentPlace::Url("https://h/openapi.json?key=abcdef1".into()),
+            base_url: Some("https://u:abcdef2@h/v1".into()),
+            auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
+            headers: pairs(&[("X-Id", "abcdef4")]),
+        })));
+        assert_eq!(
+            secrets.redact("abcdef1 abcdef2 abcdef3 abcdef4 YW5uOmFiY2RlZjM= ann"),
+            "[key] [url] [password] [X-Id] [password]= ann"
+        );
+    }
+
+    #[test]
     fn headers_in_arguments_and_variables_are_not_shown() {
         let args = [
             "mcp-remote",
