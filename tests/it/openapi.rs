@@ -450,7 +450,7 @@ fn real_documents_become_tools(env: &TestEnv) {
     let arguments = json!({ "namespace": "default", "labelSelector": "app=x", "limit": 5 });
     let sent = parsed(&call(env, "kubernetes.list_core_v1_namespaced_pod", arguments));
     assert_eq!(sent["path"], "/echo/api/v1/namespaces/default/pods");
-    assert_eq!(sent["query"], json!([["limit", "5"], ["labelSelector", "app=x"]]));
+    assert_eq!(sent["query"], json!([["labelSelector", "app=x"], ["limit", "5"]]));
 }
 
 fn run(bridge: &Bridge<'_>, code: &str) -> String {
