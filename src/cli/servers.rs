@@ -32,7 +32,7 @@ const NAMED: usize = 3;
 struct ServerEntry {
     name: String,
     alias: String,
-    /// `stdio` or `http`; None for a definition that is not used.
+    /// `stdio`, `http` or `openapi`; None for a definition that is not used.
     transport: Option<&'static str>,
     /// What is known of its tools. Whether it runs is not known here: it runs in another bridge.
     state: &'static str,

@@ -26,6 +26,7 @@ __all__ = [
     "list_tools_sync",
     "load_artifact",
     "output",
+    "pages",
     "progress",
     "query_tool_docs",
     "query_tool_docs_sync",
@@ -121,6 +122,7 @@ functions (kind "saved function"), which are called as they are
 - runtime.list_resources(server), runtime.read_resource(server, uri), runtime.list_prompts(server), \
 runtime.get_prompt(server, name, arguments): what servers offer beside tools; also runtime.list_resource_templates(server), \
 runtime.complete(server, prompt, argument, value)
+- async for page in runtime.pages(tool, **arguments): the results of a tool of an OpenAPI server, page by page
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
@@ -376,6 +378,21 @@ async def call_tool(server, tool, arguments=None):
 def call_tool_sync(server, tool, arguments=None):
     """Calls a tool by name or alias, with a dict of arguments; returns its result as a value."""
     return _guest.part("servers").call_sync(_name(server), tool, arguments or {})
+
+
+async def pages(tool, **arguments):
+    """Yields the results of a tool page by page, as far as its API says where the next page is (OpenAPI servers)."""
+    seen = []
+    while True:
+        page = await tool(**arguments)
+        yield page
+        result = _guest.part("values").raw_of(page) or {}
+        following = (result.get("_meta") or {}).get("codebridge/next")
+        # An API that leads back to a page would never end.
+        if not isinstance(following, dict) or following in seen:
+            return
+        seen.append(following)
+        arguments = {**arguments, **following}
 
 
 def _name(named):

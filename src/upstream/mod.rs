@@ -8,6 +8,7 @@
 //! recording                                       what the audit log says of a call
 //! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
 //! pool                                            connections, calls, lists of tools
+//! openapi                                         OpenAPI documents as servers
 //! catalog                                         documentation of tools, on disk
 //! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
 //! naming                                          names for new servers
@@ -34,6 +35,7 @@ pub mod meaning;
 mod naming;
 mod offer;
 mod offer_contents;
+mod openapi;
 mod options;
 mod person;
 mod pool;

@@ -51,6 +51,7 @@ mod mcp;
 mod messages;
 mod notebook;
 mod oidc;
+mod openapi;
 mod output;
 mod packages;
 mod pods;
@@ -135,6 +136,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     manners::register,
     mcp::register,
     messages::register,
+    openapi::register,
     output::register,
     notebook::register,
     packages::register,

@@ -41,7 +41,7 @@ class Names(CellTest):
         text = self.ok("print(runtime.capability_summary())").out
         helpers = text[text.index("- ") :]
         listed = set(
-            re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b|(?<=runtime\.)(?:artifacts|reset|install|progress|runs|step|complete)\b", helpers)
+            re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b|(?<=runtime\.)(?:artifacts|reset|install|pages|progress|runs|step|complete)\b", helpers)
         ) - {"run_id"}
         self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n[:3] != 'MCP'])").out.split()))
 

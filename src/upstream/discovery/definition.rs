@@ -8,6 +8,7 @@ use std::time::Duration;
 use codebridge_runtimes::exec::visible_line;
 
 use super::http_options::HttpOptions;
+use super::openapi::OpenApi;
 
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,22 +31,25 @@ pub enum Launch {
         older: bool,
         options: Arc<HttpOptions>,
     },
+    /// No MCP server, but an HTTP API with a description.
+    OpenApi(Arc<OpenApi>),
 }
 
 impl Launch {
-    /// Returns `stdio` or `http`.
+    /// Returns `stdio`, `http` or `openapi`.
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Stdio { .. } => "stdio",
             Self::Http { .. } => "http",
+            Self::OpenApi(_) => "openapi",
         }
     }
 
     /// Returns the URL of a remote server, without user, password, query and fragment.
     pub fn public_url(&self) -> Option<String> {
         match self {
-            Self::Stdio { .. } => None,
             Self::Http { url, .. } => Some(public_url(url)),
+            Self::Stdio { .. } | Self::OpenApi(_) => None,
         }
     }
 
@@ -59,7 +63,7 @@ impl Launch {
     pub fn cwd(&self) -> Option<&Path> {
         match self {
             Self::Stdio { cwd, .. } => cwd.as_deref(),
-            Self::Http { .. } => None,
+            Self::Http { .. } | Self::OpenApi(_) => None,
         }
     }
 }
@@ -82,12 +86,13 @@ impl fmt::Debug for Launch {
                 .field("url", &public_url(url))
                 .field("headers", &names(headers))
                 .finish(),
+            Self::OpenApi(openapi) => openapi.fmt(f),
         }
     }
 }
 
 /// Returns a URL without user, password, query and fragment.
-fn public_url(url: &str) -> String {
+pub(super) fn public_url(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let url = &url[..end];
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };

@@ -428,7 +428,7 @@ impl Upstream {
 fn transport_of(server: &Server) -> Option<Transport> {
     Some(match server.definition.as_ref().ok()?.launch {
         Launch::Stdio { .. } => Transport::Pipe,
-        Launch::Http { .. } => Transport::Tcp,
+        Launch::Http { .. } | Launch::OpenApi(_) => Transport::Tcp,
     })
 }
 

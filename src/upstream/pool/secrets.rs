@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::upstream::discovery::{Definition, Launch};
+use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
 use crate::upstream::login::Bearer;
 
 /// What is shown for a value without a name.
@@ -69,6 +69,7 @@ impl Secrets {
                     secrets.add_credentials(value, name);
                 }
             }
+            Launch::OpenApi(openapi) => secrets.add_openapi(openapi),
         }
         secrets.add_spellings();
         // A value that contains another one is replaced first.
@@ -85,6 +86,26 @@ impl Secrets {
     /// Returns the login of the user.
     pub(super) fn login(&self) -> Option<Bearer> {
         self.login.clone()
+    }
+
+    fn add_openapi(&mut self, openapi: &OpenApi) {
+        let document = match &openapi.document {
+            DocumentPlace::Url(url) => Some(url),
+            DocumentPlace::File(_) => None,
+        };
+        for url in document.into_iter().chain(&openapi.base_url) {
+            self.add_url(url, "url");
+        }
+        for (name, value) in &openapi.headers {
+            self.add_credentials(value, name);
+        }
+        if let Some(auth) = &openapi.auth {
+            let (name, secret) = auth.secret();
+            self.add_credentials(secret, name);
+            if let Auth::Basic { user, password } = auth {
+                self.add(STANDARD.encode(format!("{user}:{password}")).trim_end_matches('='), "password");
+            }
+        }
     }
 
     /// Returns the text with a name in brackets in place of each credential.
@@ -395,6 +416,20 @@ mod tests {
         assert_eq!(
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
             "[url] [key] '[Authorization]' [Authorization] [X-Id] h"
+        );
+    }
+
+    #[test]
+    fn credentials_of_an_api_are_not_shown() {
+        let secrets = of(Launch::OpenApi(std::sync::Arc::new(OpenApi {
+            document: DocumentPlace::Url("https://h/openapi.json?key=abcdef1".into()),
+            base_url: Some("https://u:abcdef2@h/v1".into()),
+            auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
+            headers: pairs(&[("X-Id", "abcdef4")]),
+        })));
+        assert_eq!(
+            secrets.redact("abcdef1 abcdef2 abcdef3 abcdef4 YW5uOmFiY2RlZjM= ann"),
+            "[key] [url] [password] [X-Id] [password]= ann"
         );
     }
 
