@@ -8,6 +8,7 @@ use std::time::Duration;
 use codebridge_runtimes::exec::visible_line;
 
 use super::openapi::OpenApi;
+use super::public_url::public_url;
 
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
@@ -87,16 +88,6 @@ impl fmt::Debug for Launch {
             Self::OpenApi(openapi) => openapi.fmt(f),
         }
     }
-}
-
-/// Returns a URL without user, password, query and fragment.
-pub(super) fn public_url(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let url = &url[..end];
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
 }
 
 /// A server that can be started.

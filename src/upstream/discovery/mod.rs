@@ -16,6 +16,7 @@ mod forms;
 mod itself;
 mod openapi;
 mod openapi_form;
+mod public_url;
 mod snapshot;
 mod sources;
 mod surroundings;
