@@ -9,6 +9,7 @@ use codebridge_runtimes::exec::visible_line;
 
 use super::http_options::HttpOptions;
 use super::openapi::OpenApi;
+use super::public_url::public_url;
 
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
@@ -89,16 +90,6 @@ impl fmt::Debug for Launch {
             Self::OpenApi(openapi) => openapi.fmt(f),
         }
     }
-}
-
-/// Returns a URL without user, password, query and fragment.
-pub(super) fn public_url(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let url = &url[..end];
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
 }
 
 /// A server that can be started.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::definition::public_url;
+use super::public_url::public_url;
 
 /// An OpenAPI document that is used as a server.
 #[derive(Clone, PartialEq, Eq)]

@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn credentials_of_an_api_are_not_shown() {
-        let secrets = of(Launch::OpenApi(std::sync::Arc::new(OpenApi {
+        let secrets = of(Launch::OpenApi(Arc::new(OpenApi {
             document: DocumentPlace::Url("https://h/openapi.json?key=abcdef1".into()),
             base_url: Some("https://u:abcdef2@h/v1".into()),
             auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
