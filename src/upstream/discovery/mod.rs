@@ -21,11 +21,8 @@ mod http_options;
 mod itself;
 mod openapi;
 mod openapi_form;
-<<<<<<< HEAD
 mod profiles;
-=======
 mod public_url;
->>>>>>> openapi
 mod snapshot;
 mod sources;
 mod surroundings;
