@@ -12,7 +12,7 @@ use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::policy_args::PolicyCommand;
 use super::serve_args::ServeArgs;
-use super::servers_args::{AddArgs, ImportArgs};
+use super::servers_args::{AddArgs, FindArgs, ImportArgs};
 use super::token_args::TokenCommand;
 use super::workflow_args::WorkflowCommand;
 use crate::upstream::catalog::Detail;
@@ -274,6 +274,8 @@ pub enum ServersCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Search an MCP registry for servers
+    Find(FindArgs),
     /// Add a server
     Add(Box<AddArgs>),
     /// Remove a server that was added

@@ -1,6 +1,7 @@
 //! The command line: arguments, output and exit codes.
 
 mod add;
+mod add_found;
 mod args;
 mod artifact;
 mod artifact_args;
@@ -18,6 +19,7 @@ mod doctor;
 mod errors;
 mod exec;
 mod exec_args;
+mod find;
 mod flags;
 mod folder;
 mod form;
@@ -81,7 +83,7 @@ pub use flags::SettingFlags;
 pub use form::Form;
 pub use policy_args::PolicyCommand;
 pub use serve_args::ServeArgs;
-pub use servers_args::{AddArgs, ImportArgs};
+pub use servers_args::{AddArgs, FindArgs, ImportArgs};
 pub use token_args::TokenCommand;
 pub use workflow_args::{WorkflowCommand, WorkflowRunArgs};
 

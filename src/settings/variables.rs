@@ -66,6 +66,8 @@ const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call"])
 /// Settings that say which engines there are.
 const ENGINES: Commands =
     Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay"]);
+/// Settings of the search for servers.
+const FINDING: Commands = Commands::Only(&["serve", "exec", "workflow", "servers"]);
 /// Settings of MCP servers.
 const SERVERS: Commands =
     Commands::Only(&["serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy"]);
@@ -187,6 +189,8 @@ variables! {
         "Additional file of server definitions, read before the others";
     PROFILE = ["MCP_BRIDGE_PROFILE"] "profile" "NAME" NO_DEFAULT SERVERS
         "Set of servers that is used, of those in `profiles` of a file of definitions; all servers if not set";
+    REGISTRY = ["MCP_BRIDGE_REGISTRY"] "registry" "URL" NO_DEFAULT FINDING
+        "URL of the MCP registry in which servers are searched";
 }
 
 /// Returns the table of the documentation.

@@ -25,7 +25,7 @@ const SHOWN: usize = 300;
 
 /// Why an HTTP request failed. None of the texts contains a URL.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::upstream::pool) enum HttpError {
+pub(in crate::upstream) enum HttpError {
     #[error("could not create an HTTP client: {}", innermost(.0))]
     Client(Arc<reqwest::Error>),
     /// There is no response, or only a part of one.
@@ -143,7 +143,7 @@ pub(in crate::upstream::pool) fn message_of(error: &(dyn Error + 'static)) -> Op
 }
 
 /// Returns the client that all connections share.
-pub(super) fn client(url: &str) -> Result<Client, HttpError> {
+pub(in crate::upstream) fn client(url: &str) -> Result<Client, HttpError> {
     static VERIFYING: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
     static WITHOUT_AUTHORITIES: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
     let made = VERIFYING.get_or_init(|| builder().build().map_err(Arc::new));
