@@ -119,6 +119,8 @@ impl Registry {
         is_enough: impl Fn(&[Entry]) -> bool,
     ) -> Result<(), RegistryError> {
         let mut cursor: Option<String> = None;
+        // Searches for several words may come across the same ones.
+        let mut left_out_here = 0;
         for _ in 0..MOST_PAGES {
             let mut url = base.clone();
             {
@@ -132,7 +134,8 @@ impl Registry {
                 }
             }
             let Page { entries, left_out, next } = self.page(base, url).await?;
-            found.left_out += left_out;
+            left_out_here += left_out;
+            found.left_out = found.left_out.max(left_out_here);
             for entry in entries {
                 if !found.entries.iter().any(|known| known.name == entry.name) {
                     found.entries.push(entry);

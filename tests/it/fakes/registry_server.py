@@ -64,8 +64,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = query.get("search", "").lower()
 
         def name_of(entry):
-            name = entry.get("server", {}).get("name", "") if isinstance(entry, dict) else ""
-            return name if isinstance(name, str) else ""
+            server = entry.get("server")
+            return server["name"] if isinstance(server, dict) else ""
 
         found = [entry for entry in servers if wanted in name_of(entry).lower() or not name_of(entry)]
         start = int(query.get("cursor", "0"))
