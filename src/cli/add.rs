@@ -7,6 +7,7 @@ use reqwest::Url;
 use serde_json::{Map, Value, json};
 
 use super::AddArgs;
+use super::add_found::{self, is_name};
 use super::ask::{Person, Typed};
 use super::definitions::say_whether_used;
 use super::errors::CommandError;
@@ -19,7 +20,16 @@ use crate::workspace::Workspace;
 
 pub(super) async fn add(workspace: &Workspace, args: AddArgs) -> Result<ExitCode, CommandError> {
     let definitions = workspace.upstream.definitions();
-    let (name, mut definition) = plan(&args)?;
+    let (name, mut definition) = match args.what.as_deref().filter(|_| args.command.is_empty()) {
+        Some(what) if is_name(what) => {
+            no_values(&args)?;
+            add_found::plan(workspace, &args, what).await?
+        }
+        _ => plan(&args)?,
+    };
+    if let Some(description) = &args.description {
+        definition.insert("description".into(), description.as_str().into());
+    }
     definitions.check_new(&name).map_err(ServersError::from)?;
     definitions.check_definition(&name, &Value::Object(definition.clone())).map_err(ServersError::from)?;
     let person = Person::find();
@@ -70,11 +80,17 @@ fn plan(args: &AddArgs) -> Result<(String, Map<String, Value>), ServersError> {
         }
         (args.what.clone(), name_of_command(&args.command))
     };
-    if let Some(description) = &args.description {
-        definition.insert("description".into(), description.as_str().into());
-    }
     let name = args.name.clone().or(named).or(meant).ok_or(ServersError::NoName)?;
     Ok((name, definition))
+}
+
+/// Refuses flags that a definition of the registry leaves no place for.
+fn no_values(args: &AddArgs) -> Result<(), ServersError> {
+    match (args.env.is_empty() && args.cwd.is_none(), args.header.is_empty() && !args.sse) {
+        (true, true) => Ok(()),
+        (false, _) => Err(ServersError::OnlyCommand("--env or --cwd")),
+        (_, false) => Err(ServersError::OnlyUrl("--header or --sse")),
+    }
 }
 
 fn url(text: &str) -> Result<Url, ServersError> {

@@ -14,7 +14,7 @@ use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
 use super::saved_args::SavedCommand;
 use super::serve_args::ServeArgs;
-use super::servers_args::{AddArgs, ImportArgs};
+use super::servers_args::{AddArgs, FindArgs, ImportArgs};
 use super::token_args::TokenCommand;
 use super::workflow_args::WorkflowCommand;
 use crate::upstream::catalog::Detail;
@@ -290,6 +290,8 @@ pub enum ServersCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Search an MCP registry for servers
+    Find(FindArgs),
     /// Add a server
     Add(Box<AddArgs>),
     /// Remove a server that was added

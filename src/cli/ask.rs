@@ -1,4 +1,4 @@
-//! What commands ask the person: values that must not be shown. Credentials never stand in command lines.
+//! What commands ask the person: values that must not be shown, and yes or no. Credentials never stand in command lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Read, Write};
@@ -41,6 +41,23 @@ impl Person {
     /// Whether somebody reads the questions.
     pub(super) fn is_there(&self) -> bool {
         matches!(self, Self::Terminal(_))
+    }
+
+    /// Asks for a line.
+    pub(super) fn text(&self, question: &str) -> io::Result<Typed> {
+        let Self::Terminal(terminal) = self else { return next_line(&mut io::stdin().lock()) };
+        let mut screen = terminal;
+        write!(screen, "{}", visible_line(question))?;
+        next_line(&mut io::BufReader::new(terminal))
+    }
+
+    /// Asks for a yes. Returns None where nobody can be asked: what comes from a script is no answer.
+    pub(super) fn confirms(&self, question: &str) -> io::Result<Option<bool>> {
+        if !self.is_there() {
+            return Ok(None);
+        }
+        let Typed::Line(line) = self.text(&format!("{question} [y/N] "))? else { return Ok(Some(false)) };
+        Ok(Some(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")))
     }
 
     /// Asks for a line that is not shown while it is typed.

@@ -1,6 +1,7 @@
 //! The command line: arguments, output and exit codes.
 
 mod add;
+mod add_found;
 mod args;
 mod artifact;
 mod artifact_args;
@@ -18,6 +19,7 @@ mod doctor;
 mod errors;
 mod exec;
 mod exec_args;
+mod find;
 mod flags;
 mod folder;
 mod form;
@@ -89,7 +91,7 @@ pub use login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 pub use policy_args::PolicyCommand;
 pub use saved_args::SavedCommand;
 pub use serve_args::ServeArgs;
-pub use servers_args::{AddArgs, ImportArgs};
+pub use servers_args::{AddArgs, FindArgs, ImportArgs};
 pub use token_args::TokenCommand;
 pub use workflow_args::{WorkflowCommand, WorkflowRunArgs};
 

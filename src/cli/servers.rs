@@ -15,7 +15,7 @@ use super::output::{columns, print, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
-use super::{Form, ServersArgs, ServersCommand, add, definitions, login, trust};
+use super::{Form, ServersArgs, ServersCommand, add, definitions, find, login, trust};
 use crate::error::Exit;
 use crate::settings::Environment;
 use crate::upstream::discovery::{Server, Skip, Warning, WarningKind};
@@ -118,6 +118,7 @@ pub(super) async fn servers(
 ) -> Result<ExitCode, CommandError> {
     match args.command {
         None => list(workspace, &args.form).await,
+        Some(ServersCommand::Find(args)) => find::find(workspace, &args).await,
         Some(ServersCommand::Add(args)) => add::add(workspace, *args).await,
         Some(ServersCommand::Remove { name }) => definitions::remove(workspace, &name).await,
         Some(ServersCommand::Enable { name }) => definitions::enable(workspace, &name).await,

@@ -4,9 +4,24 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::form::Form;
+
+#[derive(Debug, Args)]
+pub struct FindArgs {
+    /// What the server is for, in a few words
+    #[arg(value_name = "WORDS", required = true)]
+    pub words: Vec<String>,
+    /// The number of servers to show, 1 to 50
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=50))]
+    pub limit: u8,
+    #[command(flatten)]
+    pub form: Form,
+}
+
 /// What can be added.
 const ADD_HELP: &str = "\
 Examples:
+  codebridge servers add io.example/tracker    # a name of the MCP registry
   codebridge servers add https://tracker.example/mcp --header Authorization
   codebridge servers add time -- uvx mcp-server-time
   codebridge servers add --env API_TOKEN -- npx -y some-mcp-server
@@ -16,13 +31,13 @@ input, one line for each. They are stored in the definition, in a file that only
 #[derive(Debug, Args)]
 #[command(after_help = ADD_HELP)]
 pub struct AddArgs {
-    /// The URL of a server, or the name of the server that the command starts
+    /// A server by its URL or its name in the MCP registry; or the name of the server that the command starts
     #[arg(value_name = "NAME|URL", required_unless_present = "command")]
     pub what: Option<String>,
     /// The command line that starts the server
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// The name of the server [default: from the command or the URL]
+    /// The name of the server [default: made of the command, the URL or the registry's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// A variable of the server; without a value it is asked for. The flag can be repeated
@@ -40,6 +55,12 @@ pub struct AddArgs {
     /// Use the older transport, server-sent events
     #[arg(long)]
     pub sse: bool,
+    /// Which of the ways of the registry to use: remote, npm, pypi, oci or nuget [default: the first]
+    #[arg(long, value_name = "TYPE", conflicts_with = "command")]
+    pub from: Option<String>,
+    /// Do not ask before a server of the registry is added
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::error::Exit;
 use crate::upstream::discovery::{ChangeError, Warning};
+use crate::upstream::registry::RegistryError;
 use crate::upstream::shell_word;
 
 /// Why definitions were not changed.
@@ -11,7 +12,13 @@ use crate::upstream::shell_word;
 pub(super) enum ServersError {
     #[error(transparent)]
     Change(#[from] ChangeError),
-    #[error("'{0}' is neither a URL nor a command")]
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("'{name}' cannot be added: {why}")]
+    NoRecipe { name: String, why: String },
+    #[error("could not ask whether to add '{0}': standard input is not a terminal")]
+    Unconfirmed(String),
+    #[error("'{0}' is neither a URL nor a command, nor a name of the MCP registry")]
     What(String),
     #[error("could not find a name for the server")]
     NoName,
@@ -43,6 +50,8 @@ impl ServersError {
                 "`codebridge servers add {} -- COMMAND`, or a URL that starts with https://",
                 shell_word(name)
             )),
+            Self::Registry(error) => error.hint(),
+            Self::Unconfirmed(_) => Some("add --yes if you have seen what it runs".into()),
             Self::NoName => Some("name it with --name".into()),
             Self::Visible(_) => Some(
                 "other users can see command lines: write --env NAME or --header NAME without the value, which is then asked for, or \
@@ -62,6 +71,10 @@ impl ServersError {
             Self::Change(ChangeError::File(_) | ChangeError::Lock { .. })
             | Self::Value { .. }
             | Self::Import { .. } => Exit::Io,
+            Self::Registry(error) => match error {
+                RegistryError::NotSet | RegistryError::Unknown { .. } => Exit::Usage,
+                _ => Exit::Server,
+            },
             _ => Exit::Usage,
         }
     }

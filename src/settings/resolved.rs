@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use codebridge_images::ImageName;
 use codebridge_runtimes::{Limits, PodSettings, RuntimeChoice, TargetError, User};
+use reqwest::Url;
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
@@ -100,6 +101,8 @@ pub struct Settings {
     pub servers_config: Setting<Option<PathBuf>>,
     /// The set of servers that is used; None means all.
     pub profile: Setting<Option<Arc<str>>>,
+    /// Where an MCP registry lists its servers.
+    pub registry: Setting<Option<Url>>,
     /// Whether this process runs code once, for a person who types flags. Else it serves a client, which sets variables.
     pub one_shot: bool,
     /// What the user set to no effect.
@@ -180,6 +183,9 @@ impl Settings {
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
             profile: raw.optional(&var::PROFILE, |text, _| Ok(Some(text.trim().into())))?,
+            registry: raw.optional(&var::REGISTRY, |text, origin| {
+                parse::parse_registry(text).map(Some).ok_or_else(|| invalid(text, origin, Expected::Registry))
+            })?,
             one_shot: false,
             warnings: raw.warnings(&timeout, &max_timeout),
         })

@@ -105,6 +105,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_TRUST_PROJECT", "1"),
         ("MCP_SERVERS_CONFIG", "/etc/servers.json"),
         ("MCP_BRIDGE_PROFILE", " work "),
+        ("MCP_BRIDGE_REGISTRY", "https://registry.example"),
     ];
     let names: Vec<_> =
         ALL.iter().flat_map(|v| std::iter::once(v.name).chain(v.aliases.iter().copied())).collect();

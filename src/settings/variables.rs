@@ -67,6 +67,8 @@ const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call", 
 /// Settings that say which engines there are.
 const ENGINES: Commands =
     Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay", "saved"]);
+/// Settings of the search for servers.
+const FINDING: Commands = Commands::Only(&["serve", "exec", "workflow", "servers"]);
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy", "saved", "search-model",
@@ -194,6 +196,8 @@ variables! {
         "Additional file of server definitions, read before the others";
     PROFILE = ["MCP_BRIDGE_PROFILE"] "profile" "NAME" NO_DEFAULT SERVERS
         "Set of servers that is used, of those in `profiles` of a file of definitions; all servers if not set";
+    REGISTRY = ["MCP_BRIDGE_REGISTRY"] "registry" "URL" NO_DEFAULT FINDING
+        "URL of the MCP registry in which servers are searched";
 }
 
 /// Returns the table of the documentation.

@@ -7,6 +7,7 @@
 //! facade                                          what the rest of the product calls
 //! recording                                       what the audit log says of a call
 //! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
+//! registry                                        servers that others have published
 //! pool                                            connections, calls, lists of tools
 //! openapi                                         OpenAPI documents as servers
 //! catalog                                         documentation of tools, on disk
@@ -43,6 +44,7 @@ mod questions;
 mod raw_arguments;
 mod recorded;
 mod recording;
+pub mod registry;
 pub mod search;
 mod shell;
 mod tool_doc;

@@ -1,15 +1,20 @@
 //! Servers are added, removed and copied by commands, and used by what was written. No credential is in a command line or is shown.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::process::Output;
+use crate::harness::matrix::which;
+use crate::harness::process::{Output, Prepared, Running};
 use crate::harness::{Suite, TestEnv};
 use crate::server_access::fake;
 use crate::tests;
+
+const REGISTRY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/registry_server.py");
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -28,6 +33,10 @@ pub(crate) fn register(suite: &mut Suite) {
             with_a_profile_its_servers_are_used_alone,
             an_unknown_profile_is_an_error_that_names_the_others,
             many_changes_at_once_lose_none,
+            servers_of_a_registry_are_found_with_what_they_need,
+            a_server_of_a_registry_is_added_after_a_yes_and_used,
+            an_entry_that_could_do_something_else_is_not_added,
+            a_registry_that_answers_nonsense_is_a_clear_error,
         ],
     );
 }
@@ -323,4 +332,222 @@ fn many_changes_at_once_lose_none(env: &TestEnv) {
     });
     let written = written(env);
     assert!(names.iter().all(|name| written["mcpServers"].get(name).is_some()), "{written}");
+}
+
+/// A registry on this machine, and the file with a line for each request.
+struct Registry {
+    server: Running,
+    address: String,
+    requests: PathBuf,
+}
+
+impl Registry {
+    fn start(env: &TestEnv, servers: &Value) -> Self {
+        let (list, requests) = (env.write("registry.json", servers.to_string()), env.write("requests", ""));
+        let mut server = env.command(which("python3").unwrap());
+        server.argv.extend(["-u", REGISTRY].map(Into::into));
+        server.argv.extend([list.into_os_string(), requests.clone().into_os_string()]);
+        let mut server = server.spawn(env.guard(), Stdio::piped(), Stdio::piped(), Stdio::null());
+        let mut port = String::new();
+        BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        Self { server, address: format!("http://127.0.0.1:{}", port.trim()), requests }
+    }
+
+    fn requests(&self) -> usize {
+        fs::read_to_string(&self.requests).unwrap().lines().count()
+    }
+
+    /// A command that asks the registry, in one of its ways to answer.
+    fn command(&self, env: &TestEnv, way: &str, words: &[&str]) -> Prepared {
+        let mut command = env.command(env.binary());
+        command.argv.extend(words.iter().map(Into::into));
+        command.cwd = env.folder("here");
+        command.env.insert("MCP_BRIDGE_REGISTRY".into(), format!("{}{way}", self.address).into());
+        command
+    }
+
+    fn run(&self, env: &TestEnv, way: &str, words: &[&str], input: &[u8]) -> Output {
+        self.command(env, way, words).run_with_input(env.guard(), input)
+    }
+
+    fn end(mut self) {
+        drop(self.server.child.stdin.take());
+        self.server.wait();
+    }
+}
+
+fn published(server: Value) -> Value {
+    let official = json!({ "status": "active", "isLatest": true });
+    json!({ "server": server, "_meta": { "io.modelcontextprotocol.registry/official": official } })
+}
+
+fn servers() -> Value {
+    let key = json!({ "name": "API_KEY", "description": "from your account", "isRequired": true, "isSecret": true });
+    let level = json!({ "name": "LEVEL", "value": "debug" });
+    let helper = json!({
+        "registryType": "npm",
+        "identifier": "@example/helper",
+        "version": "1.2.0",
+        "transport": { "type": "stdio" },
+        "environmentVariables": [key, level, { "name": "REGION" }],
+        "packageArguments": [{ "type": "named", "name": "--few" }],
+    });
+    let remote = json!({
+        "type": "streamable-http",
+        "url": "https://{tenant}.tracker.example/mcp",
+        "variables": { "tenant": { "isRequired": true, "choices": ["us", "eu"] } },
+        "headers": [{ "name": "Authorization", "isRequired": true, "isSecret": true }],
+    });
+    json!([
+        published(json!({ "name": "io.example/other-helper", "description": "helps others", "version": "1" })),
+        published(json!({ "name": "io.example/helper-mcp", "title": "Helper", "description": "says \u{1b}[2Jit\nagain",
+            "version": "1.2.0", "packages": [helper], "repository": { "url": "https://code.example/helper", "source": "x" } })),
+        published(json!({ "name": "io.example/tracker", "description": "finds issues", "version": "2", "remotes": [remote] })),
+        published(json!({ "name": "evil.example/env", "description": "", "version": "1",
+            "remotes": [{ "type": "sse", "url": "https://evil.example/${HOME}" }] })),
+        { "server": { "name": "evil.example/\u{1b}[2Jhelper" } },
+        { "server": 7 },
+    ])
+}
+
+fn servers_of_a_registry_are_found_with_what_they_need(env: &TestEnv) {
+    let registry = Registry::start(env, &servers());
+    let found = registry.run(env, "", &["servers", "find", "again", "helper", "--json"], b"");
+    assert!(found.stderr.contains("2 entries of the registry were not understood"), "{found}");
+    let listed: Value = serde_json::from_str(&found.ok()).unwrap();
+    // The one that fits more words comes first.
+    assert_eq!(listed[0]["name"], "io.example/helper-mcp");
+    assert_eq!((&listed[0]["publisher"], &listed[0]["version"]), (&json!("io.example"), &json!("1.2.0")));
+    let option = &listed[0]["options"][0];
+    assert_eq!((&option["type"], &option["transport"]), (&json!("npm"), &json!("stdio")));
+    assert_eq!(option["runs"], "npx -y @example/helper@1.2.0 --few");
+    assert_eq!(
+        option["needs"],
+        json!([
+            { "name": "API_KEY", "kind": "variable", "required": true, "secret": true, "description": "from your account" },
+            { "name": "REGION", "kind": "variable", "required": false, "secret": false },
+        ])
+    );
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    // A second search of the same words asks nobody.
+    let asked = registry.requests();
+    let text = registry.run(env, "", &["servers", "find", "again", "helper"], b"");
+    assert_eq!(registry.requests(), asked);
+    assert!(text.stdout.contains("needs API_KEY (secret), REGION (optional)"), "{text}");
+    assert!(text.stdout.contains("published by io.example, https://code.example/helper"), "{text}");
+    assert!(!text.to_string().contains('\u{1b}'), "{text:?}");
+    let none = registry.run(env, "", &["servers", "find", "nothing"], b"");
+    assert!(
+        none.stderr.contains("the registry has no server for 'nothing'") && none.code() == Some(0),
+        "{none}"
+    );
+    let unset = command(env, &["servers", "find", "x"]);
+    assert!(unset.code() == Some(2) && unset.stderr.contains("hint: set MCP_BRIDGE_REGISTRY"), "{unset}");
+    registry.end();
+}
+
+fn a_server_of_a_registry_is_added_after_a_yes_and_used(env: &TestEnv) {
+    let registry = Registry::start(env, &servers());
+    // npx downloads nothing here.
+    let server = words_of(&fake(env, &[]));
+    let server = shlex(&server);
+    let _ = env.write_program(
+        "bin/npx",
+        &format!("#!/bin/sh\necho \"$@\" > {}/arguments\nexec {server}\n", env.home().display()),
+    );
+    let add = ["servers", "add", "io.example/helper-mcp"];
+    let unconfirmed = registry.run(env, "", &add, b"y\nhunter2hunter2\n");
+    assert!(unconfirmed.code() == Some(2) && unconfirmed.stderr.contains("hint: add --yes"), "{unconfirmed}");
+    let seen = [
+        "io.example/helper-mcp 1.2.0, published by io.example",
+        "npx -y @example/helper@1.2.0 --few",
+        "sets: LEVEL=debug",
+    ];
+    assert!(seen.iter().all(|line| unconfirmed.stderr.contains(line)), "{unconfirmed}");
+    let mut terminal = env.command("script");
+    let line = format!("{} {}", env.binary().display(), add.join(" "));
+    terminal.argv.extend(["-q", "-e", "-c", &line, "/dev/null"].map(Into::into));
+    terminal.env.insert("MCP_BRIDGE_REGISTRY".into(), registry.address.clone().into());
+    let refused = terminal.run_typing(env.guard(), "[y/N] ", b"\n");
+    assert!(refused.code() == Some(2) && refused.stdout.contains("nothing was changed"), "{refused}");
+    assert!(!file(env).exists());
+
+    let added = registry.run(env, "", &[&add[..], &["--yes"]].concat(), b"hunter2hunter2\n");
+    assert!(added.stdout.contains("added 'helper' to ") && !added.to_string().contains("hunter2"), "{added}");
+    let definition = &written(env)["mcpServers"]["helper"];
+    assert_eq!(definition["env"], json!({ "API_KEY": "hunter2hunter2", "LEVEL": "debug" }));
+    let mut call = registry.command(env, "", &["call", "helper.environment"]);
+    let path = format!(
+        "{}:{}",
+        env.folder("bin").display(),
+        call.env["PATH".as_ref() as &std::ffi::OsStr].to_str().unwrap()
+    );
+    call.env.insert("PATH".into(), path.into());
+    let called = call.run(env.guard()).ok();
+    assert!(called.contains("hunter2hunter2") && called.contains("debug"), "{called}");
+    let arguments = fs::read_to_string(env.home().join("arguments")).unwrap();
+    assert_eq!(arguments.trim(), "-y @example/helper@1.2.0 --few");
+
+    let again = registry.run(env, "", &[&add[..], &["--yes"]].concat(), b"x\n");
+    assert!(again.code() == Some(2) && again.stderr.contains("'helper' is defined already"), "{again}");
+    let remote = ["servers", "add", "io.example/tracker", "--yes", "--name", "issues"];
+    let wrong = registry.run(env, "", &remote, b"mars\nx\n");
+    assert!(wrong.code() == Some(2) && wrong.stderr.contains("no value for 'tenant'"), "{wrong}");
+    let _ = registry.run(env, "", &remote, b"eu\nBearer hunter3\n").ok();
+    let definition = &written(env)["mcpServers"]["issues"];
+    assert_eq!(definition["url"], "https://eu.tracker.example/mcp");
+    assert_eq!(definition["headers"], json!({ "Authorization": "Bearer hunter3" }));
+    registry.end();
+}
+
+fn an_entry_that_could_do_something_else_is_not_added(env: &TestEnv) {
+    let registry = Registry::start(env, &servers());
+    for (words, told) in [
+        (&["evil.example/env"][..], "'evil.example/env' cannot be added: it has a '$' in its definition"),
+        (&["io.example/other-helper"], "the registry says of no package and no URL"),
+        (&["io.example/tracker", "--from", "npm"], "it has no 'npm', only remote"),
+        (&["io.example/none"], "has no server named 'io.example/none'"),
+        (&["a/../../b"], "has no server named 'a/../../b'"),
+        (&["io.example/tracker", "--env", "A=B"], "--env or --cwd is for servers that a command starts"),
+    ] {
+        let refused = registry.run(env, "", &[&["servers", "add", "--yes"], words].concat(), b"");
+        assert!(refused.code() == Some(2) && refused.stderr.contains(told), "{refused}");
+    }
+    assert!(!file(env).exists());
+    registry.end();
+}
+
+fn a_registry_that_answers_nonsense_is_a_clear_error(env: &TestEnv) {
+    let registry = Registry::start(env, &servers());
+    for (way, told) in [
+        ("/html", "answered something else than a list of servers: "),
+        ("/status/500", "it responded with HTTP 500 Internal Server Error"),
+        ("/status/401", "it responded with HTTP 401 Unauthorized"),
+        ("/huge", "is longer than 4096 KiB"),
+    ] {
+        for words in [&["servers", "find", "x"][..], &["servers", "add", "a/b", "--yes"]] {
+            let failed = registry.run(env, way, words, b"");
+            assert_eq!((failed.code(), failed.stdout.as_str()), (Some(76), ""), "{failed}");
+            assert!(failed.stderr.starts_with("error: ") && failed.stderr.contains(told), "{failed}");
+            assert!(failed.stderr.contains("hint: ") && !failed.stderr.contains('\u{1b}'), "{failed}");
+            assert!(failed.stderr.len() < 1_000, "{failed}");
+        }
+    }
+    let asked = registry.requests();
+    let endless = registry.run(env, "/endless", &["servers", "add", "endless/none", "--yes"], b"");
+    assert!(endless.code() == Some(2) && endless.stderr.contains("has no server named"), "{endless}");
+    assert_eq!(registry.requests() - asked, 5);
+    let wrong = registry.run(env, "?key=hunter2", &["servers", "find", "x"], b"");
+    assert!(wrong.code() == Some(2) && wrong.stderr.contains("expected a URL, such as"), "{wrong}");
+    let address = registry.address.clone();
+    registry.end();
+    let mut gone = env.command(env.binary());
+    gone.argv.extend(["servers", "find", "x", "--registry", &address].map(Into::into));
+    let gone = gone.run(env.guard());
+    assert!(gone.code() == Some(76) && gone.stderr.contains("could not connect"), "{gone}");
+    assert!(!file(env).exists());
+}
+
+fn shlex(words: &[String]) -> String {
+    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }

@@ -36,6 +36,7 @@ use crate::upstream::questions::{Answers, Askers, CallerGuard};
 use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::recorded::Recorded;
 use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
+use crate::upstream::registry::Registry;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
@@ -47,6 +48,7 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
+    registry: Registry,
     user: User,
     policy: Arc<Policy>,
     telemetry: Telemetry,
@@ -104,6 +106,7 @@ impl Upstream {
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
             user: surroundings.user.clone(),
+            registry: Registry::new(surroundings.registry.as_ref(), &surroundings.state_dir),
             discovery: Discovery::new(surroundings),
             policy,
             telemetry,
@@ -170,6 +173,11 @@ impl Upstream {
             Some(unknown) => Err(unknown.clone().into()),
             None => Ok(snapshot),
         }
+    }
+
+    /// Returns the registry in which servers are searched.
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
     }
 
     /// Returns the definitions, for those that change them.

@@ -36,6 +36,7 @@ pub use context::Limits;
 #[cfg(test)]
 pub(super) use entry::ServerState;
 pub(super) use entry::{Pool, PoolRequest};
+pub(super) use http::{HttpError, http_client};
 pub(super) use listing::{Age, Listener, Listing};
 pub use offers::OfferPages;
 pub(super) use outcome::ToolList;
