@@ -69,12 +69,11 @@ impl Record {
         Self { version, sha256, details, example, approved, schemas, tested: None }
     }
 
-    /// Keeps the result of a test, and what it relied on, of the same source and example.
-    pub(super) fn with_test_of(mut self, before: Option<Self>) -> Self {
-        let same = |before: &Self| {
-            before.example.is_some() && before.example == self.example && before.sha256 == self.sha256
-        };
-        if let Some(before) = before.filter(same) {
+    /// Keeps what was known of the same source: that it was imported, and how the same example ended.
+    pub(super) fn after(mut self, before: Option<Self>) -> Self {
+        let Some(before) = before.filter(|before| before.sha256 == self.sha256) else { return self };
+        self.approved = self.approved.or(before.approved);
+        if before.example.is_some() && before.example == self.example {
             self.schemas.extend(before.schemas);
             self.tested = before.tested;
         }

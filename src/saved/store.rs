@@ -144,6 +144,9 @@ impl SavedTools {
             return Err(ToolError::TooMany);
         }
         let path = self.path_of(name);
+        if self.size(name) > MOST_EARLIER {
+            return Err(ToolError::TooManyVersions);
+        }
         let before = match fs::read(&path) {
             Ok(before) => Some(before),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -159,7 +162,7 @@ impl SavedTools {
             version = self.keep(name, version, &before)? + 1;
         }
         let known = Record::read(&self.record_path(name)).ok().flatten();
-        let record = Record::of(version, source, new).with_test_of(known);
+        let record = Record::of(version, source, new).after(known);
         let staged_record = stage(&folder, &record.to_json())?;
         if !is_same {
             persist(staged, &path)?;

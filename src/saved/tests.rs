@@ -146,6 +146,8 @@ fn a_changed_import_needs_another_approval() {
     assert_eq!((tool.trouble, tool.source.as_str()), (Some(Trouble::Unapproved), "def f(): return 2"));
     tools.save("f", "def f(): return 2", imported).unwrap();
     assert_eq!(tools.load().tools.len(), 1, "it was approved");
+    save(&tools, "f", "def f(): return 2").unwrap();
+    assert!(tools.find("f").unwrap().is_imported, "code that saves the same makes it no other function");
     // A damaged record may have said anything.
     fs::write(dir.path().join("tools/.versions/f/about.json"), "{").unwrap();
     assert!(tools.load().tools.is_empty());
