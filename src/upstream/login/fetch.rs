@@ -292,7 +292,7 @@ impl From<NotPublic> for io::Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -353,6 +353,9 @@ mod tests {
         tokio::spawn(async move {
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
+                // An answer before the request would be an error of the server.
+                let mut request = [0; 1 << 10];
+                let _ = stream.read(&mut request).await;
                 let _ = stream.write_all(&answer).await;
                 open.push(stream);
             }
