@@ -41,7 +41,7 @@ pub(super) struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     pub(super) fn new(openapi: &OpenApi, root: &'a Value) -> Result<Self, HostError> {
-        let base = openapi.base_url.as_deref().map(|url| parsed(url)).transpose()?;
+        let base = openapi.base_url.as_deref().map(parsed).transpose()?;
         let fetched_from = match &openapi.document {
             DocumentPlace::Url(url) => Some(parsed(url)?),
             DocumentPlace::File(_) => None,

@@ -229,7 +229,7 @@ impl Written<'_> {
         let of_success = |status: &str| status.len() == 3 && status.starts_with('2');
         let mut found: Vec<_> =
             responses.into_iter().flatten().filter(|(status, _)| of_success(status)).collect();
-        found.sort_by(|(left, _), (right, _)| left.cmp(right));
+        found.sort_by_key(|(status, _)| *status);
         if found.is_empty() {
             found.extend(responses.and_then(|all| all.get_key_value("default")));
         }
