@@ -66,9 +66,13 @@ impl Fields<'_> {
                 Auth::Basic { user, password: auth.needed(kind, &["password", "value"])? }
             }
             "oauth2" => Auth::OAuth2 {
-                token_url: auth.url("tokenUrl")?,
-                client_id: auth.needed(kind, &["clientId", "name"])?,
-                client_secret: auth.needed(kind, &["clientSecret", "value"])?,
+                token_url: auth.url(if auth.get("token_url").is_some() {
+                    "token_url"
+                } else {
+                    "tokenUrl"
+                })?,
+                client_id: auth.needed(kind, &["clientId", "client_id", "name"])?,
+                client_secret: auth.needed(kind, &["clientSecret", "client_secret", "value"])?,
                 scopes: auth.scopes()?,
             },
             _ => return Err(invalid("'type' in 'auth' must be header, query, basic or oauth2".into())),
@@ -119,7 +123,7 @@ fn checked_url(key: &str, url: String) -> Result<String, Skip> {
 mod tests {
     use std::fs;
 
-    use crate::upstream::discovery::{Auth, Discovery, DocumentPlace, Launch, OpenApi, Surroundings};
+    use crate::upstream::discovery::{Auth, Discovery, DocumentPlace, Launch, OpenApi, Skip, Surroundings};
 
     /// Reads one definition.
     fn read(definition: &str) -> Result<OpenApi, String> {
@@ -173,6 +177,26 @@ mod tests {
             auth(r#"{"type": "oauth2", "name": "id", "value": "k3y", "scope": "a b"}"#)
                 == client(None, &["a", "b"])
         );
+    }
+
+    #[test]
+    fn nothing_is_read_before_the_user_approves_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let definition = r#"{"mcpServers": {"a": {"openapi": "api.yaml", "auth": {"type": "header", "value": "${KEY}"}}}}"#;
+        fs::write(folder.path().join(".mcp.json"), definition).unwrap();
+        let surroundings = Surroundings {
+            cwd: folder.path().into(),
+            state_dir: folder.path().join("MCPs"),
+            environment: [("KEY", "k3y")].map(|(name, value)| (name.into(), value.into())).into(),
+            ..Surroundings::default()
+        };
+        let snapshot = Discovery::new(surroundings).snapshot();
+        let Err(Skip::Untrusted(proposal)) = &snapshot.skipped("a").unwrap().definition else {
+            panic!("{snapshot:?}")
+        };
+        let path = folder.path().join("api.yaml");
+        let first = format!("reads \"{}\" and sends requests to the hosts in it\n", path.display());
+        assert!(proposal.text.starts_with(&first) && !proposal.text.contains("k3y"), "{}", proposal.text);
     }
 
     #[test]
