@@ -148,6 +148,7 @@ impl Audit {
         let call = Call {
             facts: Arc::clone(facts),
             server: Arc::clone(server),
+            kind: None,
             tool: tool.to_owned(),
             called_as: None,
             verdict: None,
@@ -284,6 +285,13 @@ impl fmt::Debug for CallRecord {
 }
 
 impl CallRecord {
+    /// Notes that it is about something else than a tool.
+    pub fn is_about(&mut self, kind: &str) {
+        if let Some(call) = &mut self.call {
+            call.kind = Some(kind.to_owned());
+        }
+    }
+
     /// Notes the name of the tool at its server.
     pub fn is_of(&mut self, tool: &str) {
         if let Some(call) = &mut self.call

@@ -21,7 +21,6 @@ mod output;
 mod processor_time;
 mod questions;
 mod recording;
-mod saved_tools;
 mod sessions;
 mod slots;
 

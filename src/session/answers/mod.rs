@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
-//!                                documentation (of all servers) ─▶ access
+//!                                calls, documentation (of all servers) ─▶ access
 //! ```
 
 mod access;
 mod answerer;
+mod calls;
 mod documentation;
 mod grant;
 mod packages;
