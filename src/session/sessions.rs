@@ -421,6 +421,11 @@ impl Inner {
         {
             self.end(state.take(format!("the previous one ended while it was idle ({loss})")));
         }
+        if let Some(live) = &state.live
+            && let Some(why) = self.lost_share(&live.interpreter, &request.session, &record.early_facts())
+        {
+            self.end(state.take(why));
+        }
         let new_session = state.live.is_none();
         let (live, mut notices) = match state.live.take() {
             Some(live) => (live, Vec::new()),
@@ -504,6 +509,20 @@ impl Inner {
         })
     }
 
+    fn by(&self, session: &str, facts: &Arc<RunFacts>) -> CalledBy {
+        let (facts, principal) = (Arc::clone(facts), self.upstream.principal());
+        CalledBy { session: Some(session.into()), principal, facts, ..CalledBy::default() }
+    }
+
+    /// Returns why an interpreter must not go on: the policy by now denies a shared folder that it has.
+    fn lost_share(&self, interpreter: &Interpreter, session: &str, facts: &Arc<RunFacts>) -> Option<String> {
+        let mut shares = self.shares.iter().filter(|share| interpreter.has_share(&share.target()));
+        shares.find_map(|share| {
+            let error = self.upstream.denial(Kind::Share, &share.name, &self.by(session, facts))?;
+            Some(format!("the previous one was ended: {error}"))
+        })
+    }
+
     /// Returns the shared folders that the policy denies to a session, by their paths in the sandbox, and what to say about it.
     async fn denied_shares(
         &self,
@@ -511,8 +530,7 @@ impl Inner {
         session: &str,
         facts: &Arc<RunFacts>,
     ) -> (Vec<String>, Vec<String>) {
-        let (facts, principal) = (Arc::clone(facts), self.upstream.principal());
-        let by = CalledBy { session: Some(session.into()), principal, facts, ..CalledBy::default() };
+        let by = self.by(session, facts);
         let (mut denied, mut notices) = (Vec::new(), Vec::new());
         for share in &self.shares {
             let allowed =

@@ -32,7 +32,7 @@ pub(crate) fn register(suite: &mut Suite) {
         ],
     );
     suite.on(
-        &[Runtime::of_user(Kind::Crun), Runtime::of_root(Kind::Runc)],
+        &[Runtime::of_user(Kind::Crun), Runtime::of_root(Kind::Runc), Runtime::of_user(Kind::Podman)],
         "http_bounds",
         tests![work_between_calls_counts],
     );

@@ -286,6 +286,12 @@ fn nothing_but_the_answer_to_a_question_is_an_approval(env: &TestEnv) {
     write_policy(env, "[[rule]]\neffect = 'deny'\nreason = 'not any more'\n");
     let _ = choose(env, &bridge, 3, 1);
     assert!(pending.outcome().expect("error").error().contains("not any more"));
+    write_policy(env, "[[rule]]\nkind = 'artifact'\neffect = 'ask'\n");
+    let pending = bridge.start_call(json!({ "code": "runtime.save_artifact(b'x', name='x')" }));
+    let _ = form(env, &bridge, 4);
+    write_policy(env, "[[rule]]\nkind = 'artifact'\neffect = 'deny'\nreason = 'not any more'\n");
+    let _ = choose(env, &bridge, 4, 1);
+    assert!(pending.outcome().expect("error").error().contains("not any more"));
     bridge.close();
 }
 
@@ -313,6 +319,11 @@ fn packages_shares_and_artifacts_have_rules(env: &TestEnv) {
     }
     let denied = bridge.run("runtime.install('humanize')").expect("error");
     assert!(denied.error().contains("the package 'humanize' is denied"), "{denied}");
+    // A session does not keep a folder that is denied by now.
+    write_policy(env, "[[rule]]\nkind = 'share'\neffect = 'deny'\nreason = 'not any more'\n");
+    let without = bridge.run("os.path.exists('/shared/open')").expect("error");
+    assert!(without.text.contains("the previous one was ended: the share 'open' is denied"), "{without}");
+    assert_eq!(bridge.run("import os; os.path.exists('/shared/open')").ok(), "False");
     bridge.close();
 }
 

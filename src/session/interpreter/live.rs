@@ -241,6 +241,11 @@ impl Interpreter {
         self.sandbox.processor_time()
     }
 
+    /// Whether its sandbox has a shared folder, named by its path there.
+    pub(in crate::session) fn has_share(&self, target: &str) -> bool {
+        self.access.has_share(target)
+    }
+
     /// Returns what its sandbox is made of.
     pub(in crate::session) fn made_of(&self) -> &MadeOf {
         &self.made_of

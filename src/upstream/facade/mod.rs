@@ -26,7 +26,7 @@ use crate::upstream::discovery::{Discovery, Launch, Proposal, Server, Snapshot, 
 use crate::upstream::docs::{Docs, DocsCache};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::Event;
-use crate::upstream::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use crate::upstream::govern::{Wanted, WantedCall, admit, allow, denial, rules_for};
 use crate::upstream::login::Logins;
 use crate::upstream::options::CallOptions;
 use crate::upstream::pool::{
@@ -344,6 +344,11 @@ impl Upstream {
         why: &str,
     ) {
         record_refusal(&self.0.audit, server, (kind, tool), by, verdict, why).await;
+    }
+
+    /// Returns why the policy by now denies something that is no tool and was allowed before; nobody is asked again.
+    pub fn denial(&self, kind: Kind, name: &str, by: &CalledBy) -> Option<UpstreamError> {
+        denial(&self.0.policy, kind, name, by)
     }
 
     /// Decides whether code may have a package or an artifact. The person may be asked.

@@ -176,11 +176,20 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
         () = wanted.cancel.cancelled() => return Err(denied(Denied::Unanswered { rule: rule.clone() })),
     }
     // The answer may have come after minutes: what the rules deny by now stays denied.
-    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(()) };
-    match rules.of(kind, name, &by.caller()) {
-        Verdict::Deny(denial) => Err(denied(Denied::Rule(denial))),
-        Verdict::Allow(_) | Verdict::Ask(_) => Ok(()),
-    }
+    denial(policy, kind, name, by).map_or(Ok(()), Err)
+}
+
+/// Returns why something else than a call of a tool is denied, whatever the person would say.
+pub(super) fn denial(policy: &Policy, kind: Kind, name: &str, by: &CalledBy) -> Option<UpstreamError> {
+    let why = match policy.rules() {
+        Err(error) => Denied::Policy(error),
+        Ok(None) => return None,
+        Ok(Some(rules)) => match rules.of(kind, name, &by.caller()) {
+            Verdict::Deny(denial) => Denied::Rule(denial),
+            Verdict::Allow(_) | Verdict::Ask(_) => return None,
+        },
+    };
+    Some(UpstreamError::NotAllowed { kind, name: name.to_owned(), why: Arc::new(why) })
 }
 
 /// Asks the person whether a call may be made.
