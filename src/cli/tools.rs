@@ -109,7 +109,10 @@ fn items(server: &Server, docs: &ServerDocs, tool: Option<&str>) -> Result<Vec<T
 
 /// Returns a tool for people: how to call it, what it does, and its schemas if they are there.
 fn described(item: &ToolItem) -> String {
-    let mut text = format!("{}.{}\n", item.server_alias, item.signature);
+    let mut text = match item.kind.is_tool() {
+        true => format!("{}.{}\n", item.server_alias, item.signature),
+        false => format!("{}\n", item.signature),
+    };
     for line in item.description.lines() {
         text.push_str(format!("    {line}").trim_end());
         text.push('\n');

@@ -37,6 +37,7 @@ __all__ = [
     "search_tool_docs",
     "search_tool_docs_sync",
     "step",
+    "watch_resource",
 ]
 
 
@@ -57,7 +58,9 @@ class MCPAttributeError(MCPError, AttributeError):
 
 
 # Resources and prompts of servers.
-_OFFERS = ("complete", "get_prompt", "list_prompts", "list_resource_templates", "list_resources", "read_resource")
+_OFFERS = (
+    "complete", "get_prompt", "list_prompts", "list_resource_templates", "list_resources", "read_resource", "watch_resource",
+)
 
 
 def __getattr__(name):
@@ -111,7 +114,7 @@ name the servers that it uses: servers=["github"], or ["*"] for any. Documentati
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
 result (not on True, False and None). A tool that fails raises MCPError (also runtime.MCPError).
 
-- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
+- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers; also resources and prompts (`kind`)
 - runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
@@ -120,6 +123,7 @@ result (not on True, False and None). A tool that fails raises MCPError (also ru
 - runtime.list_resources(server), runtime.read_resource(server, uri), runtime.list_prompts(server), \
 runtime.get_prompt(server, name, arguments): what servers offer beside tools; also runtime.list_resource_templates(server), \
 runtime.complete(server, prompt, argument, value)
+- async for uri in runtime.watch_resource(server, uri): wakes whenever the resource changes
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
 - runtime.output(run_id, stream="stdout", start=0, length=None): the output of an earlier run ("stdout", "stderr" or "traceback"), all or a part
@@ -305,8 +309,11 @@ class _Tool(dict):
     """One tool of a list. Values that occur twice are printed once, because the reader pays for each word."""
 
     def __repr__(self):
+        if self.get("kind", "tool") != "tool":
+            # The signature has all names.
+            return repr({key: value for key, value in self.items() if key in ("kind", "signature", "description", "suspicious", "denied")})
         shown = self.get("server"), self.get("tool")
-        repeated = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in shown]
+        repeated = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in shown] + ["kind"]
         return repr({key: value for key, value in self.items() if key not in repeated})
 
 
@@ -368,12 +375,12 @@ def query_tool_docs_sync(server, tool=None, detail="summary"):
 
 
 async def search_tool_docs(query, limit=5, detail="summary"):
-    """Returns the tools of all servers that fit a query best, best first; at most 20."""
+    """Returns the tools, resources and prompts of all servers that fit a query best, best first; at most 20. `kind` says what each is."""
     return _found(await _ask_async("search", {"query": query, "limit": limit, "detail": detail}))
 
 
 def search_tool_docs_sync(query, limit=5, detail="summary"):
-    """Returns the tools of all servers that fit a query best, best first; at most 20."""
+    """Returns the tools, resources and prompts of all servers that fit a query best, best first; at most 20. `kind` says what each is."""
     return _found(_ask("search", {"query": query, "limit": limit, "detail": detail}))
 
 
@@ -406,7 +413,7 @@ def _found(answer):
             "search_tool_docs: the tools of these servers are not known yet, search again in a moment: %s"
             % ", ".join(answer["pending"])
         )
-    return _Docs(map(_Tool, answer["items"]))
+    return _Docs(_Tool({"kind": "tool", **item}) for item in answer["items"])
 
 
 def _ask(method, params, *how):

@@ -4,8 +4,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::server_docs::ServerDocs;
-use super::signature::{seen_result, whole_signature};
+use super::signature::{seen_result, whole_signature, with_server};
 use crate::policy::{Suspicion, escaped, suspicions};
+use crate::upstream::tool_doc::DocKind;
 
 /// Keywords of JSON Schema whose values are for readers.
 const DESCRIPTIONS: [&str; 3] = ["description", "title", "$comment"];
@@ -31,12 +32,15 @@ impl Detail {
     }
 }
 
-/// The documentation of a tool.
+/// The documentation of a tool, or of a resource or a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolItem {
     pub server: String,
     pub server_alias: String,
+    #[serde(skip_serializing_if = "DocKind::is_tool")]
+    pub kind: DocKind,
+    /// The name, or the URI of a resource.
     pub tool: String,
     pub tool_alias: String,
     /// The same as `tool`.
@@ -74,6 +78,7 @@ impl ToolItem {
         let mut item = Self {
             server: server.to_owned(),
             server_alias: server_alias.to_owned(),
+            kind: summary.kind,
             tool: summary.name.to_string(),
             tool_alias: summary.alias.to_string(),
             name: summary.name.to_string(),
@@ -92,7 +97,11 @@ impl ToolItem {
             item.input_schema = Some(doc.input_schema);
             item.output_schema = doc.output_schema;
         }
-        item.add_seen(docs);
+        if summary.kind.is_tool() {
+            item.add_seen(docs);
+        } else {
+            item.signature = with_server(&item.signature, server);
+        }
         item.show_what_hides();
         Some(item)
     }
@@ -157,10 +166,10 @@ mod tests {
     fn docs() -> ServerDocs {
         let doc = ToolDoc {
             name: "paint-wall".into(),
-            title: None,
             description: "Paints a wall. Dries in an hour.".into(),
             input_schema: json!({ "properties": { "wall": { "type": "integer" } } }),
             output_schema: Some(json!({ "title": "Wall" })),
+            ..ToolDoc::default()
         };
         ServerDocs::new(About::default(), vec![doc])
     }
@@ -194,6 +203,30 @@ mod tests {
         assert_eq!(item.seen_schema.unwrap()["items"]["required"], json!(["id", "title"]));
         let item = ToolItem::new("s", "s", &declared, 0, Detail::Full).unwrap();
         assert_eq!((item.signature.as_str(), item.seen_schema), ("paint_wall(wall?: int) -> Wall", None));
+    }
+
+    #[test]
+    fn what_is_no_tool_says_so_and_how_it_is_read() {
+        let page = ToolDoc { kind: DocKind::Resource, name: "wiki://\"a\"".into(), ..ToolDoc::default() };
+        let prompt = ToolDoc {
+            kind: DocKind::Prompt,
+            name: "review".into(),
+            description: "Reviews a page.".into(),
+            input_schema: json!({ "properties": { "page": { "type": "string" }, "tone": { "type": "string" } }, "required": ["page"] }),
+            ..ToolDoc::default()
+        };
+        let docs = ServerDocs::new(About::default(), vec![page, prompt]);
+        let item = |at, detail| {
+            serde_json::to_value(ToolItem::new("My Wiki", "my_wiki", &docs, at, detail)).unwrap()
+        };
+        let page = item(0, Detail::Summary);
+        assert_eq!((&page["kind"], &page["tool"]), (&json!("resource"), &json!("wiki://\"a\"")));
+        assert_eq!(page["signature"], r#"runtime.read_resource("My Wiki", "wiki://\"a\"")"#);
+        for detail in [Detail::Summary, Detail::Full] {
+            let prompt = item(1, detail);
+            assert_eq!(prompt["signature"], r#"runtime.get_prompt("My Wiki", "review", page, tone?)"#);
+            assert_eq!((&prompt["kind"], &prompt["toolAlias"]), (&json!("prompt"), &json!("review")));
+        }
     }
 
     #[test]

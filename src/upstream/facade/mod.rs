@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
-use crate::policy::{Kind, Policy};
+use crate::policy::{Effect, Kind, Policy};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 use crate::telemetry::{CallSpan, Failed, Telemetry, Transport};
@@ -35,6 +35,7 @@ use crate::upstream::questions::{Answers, Askers, CallerGuard};
 use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::recorded::Recorded;
 use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
+use crate::upstream::tool_doc::DocKind;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
@@ -341,7 +342,15 @@ impl Upstream {
         for item in tools {
             item.denied = match &rules {
                 Ok(None) => false,
-                Ok(Some(rules)) => rules.denies_tool(&item.server, &item.tool, &by.caller()).is_some(),
+                Ok(Some(rules)) => {
+                    let (server, name, who) = (&item.server, &item.tool, by.caller());
+                    let of_offer = |kind| rules.of_offer(kind, server, name, &who).effect() == Effect::Deny;
+                    match item.kind {
+                        DocKind::Tool => rules.denies_tool(server, name, &who).is_some(),
+                        DocKind::Resource | DocKind::Template => of_offer(Kind::Resource),
+                        DocKind::Prompt => of_offer(Kind::Prompt),
+                    }
+                }
                 Err(_) => true,
             };
         }

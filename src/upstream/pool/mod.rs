@@ -17,6 +17,7 @@ mod handler;
 mod http;
 mod listing;
 mod notices;
+mod offer_docs;
 mod offers;
 mod outbox;
 mod outcome;
@@ -26,8 +27,11 @@ mod start;
 mod starting;
 mod stderr;
 mod stdio;
+mod tasks;
 #[cfg(test)]
 mod tests;
+mod updates;
+mod watch;
 mod wire;
 
 pub(super) use activity::Purpose;
@@ -36,8 +40,9 @@ pub use context::Limits;
 #[cfg(test)]
 pub(super) use entry::ServerState;
 pub(super) use entry::{Pool, PoolRequest};
-pub(super) use listing::{Age, Listener, Listing};
+pub(super) use listing::{Age, Listener, Listing, OfferedDocs};
 pub use offers::OfferPages;
 pub(super) use outcome::ToolList;
 pub use outcome::{CallOutcome, Tool};
 pub(super) use secrets::Secrets;
+pub use watch::ResourceWatch;

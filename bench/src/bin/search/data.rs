@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use codebridge::upstream::ToolDoc;
 use codebridge::upstream::search::{Boilerplate, Index, IndexedServer, Terms};
+use codebridge::upstream::{DocKind, ToolDoc};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -56,6 +56,7 @@ pub(crate) fn read_servers(folder: &Path) -> io::Result<Vec<Server>> {
             servers.push(Server { name: entry.server, docs: Vec::new() });
         }
         let doc = ToolDoc {
+            kind: DocKind::Tool,
             name: entry.tool,
             title: entry.title,
             description: entry.description,
