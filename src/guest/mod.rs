@@ -38,6 +38,7 @@ const PARTS: &[(&str, &str)] = &[
     ("artifacts", include_str!("artifacts.py")),
     ("steps", include_str!("steps.py")),
     ("offers", include_str!("offers.py")),
+    ("saved", include_str!("saved.py")),
 ];
 
 /// Installs the seccomp filter of a pod.

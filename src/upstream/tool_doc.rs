@@ -25,6 +25,16 @@ impl DocKind {
     pub fn is_tool(&self) -> bool {
         *self == Self::Tool
     }
+
+    /// Returns what results of searches call it; tools have no name.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Tool => None,
+            Self::Resource => Some("resource"),
+            Self::Template => Some("template"),
+            Self::Prompt => Some("prompt"),
+        }
+    }
 }
 
 /// The documentation of a tool, as its server sent it, or of something else that servers offer.

@@ -28,9 +28,11 @@ mod exec_scripts;
 mod execution;
 mod fakes;
 mod files;
+mod find_servers;
 mod floods;
 mod help;
 mod http;
+mod http_bounds;
 mod image_store;
 mod images;
 mod in_container;
@@ -39,6 +41,8 @@ mod interrupts;
 mod leaks;
 mod lifecycle;
 mod limits;
+mod login;
+mod login_lies;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -47,6 +51,7 @@ mod mcp;
 mod messages;
 mod notebook;
 mod oidc;
+mod openapi;
 mod output;
 mod packages;
 mod pods;
@@ -62,6 +67,7 @@ mod repository;
 mod resources;
 mod rootless_docker;
 mod saved_tools;
+mod search_model;
 mod server_access;
 mod servers;
 mod sessions;
@@ -112,9 +118,11 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     files::register,
+    find_servers::register,
     floods::register,
     help::register,
     http::register,
+    http_bounds::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -122,10 +130,13 @@ const TOPICS: &[fn(&mut Suite)] = &[
     interrupts::register,
     lifecycle::register,
     limits::register,
+    login::register,
+    login_lies::register,
     losses::register,
     manners::register,
     mcp::register,
     messages::register,
+    openapi::register,
     output::register,
     notebook::register,
     packages::register,
@@ -141,6 +152,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     saved_tools::register,
     server_access::register,
     servers::register,
+    search_model::register,
     sessions::register,
     setup::register,
     shares::register,

@@ -126,7 +126,7 @@ fn searches_find_resources_and_prompts(env: &TestEnv) {
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!((&found[0]["kind"], &found[0]["server"]), (&json!("resource"), &json!("my garden")));
     let shown = env.bridge().args(&search).command().run(env.guard()).ok();
-    assert!(shown.contains("runtime.read_resource(\"my garden\", \"note://0\")\n"), "{shown}");
+    assert!(shown.contains("runtime.read_resource(\"my garden\", \"note://0\")    (resource)\n"), "{shown}");
     write_policy(env, "[[rule]]\neffect = 'allow'\n");
     let denied = env.bridge().args(&search).command().run(env.guard()).ok();
     assert!(denied.contains("the policy denies it"), "{denied}");

@@ -42,6 +42,7 @@ PARTS = (
     "artifacts",
     "steps",
     "offers",
+    "saved",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.

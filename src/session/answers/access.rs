@@ -254,12 +254,17 @@ impl ServerAccess {
         name: &str,
         cancel: &CancellationToken,
     ) -> Result<(), QuestionError> {
-        if self.lock().artifacts.contains(name) {
-            return Ok(());
-        }
+        let run = {
+            let current = self.lock();
+            if current.artifacts.contains(name) {
+                return Ok(());
+            }
+            current.by.run
+        };
         self.allow(Kind::Artifact, name, cancel).await?;
         let mut current = self.lock();
-        if current.artifacts.len() < MOST_ARTIFACTS {
+        // Another run may have begun while the person was asked: it is decided again for that one.
+        if current.by.run == run && current.artifacts.len() < MOST_ARTIFACTS {
             current.artifacts.insert(name.to_owned());
         }
         Ok(())

@@ -19,6 +19,6 @@ mod watching;
 
 pub(super) use access::{NewRun, ServerAccess};
 pub(super) use answerer::{Answerer, QuestionFromGuest, answer_questions};
-pub(super) use grant::Grant;
+pub(super) use grant::{Grant, GrantError};
 pub(super) use packages::SessionPackages;
 pub(super) use transfers::{Transfers, TransfersGuard};

@@ -14,7 +14,7 @@ use super::answer::QuestionError;
 use super::name::{LONGEST_NAME, Name, too_long};
 use super::offers::{Completion, OffersWanted, OneWatch, PromptWanted, ResourceWanted};
 use crate::packages::RawPython;
-use crate::session::saved_tools::LONGEST_SOURCE;
+use crate::saved::{LONGEST_DETAILS, LONGEST_EXAMPLE, LONGEST_SOURCE, RawDetails};
 use crate::upstream::{RawArguments, range_in};
 use crate::workflows::{LONGEST_RESULT, StepId};
 
@@ -23,7 +23,7 @@ const ESCAPED: usize = 6;
 /// Bytes of the parameters of a question, which are parsed. Those of a call are not.
 const LONGEST_PARAMS: usize = 64 << 10;
 /// The same for a function to save.
-const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME);
+const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME + LONGEST_DETAILS + LONGEST_EXAMPLE);
 /// The same for packages to install, with what the image has.
 const LONGEST_INSTALL: usize = 512 << 10;
 /// The same for the arguments of a prompt.
@@ -183,6 +183,9 @@ pub(in crate::session) struct OutputPart {
 pub(in crate::session) struct ToolSource {
     pub(in crate::session) name: Name,
     pub(in crate::session) source: String,
+    #[serde(default)]
+    pub(in crate::session) details: RawDetails,
+    pub(in crate::session) example: Option<String>,
 }
 
 /// The servers of these aliases, or all.
@@ -392,7 +395,7 @@ mod tests {
             (format!(r#"{{"method":"search","params":{{"query":"{long}"}}}}"#), "its parameters have"),
             (
                 format!(r#"{{"method":"save_tool","params":{{"name":"f","source":"{long}"}}}}"#),
-                "61440 KiB, 1539 are the most",
+                "61440 KiB, 1923 are the most",
             ),
             (
                 format!(r#"{{"method":"call","params":{{"server":"{long}","tool":"t","arguments":{{}}}}}}"#),

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::server_docs::ServerDocs;
 use super::signature::{seen_result, whole_signature, with_server};
 use crate::policy::{Suspicion, escaped, suspicions};
+use crate::saved::SavedTool;
 use crate::upstream::tool_doc::DocKind;
 
 /// Keywords of JSON Schema whose values are for readers.
@@ -38,8 +39,6 @@ impl Detail {
 pub struct ToolItem {
     pub server: String,
     pub server_alias: String,
-    #[serde(skip_serializing_if = "DocKind::is_tool")]
-    pub kind: DocKind,
     /// The name, or the URI of a resource.
     pub tool: String,
     pub tool_alias: String,
@@ -63,7 +62,22 @@ pub struct ToolItem {
     /// Whether the policy denies every call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
+    /// [`SAVED`], `resource`, `template` or `prompt`; a tool has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// What it documents at its server.
+    #[serde(skip)]
+    pub doc_kind: DocKind,
+    /// The aliases of the servers that a function needs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
+    /// That a function is broken, or needs a test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
+
+/// The kind of saved functions.
+pub const SAVED: &str = "saved function";
 
 impl ToolItem {
     /// Returns tool number `tool` of a server; None if there is no such tool or its documentation is damaged.
@@ -78,7 +92,6 @@ impl ToolItem {
         let mut item = Self {
             server: server.to_owned(),
             server_alias: server_alias.to_owned(),
-            kind: summary.kind,
             tool: summary.name.to_string(),
             tool_alias: summary.alias.to_string(),
             name: summary.name.to_string(),
@@ -89,6 +102,10 @@ impl ToolItem {
             seen_schema: None,
             suspicious: Vec::new(),
             denied: false,
+            kind: summary.kind.name(),
+            doc_kind: summary.kind,
+            servers: Vec::new(),
+            state: None,
         };
         if detail == Detail::Full {
             let doc = docs.doc(tool)?;
@@ -104,6 +121,31 @@ impl ToolItem {
         }
         item.show_what_hides();
         Some(item)
+    }
+
+    /// Returns a saved function, with `state` if something is wrong with it.
+    pub fn of_function(tool: &SavedTool, summary: &str, state: Option<String>, detail: Detail) -> Self {
+        let description = if detail == Detail::Full { &tool.details.doc } else { summary };
+        let mut item = Self {
+            server: String::new(),
+            server_alias: String::new(),
+            tool: tool.name.clone(),
+            tool_alias: tool.name.clone(),
+            name: tool.name.clone(),
+            signature: tool.details.signature.clone(),
+            description: description.to_owned(),
+            input_schema: None,
+            output_schema: None,
+            seen_schema: None,
+            suspicious: Vec::new(),
+            denied: false,
+            kind: Some(SAVED),
+            doc_kind: DocKind::Tool,
+            servers: tool.details.servers.clone(),
+            state,
+        };
+        item.show_what_hides();
+        item
     }
 
     /// Adds what results looked like, unless the server says what they are.

@@ -1,15 +1,20 @@
 //! The catalogue for asynchronous callers: what blocks runs on threads for that.
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use super::failures::{Failures, LastFailure, Reason};
+use super::functions::{Functions, SavedFunctions};
 use super::keys::Keys;
-use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
+use crate::upstream::catalog::{
+    Catalog, Detail, FOLDER, FoundTool, ListedServer, Prepared, Schemas, ServerDocs, ToolItem,
+};
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Listener, Listing, OfferedDocs, Tool};
 use crate::upstream::tool_doc::About;
 
@@ -22,6 +27,7 @@ pub(in crate::upstream) struct DocsCache {
     catalog: Catalog,
     keys: Keys,
     failures: Failures,
+    functions: SavedFunctions,
     /// The servers of the latest snapshot, with their keys.
     listed: Mutex<Option<Keyed>>,
     tasks: TaskTracker,
@@ -62,12 +68,13 @@ pub(super) struct Unknown {
 
 impl DocsCache {
     pub(in crate::upstream) fn new(surroundings: &Surroundings) -> Self {
-        let Surroundings { home, cwd, state_dir, .. } = surroundings;
+        let Surroundings { home, cwd, state_dir, search_model, .. } = surroundings;
         let folder = state_dir.join(FOLDER);
         let project = Some(cwd.clone()).filter(|cwd| home.as_ref() != Some(cwd));
         Self {
-            catalog: Catalog::at(folder.clone()),
+            catalog: Catalog::at(folder.clone()).with_model(search_model.clone()),
             failures: Failures::new(folder.clone()),
+            functions: SavedFunctions::at(state_dir),
             keys: Keys::new(folder, project),
             listed: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -143,9 +150,20 @@ impl DocsCache {
         let (cache, query) = (Arc::clone(self), query.to_owned());
         let find = move || {
             let keyed = cache.keyed(snapshot);
-            let found = cache.catalog.search(&keyed.everything, &query, MORE * limit);
-            let items = found.tools.iter().filter_map(|tool| tool.item(&keyed.everything, detail));
-            let tools = best_of(items.collect(), limit);
+            let functions = cache.functions.current();
+            let mut all = keyed.everything.to_vec();
+            if !functions.is_empty() {
+                let listed = Functions::listed();
+                cache.catalog.put(&listed.key, &functions.docs);
+                all.push(listed);
+            }
+            let found = cache.catalog.search(&all, &query, MORE * limit);
+            let schemas = OnceCell::new();
+            let item = |tool: &FoundTool| match tool.server == keyed.everything.len() {
+                false => tool.item(&all, detail),
+                true => functions.item(tool.tool, detail, schemas.get_or_init(|| cache.schemas(&keyed))),
+            };
+            let tools = best_of(found.tools, limit).iter().filter_map(item).collect();
             let unknown = found.unknown.iter().filter_map(|at| keyed.servers.get(*at)).map(|server| {
                 Unknown { server: server.clone(), failure: cache.failures.recent(&server.key) }
             });
@@ -160,6 +178,11 @@ impl DocsCache {
             Found { tools, unknown: unknown.collect(), unlisted, keyed }
         };
         blocking(find).await
+    }
+
+    fn schemas(&self, keyed: &Keyed) -> Schemas {
+        let docs = |server: &ListedServer| Some((server.alias.clone(), self.catalog.docs(&server.key)?));
+        Schemas::new(keyed.servers.iter().filter_map(docs).collect())
     }
 
     /// Removes old files of servers that are not defined any more.
@@ -215,6 +238,25 @@ impl DocsCache {
                 cache.catalog.learn(&key, &tool, &result);
             }
         });
+    }
+
+    /// Returns how far the search model is with the tools of all servers; None without a model.
+    pub(super) async fn prepared(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.catalog.prepared(&cache.keyed(snapshot).servers)).await
+    }
+
+    /// Has the search model read the tools of all servers; None without a model.
+    pub(super) async fn prepare(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        report: impl FnMut(Prepared) -> bool + Send + 'static,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.catalog.prepare(&cache.keyed(snapshot).servers, report)).await
     }
 
     /// Returns the tracker of background tasks.
@@ -273,19 +315,21 @@ fn key_of_offers(key: &str) -> Arc<str> {
 
 /// Returns the best results, of which no more than half are something else than tools unless there are no others: a server may
 /// have thousands of resources.
-fn best_of(items: Vec<ToolItem>, limit: usize) -> Vec<ToolItem> {
+fn best_of(found: Vec<FoundTool>, limit: usize) -> Vec<FoundTool> {
+    let is_tool =
+        |found: &FoundTool| found.docs.tools().get(found.tool).is_none_or(|tool| tool.kind.is_tool());
     let most = (limit / 2).max(1);
     let (mut best, mut rest) = (Vec::with_capacity(limit), Vec::new());
     let mut others = 0;
-    for (at, item) in items.into_iter().enumerate() {
-        others += usize::from(!item.kind.is_tool());
-        let is_too_many = !item.kind.is_tool() && others > most;
-        if is_too_many { rest.push((at, item)) } else { best.push((at, item)) }
+    for (at, found) in found.into_iter().enumerate() {
+        let is_tool = is_tool(&found);
+        others += usize::from(!is_tool);
+        if !is_tool && others > most { rest.push((at, found)) } else { best.push((at, found)) }
     }
     best.truncate(limit);
     best.extend(rest.into_iter().take(limit - best.len()));
     best.sort_by_key(|(at, _)| *at);
-    best.into_iter().map(|(_, item)| item).collect()
+    best.into_iter().map(|(_, found)| found).collect()
 }
 
 /// Runs blocking work on a thread for that.
@@ -303,18 +347,18 @@ mod tests {
     use super::*;
     use crate::upstream::tool_doc::{DocKind, ToolDoc};
 
-    fn items(kinds: &[DocKind]) -> Vec<ToolItem> {
+    fn best(kinds: &[DocKind], limit: usize) -> String {
         let doc = |(at, kind): (usize, &DocKind)| ToolDoc {
             kind: *kind,
             name: format!("{at}"),
             ..ToolDoc::default()
         };
-        let docs = ServerDocs::new(About::default(), kinds.iter().enumerate().map(doc).collect());
-        (0..kinds.len()).filter_map(|at| ToolItem::new("s", "s", &docs, at, Detail::Summary)).collect()
-    }
-
-    fn best(kinds: &[DocKind], limit: usize) -> String {
-        best_of(items(kinds), limit).iter().map(|item| item.name.as_str()).collect()
+        let docs = Arc::new(ServerDocs::new(About::default(), kinds.iter().enumerate().map(doc).collect()));
+        let found = |tool: usize| FoundTool { server: 0, tool, docs: Arc::clone(&docs) };
+        best_of((0..kinds.len()).map(found).collect(), limit)
+            .iter()
+            .map(|found| found.tool.to_string())
+            .collect()
     }
 
     #[test]

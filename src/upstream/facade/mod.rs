@@ -21,12 +21,13 @@ use crate::settings::{Environment, Settings};
 use crate::telemetry::{CallSpan, Failed, Telemetry, Transport};
 use crate::upstream::arguments::check_arguments;
 use crate::upstream::called_by::CalledBy;
-use crate::upstream::catalog::ToolItem;
+use crate::upstream::catalog::{SAVED, ToolItem};
 use crate::upstream::discovery::{Discovery, Launch, Proposal, Server, Snapshot, Surroundings, User};
 use crate::upstream::docs::{Docs, DocsCache};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::Event;
 use crate::upstream::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use crate::upstream::login::Logins;
 use crate::upstream::options::CallOptions;
 use crate::upstream::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList,
@@ -35,6 +36,7 @@ use crate::upstream::questions::{Answers, Askers, CallerGuard};
 use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::recorded::Recorded;
 use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
+use crate::upstream::registry::Registry;
 use crate::upstream::tool_doc::DocKind;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
@@ -47,6 +49,7 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
+    registry: Registry,
     user: User,
     policy: Arc<Policy>,
     telemetry: Telemetry,
@@ -104,6 +107,7 @@ impl Upstream {
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
             user: surroundings.user.clone(),
+            registry: Registry::new(surroundings.registry.as_ref(), &surroundings.state_dir),
             discovery: Discovery::new(surroundings),
             policy,
             telemetry,
@@ -150,9 +154,36 @@ impl Upstream {
         self.0.pool.context().runs.enter(answers, askers)
     }
 
+    /// Returns who is logged in to remote servers.
+    pub fn logins(&self) -> &Logins {
+        &self.0.pool.context().logins
+    }
+
     /// Returns all definitions.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.discovery.snapshot()
+    }
+
+    /// As [`Self::snapshot`], for callers that need servers.
+    ///
+    /// # Errors
+    /// The chosen profile does not exist.
+    pub fn usable(&self) -> Result<Arc<Snapshot>, UpstreamError> {
+        let snapshot = self.snapshot();
+        match &snapshot.unknown_profile {
+            Some(unknown) => Err(unknown.clone().into()),
+            None => Ok(snapshot),
+        }
+    }
+
+    /// Returns the registry in which servers are searched.
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    /// Returns the definitions, for those that change them.
+    pub fn definitions(&self) -> &Discovery {
+        &self.0.discovery
     }
 
     /// Returns the standard error of a server that is starting, without credentials; None for other servers.
@@ -165,7 +196,7 @@ impl Upstream {
     /// # Errors
     /// There is none, or its definition is not used.
     pub fn server(&self, name: &str) -> Result<Arc<Server>, UpstreamError> {
-        let snapshot = self.snapshot();
+        let snapshot = self.usable()?;
         if let Some(server) = snapshot.get(name) {
             return Ok(Arc::clone(server));
         }
@@ -339,13 +370,14 @@ impl Upstream {
     /// Marks the tools that the policy always denies.
     pub fn mark_denied(&self, tools: &mut [ToolItem], by: &CalledBy) {
         let rules = self.0.policy.rules();
-        for item in tools {
+        // A function is no tool: the tools that it calls have rules.
+        for item in tools.iter_mut().filter(|item| item.kind != Some(SAVED)) {
             item.denied = match &rules {
                 Ok(None) => false,
                 Ok(Some(rules)) => {
                     let (server, name, who) = (&item.server, &item.tool, by.caller());
                     let of_offer = |kind| rules.of_offer(kind, server, name, &who).effect() == Effect::Deny;
-                    match item.kind {
+                    match item.doc_kind {
                         DocKind::Tool => rules.denies_tool(server, name, &who).is_some(),
                         DocKind::Resource | DocKind::Template => of_offer(Kind::Resource),
                         DocKind::Prompt => of_offer(Kind::Prompt),
@@ -413,7 +445,7 @@ impl Upstream {
 fn transport_of(server: &Server) -> Option<Transport> {
     Some(match server.definition.as_ref().ok()?.launch {
         Launch::Stdio { .. } => Transport::Pipe,
-        Launch::Http { .. } => Transport::Tcp,
+        Launch::Http { .. } | Launch::OpenApi(_) => Transport::Tcp,
     })
 }
 

@@ -172,8 +172,14 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
     let asking = Asking { rule: &rule, subject, by, answers, telemetry };
     let text = |asked: u32, _| Some(question::text_of_other(kind, name, None, by, &rule, asked));
     tokio::select! {
-        done = asking.ask(text) => done.map_err(denied),
-        () = wanted.cancel.cancelled() => Err(denied(Denied::Unanswered { rule: rule.clone() })),
+        done = asking.ask(text) => done.map_err(denied)?,
+        () = wanted.cancel.cancelled() => return Err(denied(Denied::Unanswered { rule: rule.clone() })),
+    }
+    // The answer may have come after minutes: what the rules deny by now stays denied.
+    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(()) };
+    match rules.of(kind, name, &by.caller()) {
+        Verdict::Deny(denial) => Err(denied(Denied::Rule(denial))),
+        Verdict::Allow(_) | Verdict::Ask(_) => Ok(()),
     }
 }
 

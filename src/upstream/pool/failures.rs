@@ -18,6 +18,9 @@ impl Connection {
             ServiceError::McpError(error) => self.refused(method, error),
             ServiceError::TransportSend(error) => {
                 let (launch, secrets) = (&self.parts.definition.launch, &self.parts.secrets);
+                if let Some(HttpError::Login(error)) = http::http_error(&*error.error) {
+                    return UpstreamError::Login(Box::new(error.clone()));
+                }
                 if let Some(HttpError::Status { status, body }) = http::http_error(&*error.error)
                     && let Some(url) = launch.public_url()
                 {

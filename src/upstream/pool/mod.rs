@@ -40,9 +40,11 @@ pub use context::Limits;
 #[cfg(test)]
 pub(super) use entry::ServerState;
 pub(super) use entry::{Pool, PoolRequest};
+pub(super) use http::{HttpError, http_client};
 pub(super) use listing::{Age, Listener, Listing, OfferedDocs};
 pub use offers::OfferPages;
 pub(super) use outcome::ToolList;
 pub use outcome::{CallOutcome, Tool};
 pub(super) use secrets::Secrets;
+pub use secrets::is_credential;
 pub use watch::ResourceWatch;
