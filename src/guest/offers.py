@@ -115,6 +115,82 @@ def text_of(value, name):
     return str.__str__(value)
 
 
+class ResourceUpdate(runtime._Ready, str):
+    """The URI of a resource that has changed; read() returns its content."""
+
+    def __new__(cls, uri, server):
+        update = str.__new__(cls, uri)
+        update.server = server
+        return update
+
+    def read(self):
+        """Reads the resource. Works with and without await."""
+        return read_resource(self.server, str.__str__(self))
+
+    def __reduce__(self):
+        return str, (str.__str__(self),)
+
+
+class ResourceWatch(runtime._Ready):
+    """The changes of a resource, for `async for` or `for`, until close()."""
+
+    def __init__(self, server, uri, number):
+        self.server, self.uri, self._number = server, uri, number
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if self._number is None:
+            raise StopAsyncIteration
+        return self._update(await runtime._ask_async("watch_next", {"watch": self._number}))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._number is None:
+            raise StopIteration
+        return self._update(runtime._ask("watch_next", {"watch": self._number}))
+
+    def _update(self, answer):
+        return ResourceUpdate(answer["uri"], self.server)
+
+    def close(self):
+        """Ends the subscription. Works with and without await."""
+        number, self._number = self._number, None
+        if number is not None:
+            runtime._ask("watch_end", {"watch": number})
+        return runtime._Nothing()
+
+    aclose = close
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        return "<the changes of %s of %s>" % (self.uri, self.server)
+
+
+def watch_resource(server, uri):
+    """Watches a resource from now on: `async for uri in runtime.watch_resource(server, uri)` wakes whenever it changes.
+
+    Changes that come while the code is busy count as one. close(), or a `with` block around it, ends the subscription.
+    Works with and without await.
+    """
+    params = {"server": runtime._name(server), "uri": text_of(uri, "uri"), "line": guest.part("servers").line_of_code()}
+    return ResourceWatch(params["server"], params["uri"], runtime._ask("watch", params)["watch"])
+
+
 # URI templates: RFC 6570.
 
 # What comes before the first variable, between variables, whether names are written, and what stays as it is.

@@ -38,6 +38,7 @@ __all__ = [
     "search_tool_docs",
     "search_tool_docs_sync",
     "step",
+    "watch_resource",
 ]
 
 
@@ -58,7 +59,9 @@ class MCPAttributeError(MCPError, AttributeError):
 
 
 # Resources and prompts of servers.
-_OFFERS = ("complete", "get_prompt", "list_prompts", "list_resource_templates", "list_resources", "read_resource")
+_OFFERS = (
+    "complete", "get_prompt", "list_prompts", "list_resource_templates", "list_resources", "read_resource", "watch_resource",
+)
 
 
 def __getattr__(name):
@@ -113,7 +116,7 @@ Results are values: JSON as objects whose fields are also attributes, text as st
 result (not on True, False and None). A tool that fails raises MCPError (also runtime.MCPError).
 
 - await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers, and saved \
-functions (kind "saved function"), which are called as they are
+functions (kind "saved function"), which are called as they are; also resources and prompts of servers
 - runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
@@ -122,6 +125,7 @@ functions (kind "saved function"), which are called as they are
 - runtime.list_resources(server), runtime.read_resource(server, uri), runtime.list_prompts(server), \
 runtime.get_prompt(server, name, arguments): what servers offer beside tools; also runtime.list_resource_templates(server), \
 runtime.complete(server, prompt, argument, value)
+- async for uri in runtime.watch_resource(server, uri): wakes whenever the resource changes
 - async for page in runtime.pages(tool, **arguments): the results of a tool of an OpenAPI server, page by page
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
@@ -298,8 +302,12 @@ class _Tool(dict):
     """One tool of a list. Values that occur twice are printed once, because the reader pays for each word."""
 
     def __repr__(self):
+        if self.get("kind", "tool") != "tool":
+            # The signature has all names.
+            hidden = "server", "serverAlias", "tool", "toolAlias", "name"
+            return repr({key: value for key, value in self.items() if key not in hidden})
         shown = self.get("server"), self.get("tool")
-        repeated = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in shown]
+        repeated = [key for key in ("name", "serverAlias", "toolAlias") if self.get(key) in shown] + ["kind"]
         return repr({key: value for key, value in self.items() if key not in repeated})
 
 
@@ -361,12 +369,12 @@ def query_tool_docs_sync(server, tool=None, detail="summary"):
 
 
 async def search_tool_docs(query, limit=5, detail="summary"):
-    """Returns the tools of all servers that fit a query best, best first; at most 20."""
+    """Returns the tools, resources and prompts of all servers that fit a query best, best first; at most 20. `kind` says what each is."""
     return _found(await _ask_async("search", {"query": query, "limit": limit, "detail": detail}))
 
 
 def search_tool_docs_sync(query, limit=5, detail="summary"):
-    """Returns the tools of all servers that fit a query best, best first; at most 20."""
+    """Returns the tools, resources and prompts of all servers that fit a query best, best first; at most 20. `kind` says what each is."""
     return _found(_ask("search", {"query": query, "limit": limit, "detail": detail}))
 
 
@@ -414,7 +422,7 @@ def _found(answer):
             "search_tool_docs: the tools of these servers are not known yet, search again in a moment: %s"
             % ", ".join(answer["pending"])
         )
-    return _Docs(map(_Tool, answer["items"]))
+    return _Docs(_Tool({"kind": "tool", **item}) for item in answer["items"])
 
 
 def _ask(method, params, *how):

@@ -65,14 +65,14 @@ pub use naming::{name_of_command, name_of_url, short_name};
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, OfferPages, Tool, is_credential};
+pub use pool::{CallOutcome, Limits, OfferPages, ResourceWatch, Tool, is_credential};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use recorded::{Recorded, RecordedCall};
 pub use shell::{login_command, shell_word, trust_command};
-pub use tool_doc::{About, ToolDoc};
+pub use tool_doc::{About, DocKind, ToolDoc};
 pub use written::{WrittenError, written_arguments};
 
 pub use crate::mcp::client::ServerProgress;

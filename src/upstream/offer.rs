@@ -99,6 +99,8 @@ pub enum OfferList {
 }
 
 impl OfferList {
+    pub(super) const ALL: [Self; 3] = [Self::Resources, Self::Templates, Self::Prompts];
+
     /// Returns the method of the protocol.
     pub(super) fn method(self) -> &'static str {
         match self {

@@ -43,4 +43,15 @@ impl<'a> CallOptions<'a> {
             cancel,
         }
     }
+
+    /// Returns the same options for a further request of the call.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            by: self.by.clone(),
+            progress: self.progress.clone(),
+            answers: Arc::clone(&self.answers),
+            unread: self.unread.clone(),
+            ..*self
+        }
+    }
 }

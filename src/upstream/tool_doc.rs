@@ -8,10 +8,41 @@ pub(super) fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// The documentation of a tool, as its server sent it.
+/// What a documentation is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DocKind {
+    #[default]
+    Tool,
+    /// It has its URI in place of a name.
+    Resource,
+    /// Resources whose URIs have variables: a URI template in place of a name.
+    Template,
+    Prompt,
+}
+
+impl DocKind {
+    pub fn is_tool(&self) -> bool {
+        *self == Self::Tool
+    }
+
+    /// Returns what results of searches call it; tools have no name.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Tool => None,
+            Self::Resource => Some("resource"),
+            Self::Template => Some("template"),
+            Self::Prompt => Some("prompt"),
+        }
+    }
+}
+
+/// The documentation of a tool, as its server sent it, or of something else that servers offer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolDoc {
+    #[serde(default, skip_serializing_if = "DocKind::is_tool")]
+    pub kind: DocKind,
     pub name: String,
     /// The display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,4 +64,6 @@ pub struct About {
     pub title: Option<String>,
     /// What the server is for, and how to use it.
     pub instructions: Option<String>,
+    /// Whether it offers resources or prompts.
+    pub has_offers: bool,
 }

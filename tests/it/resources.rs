@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::matrix::{Kind, prepared_command};
 use crate::harness::suite::ignore;
-use crate::harness::{Runtime, Suite, TestEnv};
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
 use crate::policy::write_policy;
 use crate::server_access::{define, fake, run};
 use crate::{python, tests};
@@ -20,6 +20,10 @@ pub(crate) fn register(suite: &mut Suite) {
             texts_bytes_and_prompts_are_values,
             what_fails_is_an_error_and_the_server_stays,
             a_large_resource_takes_little_memory,
+            searches_find_resources_and_prompts,
+            what_a_server_adds_is_there_without_a_restart,
+            a_watched_resource_wakes_code_whenever_it_changes,
+            a_tool_that_answers_with_a_task_is_awaited,
             rules_decide_and_the_log_says_what_was_read,
         ],
     );
@@ -102,6 +106,78 @@ fn a_large_resource_takes_little_memory(env: &TestEnv) {
     let bridge = env.bridge().start();
     let out = run(&bridge, &["garden"], python!("resources", "large")).ok();
     assert_eq!(out, "62914560 True\n41943040 41943040");
+    bridge.close();
+}
+
+fn searches_find_resources_and_prompts(env: &TestEnv) {
+    define(env, &json!({ "my garden": garden(env) }));
+    let bridge = env.bridge().start();
+    let expected = "template note://{number}{?form,color} \
+         runtime.read_resource(\"my garden\", \"note://{number}{?form,color}\") Any note by its number\n\
+         prompt advice runtime.get_prompt(\"my garden\", \"advice\", plant, season?) How to treat a plant\n\
+         tool touch touch() \n\
+         [{'kind': 'prompt', 'signature': 'runtime.get_prompt(\"my garden\", \"advice\", plant, season?)', \
+         'description': 'How to treat a plant'}]\n\
+         ['plant']";
+    assert_eq!(run(&bridge, &[], python!("resources", "search")).ok(), expected);
+    bridge.close();
+    let search = ["tools", "search", "gardening note"];
+    let found = env.bridge().args(&[&search[..], &["--json"]].concat()).command().run(env.guard()).ok();
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!((&found[0]["kind"], &found[0]["server"]), (&json!("resource"), &json!("my garden")));
+    let shown = env.bridge().args(&search).command().run(env.guard()).ok();
+    assert!(shown.contains("runtime.read_resource(\"my garden\", \"note://0\")    (resource)\n"), "{shown}");
+    write_policy(env, "[[rule]]\neffect = 'allow'\n");
+    let denied = env.bridge().args(&search).command().run(env.guard()).ok();
+    assert!(denied.contains("the policy denies it"), "{denied}");
+}
+
+/// As a gateway does that starts further servers behind it.
+fn what_a_server_adds_is_there_without_a_restart(env: &TestEnv) {
+    define(env, &json!({ "garden": garden(env) }));
+    let bridge = env.bridge().start();
+    assert!(!run(&bridge, &["garden"], "runtime.search_tool_docs_sync('spade')").ok().contains("spade"));
+    let grown = run(&bridge, &["garden"], python!("resources", "grow")).ok();
+    assert_eq!(grown, "the tool spade answers True");
+    let found = |what: &str| {
+        let code =
+            "print([(hit['kind'], hit['tool']) for hit in runtime.search_tool_docs_sync('spade list')])";
+        run(&bridge, &["garden"], code).ok().contains(what).then_some(())
+    };
+    eventually("the new tool is found", env.guard().left(), || found("('tool', 'spade')"));
+    eventually("the new resource is found", env.guard().left(), || found("('resource', 'spade://list')"));
+    bridge.close();
+}
+
+fn a_watched_resource_wakes_code_whenever_it_changes(env: &TestEnv) {
+    define(env, &json!({ "garden": garden(env), "other": fake(env, &["--few"]) }));
+    let bridge = env.bridge().start();
+    let out = run(&bridge, &["garden"], python!("resources", "watch")).ok();
+    let expected = "<the changes of note://5 of garden> ['note://5']\n\
+        note://5 the note 5\n\
+        note://5 the note 5\n\
+        note://5\n\
+        nothing more\n\
+        ['note://5'] []";
+    assert_eq!(out, expected);
+    let refused = run(&bridge, &[], "next(watch)").expect("error");
+    assert!(refused.error().contains("Server 'garden' is not available"), "{refused}");
+    let refused = run(&bridge, &["garden", "other"], python!("resources", "unwatch")).expect("error");
+    assert_eq!(refused.stdout(), "unsubscribed");
+    assert!(refused.error().contains("server 'other' refused 'resources/subscribe'"), "{refused}");
+    bridge.close();
+}
+
+fn a_tool_that_answers_with_a_task_is_awaited(env: &TestEnv) {
+    define(env, &json!({ "garden": garden(env), "everything": everything() }));
+    let bridge = env.bridge().start();
+    let code = python!("resources", "tasks");
+    let call = bridge.start_call(json!({ "code": format!("import asyncio\n{code}"), "servers": ["garden"] }));
+    let expected = "dug {'sown': 3}\ngarden.spoil: no luck no luck\n['doze-3']";
+    assert_eq!(call.outcome().ok(), expected);
+    let code =
+        "text = await mcp_everything.simulate_research_query(topic='soil')\nprint(text.splitlines()[0])";
+    assert_eq!(run(&bridge, &["everything"], code).ok(), "# Research Report: soil");
     bridge.close();
 }
 

@@ -25,6 +25,10 @@ pub(crate) trait Notices: fmt::Debug + Send + Sync {
     fn logged(&self, level: Option<&str>, logger: Option<&str>, data: LogData);
     /// The list of tools has changed.
     fn tools_changed(&self);
+    /// The list of resources or that of prompts has changed.
+    fn offers_changed(&self);
+    /// A resource has changed.
+    fn resource_updated(&self, uri: &str);
     /// Something that is no message for us.
     fn ignored(&self, what: &'static str);
     /// A line that is no message of the protocol.
@@ -221,6 +225,8 @@ impl Inbox {
                 self.notices.logged(level.as_deref(), logger.as_deref(), data);
             }
             FromServer::ToolsChanged => self.notices.tools_changed(),
+            FromServer::OffersChanged => self.notices.offers_changed(),
+            FromServer::ResourceUpdated(uri) => self.notices.resource_updated(&uri),
             FromServer::Cancelled(params) => {
                 let was_asked = params.request_id.as_ref().is_some_and(|id| self.asked.replied(id));
                 let cancelled = ServerNotification::CancelledNotification(CancelledNotification::new(params));

@@ -50,6 +50,10 @@ pub(super) enum FromServer {
         data: LogData,
     },
     ToolsChanged,
+    /// The resources or the prompts have.
+    OffersChanged,
+    /// The resource of this URI has.
+    ResourceUpdated(String),
     Cancelled(CancelledNotificationParam),
     /// Not a message of the protocol.
     Foreign(&'static str),
@@ -226,12 +230,18 @@ fn read_notification(method: &str, params: Option<&RawValue>) -> FromServer {
     match method {
         "notifications/message" => return read_log(params),
         "notifications/tools/list_changed" => return FromServer::ToolsChanged,
-        "notifications/progress" | "notifications/cancelled" => {}
+        "notifications/resources/list_changed" | "notifications/prompts/list_changed" => {
+            return FromServer::OffersChanged;
+        }
+        "notifications/progress" | "notifications/cancelled" | "notifications/resources/updated" => {}
         _ => return FromServer::Nothing("an unknown notification"),
     }
     let params = params.and_then(|params| NOTICE.parse(params)).and_then(Result::ok);
     let read = params.and_then(|params| match method {
         "notifications/progress" => read_progress(&params),
+        "notifications/resources/updated" => {
+            params.get("uri").and_then(Value::as_str).map(|uri| FromServer::ResourceUpdated(uri.to_owned()))
+        }
         // The server takes a question back, whose handler only rmcp knows.
         _ => serde_json::from_value(params).ok().map(FromServer::Cancelled),
     });

@@ -12,6 +12,7 @@ use super::grant::{Grant, not_available};
 use super::packages::{Allowing, SessionPackages};
 use super::paused_time::PausedTime;
 use super::transfers::Transfers;
+use super::watches::Watches;
 use crate::audit::RunFacts;
 use crate::policy::{Approvals, Kind};
 use crate::session::call::Script;
@@ -48,6 +49,7 @@ pub(in crate::session) struct ServerAccess {
     pub(super) searches: Semaphore,
     /// Results of calls that the guest has not read.
     pub(super) unread: UnreadResults,
+    pub(super) watches: Watches,
     current: Mutex<Current>,
     /// Set before the sandbox starts.
     packages: OnceLock<SessionPackages>,
@@ -130,6 +132,7 @@ impl ServerAccess {
             one_shot,
             searches: Semaphore::new(SEARCHES),
             unread: UnreadResults::default(),
+            watches: Watches::default(),
             current: Mutex::new(current),
             packages: OnceLock::new(),
             waits: Arc::default(),

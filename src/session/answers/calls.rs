@@ -91,7 +91,7 @@ impl ServerAccess {
     }
 
     /// Returns the server that the current run may use, and records a refusal.
-    async fn granted_for(
+    pub(super) async fn granted_for(
         &self,
         server: &str,
         what: (Option<Kind>, &str),
@@ -106,7 +106,7 @@ impl ServerAccess {
     }
 
     /// Returns the caller's end of a call.
-    fn options<'a>(
+    pub(super) fn options<'a>(
         &self,
         granted: Granted,
         what: &str,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
-//!                                calls, documentation (of all servers) ─▶ access
+//!                                calls, watching, documentation (of all servers) ─▶ access
 //! ```
 
 mod access;
@@ -14,6 +14,8 @@ mod packages;
 mod paused_time;
 mod steps;
 mod transfers;
+mod watches;
+mod watching;
 
 pub(super) use access::{NewRun, ServerAccess};
 pub(super) use answerer::{Answerer, QuestionFromGuest, answer_questions};

@@ -6,7 +6,7 @@ mod offers;
 mod question;
 
 pub(super) use answer::{Answer, QuestionError, ok, within_limit};
-pub(super) use offers::{OfferUse, OffersWanted};
+pub(super) use offers::{OfferUse, OffersWanted, OneWatch, ResourceWanted};
 pub(super) use question::{
     ArtifactPart, Call, FailedStep, FinishedStep, GuestQuestion, InstallQuestion, MissingModule, NewArtifact,
     OneServer, OneTool, OutputPart, ReportedProgress, Search, ServerFilter, Step, ToolFilter, ToolSource,

@@ -20,10 +20,16 @@ pub(in crate::session) struct OfferUse {
 /// A resource that code reads.
 #[derive(Debug, Deserialize)]
 pub(in crate::session) struct ResourceWanted {
-    server: Name,
-    uri: String,
+    pub(in crate::session) server: Name,
+    pub(in crate::session) uri: String,
     #[serde(default)]
-    line: Option<u32>,
+    pub(in crate::session) line: Option<u32>,
+}
+
+/// A resource that code watches.
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct OneWatch {
+    pub(in crate::session) watch: u32,
 }
 
 /// A prompt that code gets.

@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::QuestionError;
 use super::name::{LONGEST_NAME, Name, too_long};
-use super::offers::{Completion, OffersWanted, PromptWanted, ResourceWanted};
+use super::offers::{Completion, OffersWanted, OneWatch, PromptWanted, ResourceWanted};
 use crate::packages::RawPython;
 use crate::saved::{LONGEST_DETAILS, LONGEST_EXAMPLE, LONGEST_SOURCE, RawDetails};
 use crate::upstream::{RawArguments, range_in};
@@ -54,6 +54,9 @@ pub(in crate::session) enum GuestQuestion {
     GetPrompt(PromptWanted),
     Complete(Completion),
     Offers(OffersWanted),
+    Watch(ResourceWanted),
+    NextChange(OneWatch),
+    EndWatch(OneWatch),
     BeginArtifact(NewArtifact),
     CheckArtifact(Transfer),
     CommitArtifact(Transfer),
@@ -320,6 +323,9 @@ impl GuestQuestion {
             r#""read_resource""# => Self::ReadResource(read(params)?),
             r#""get_prompt""# => Self::GetPrompt(read_up_to(LONGEST_PROMPT, params)?),
             r#""complete""# => Self::Complete(read(params)?),
+            r#""watch""# => Self::Watch(read(params)?),
+            r#""watch_next""# => Self::NextChange(read(params)?),
+            r#""watch_end""# => Self::EndWatch(read(params)?),
             r#""offers""# => Self::Offers(read(params)?),
             r#""artifact_begin""# => Self::BeginArtifact(read(params)?),
             r#""artifact_check""# => Self::CheckArtifact(read(params)?),

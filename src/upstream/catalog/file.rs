@@ -10,7 +10,7 @@ use super::packed::{Packed, compress, decompress};
 use super::server_docs::ServerDocs;
 
 /// Changes with the format, and with what is computed for search and lists.
-const MARK: &[u8; 8] = b"cbdocs\x00\x02";
+const MARK: &[u8; 8] = b"cbdocs\x00\x03";
 /// It is read at every start.
 const LEVEL: i32 = 6;
 /// Bytes of what lists and searches need.
@@ -54,7 +54,7 @@ mod tests {
             input_schema: json!({ "properties": { "thing": { "type": "integer" } } }),
             ..ToolDoc::default()
         };
-        let about = About { title: Some("Things".into()), instructions: None };
+        let about = About { title: Some("Things".into()), ..About::default() };
         ServerDocs::new(about, (0..20).map(doc).chain([ToolDoc::default()]).collect())
     }
 

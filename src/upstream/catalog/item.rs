@@ -4,9 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::server_docs::ServerDocs;
-use super::signature::{seen_result, whole_signature};
+use super::signature::{seen_result, whole_signature, with_server};
 use crate::policy::{Suspicion, escaped, suspicions};
 use crate::saved::SavedTool;
+use crate::upstream::tool_doc::DocKind;
 
 /// Keywords of JSON Schema whose values are for readers.
 const DESCRIPTIONS: [&str; 3] = ["description", "title", "$comment"];
@@ -32,12 +33,13 @@ impl Detail {
     }
 }
 
-/// The documentation of a tool.
+/// The documentation of a tool, or of a resource or a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolItem {
     pub server: String,
     pub server_alias: String,
+    /// The name, or the URI of a resource.
     pub tool: String,
     pub tool_alias: String,
     /// The same as `tool`.
@@ -60,9 +62,12 @@ pub struct ToolItem {
     /// Whether the policy denies every call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
-    /// [`SAVED`]; a tool has none.
+    /// [`SAVED`], `resource`, `template` or `prompt`; a tool has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
+    /// What it documents at its server.
+    #[serde(skip)]
+    pub doc_kind: DocKind,
     /// The aliases of the servers that a function needs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
@@ -97,7 +102,8 @@ impl ToolItem {
             seen_schema: None,
             suspicious: Vec::new(),
             denied: false,
-            kind: None,
+            kind: summary.kind.name(),
+            doc_kind: summary.kind,
             servers: Vec::new(),
             state: None,
         };
@@ -108,7 +114,11 @@ impl ToolItem {
             item.input_schema = Some(doc.input_schema);
             item.output_schema = doc.output_schema;
         }
-        item.add_seen(docs);
+        if summary.kind.is_tool() {
+            item.add_seen(docs);
+        } else {
+            item.signature = with_server(&item.signature, server);
+        }
         item.show_what_hides();
         Some(item)
     }
@@ -130,6 +140,7 @@ impl ToolItem {
             suspicious: Vec::new(),
             denied: false,
             kind: Some(SAVED),
+            doc_kind: DocKind::Tool,
             servers: tool.details.servers.clone(),
             state,
         };
@@ -197,10 +208,10 @@ mod tests {
     fn docs() -> ServerDocs {
         let doc = ToolDoc {
             name: "paint-wall".into(),
-            title: None,
             description: "Paints a wall. Dries in an hour.".into(),
             input_schema: json!({ "properties": { "wall": { "type": "integer" } } }),
             output_schema: Some(json!({ "title": "Wall" })),
+            ..ToolDoc::default()
         };
         ServerDocs::new(About::default(), vec![doc])
     }
@@ -234,6 +245,30 @@ mod tests {
         assert_eq!(item.seen_schema.unwrap()["items"]["required"], json!(["id", "title"]));
         let item = ToolItem::new("s", "s", &declared, 0, Detail::Full).unwrap();
         assert_eq!((item.signature.as_str(), item.seen_schema), ("paint_wall(wall?: int) -> Wall", None));
+    }
+
+    #[test]
+    fn what_is_no_tool_says_so_and_how_it_is_read() {
+        let page = ToolDoc { kind: DocKind::Resource, name: "wiki://\"a\"".into(), ..ToolDoc::default() };
+        let prompt = ToolDoc {
+            kind: DocKind::Prompt,
+            name: "review".into(),
+            description: "Reviews a page.".into(),
+            input_schema: json!({ "properties": { "page": { "type": "string" }, "tone": { "type": "string" } }, "required": ["page"] }),
+            ..ToolDoc::default()
+        };
+        let docs = ServerDocs::new(About::default(), vec![page, prompt]);
+        let item = |at, detail| {
+            serde_json::to_value(ToolItem::new("My Wiki", "my_wiki", &docs, at, detail)).unwrap()
+        };
+        let page = item(0, Detail::Summary);
+        assert_eq!((&page["kind"], &page["tool"]), (&json!("resource"), &json!("wiki://\"a\"")));
+        assert_eq!(page["signature"], r#"runtime.read_resource("My Wiki", "wiki://\"a\"")"#);
+        for detail in [Detail::Summary, Detail::Full] {
+            let prompt = item(1, detail);
+            assert_eq!(prompt["signature"], r#"runtime.get_prompt("My Wiki", "review", page, tone?)"#);
+            assert_eq!((&prompt["kind"], &prompt["toolAlias"]), (&json!("prompt"), &json!("review")));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::summary::summary;
 use crate::nearest::nearest;
 use crate::upstream::alias::aliases;
 use crate::upstream::search::{Boilerplate, Terms};
-use crate::upstream::tool_doc::{About, ToolDoc, floor_char_boundary};
+use crate::upstream::tool_doc::{About, DocKind, ToolDoc, floor_char_boundary};
 
 /// Bytes of a server's title, and of its instructions.
 const LONGEST_ABOUT: usize = 4 << 10;
@@ -39,6 +39,7 @@ pub struct ServerDocs {
 /// The short form of a tool's documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSummary {
+    pub kind: DocKind,
     pub name: Box<str>,
     /// The name in Python.
     pub alias: Box<str>,
@@ -58,13 +59,18 @@ impl ServerDocs {
         let boilerplate = Boilerplate::of(&docs);
         let aliases = aliases(docs.iter().map(|doc| doc.name.as_str()));
         let summarized = |(doc, alias): (&ToolDoc, String)| ToolSummary {
+            kind: doc.kind,
             name: doc.name.as_str().into(),
             signature: signature(&alias, doc).into(),
-            alias: alias.into(),
+            alias: if doc.kind.is_tool() { alias.into() } else { doc.name.as_str().into() },
             description: summary(&doc.description, &boilerplate).into(),
         };
         Self {
-            about: About { title: about.title.map(cut_off), instructions: about.instructions.map(cut_off) },
+            about: About {
+                title: about.title.map(cut_off),
+                instructions: about.instructions.map(cut_off),
+                ..about
+            },
             cut,
             terms: Arc::new(Terms::of(&docs, &boilerplate)),
             tools: docs.iter().zip(aliases).map(summarized).collect(),
@@ -157,10 +163,9 @@ mod tests {
     fn a_tool_is_summarized_and_kept_whole() {
         let doc = ToolDoc {
             name: "paint".into(),
-            title: None,
             description: "Paints a wall. Dries in an hour.".into(),
             input_schema: json!({ "properties": { "wall": { "type": "integer" } }, "required": ["wall"] }),
-            output_schema: None,
+            ..ToolDoc::default()
         };
         let docs = ServerDocs::new(About::default(), vec![doc.clone()]);
         assert_eq!(&*docs.tools()[0].signature, "paint(wall: int)");
@@ -173,7 +178,7 @@ mod tests {
     fn the_purpose_of_a_server_is_a_sentence_or_its_tools() {
         let purpose = |instructions: Option<&str>, names: &[&str]| {
             let docs = names.iter().map(|name| ToolDoc { name: (*name).into(), ..ToolDoc::default() });
-            let about = About { title: None, instructions: instructions.map(Into::into) };
+            let about = About { instructions: instructions.map(Into::into), ..About::default() };
             ServerDocs::new(about, docs.collect()).purpose()
         };
         let told = Some("# Time – Instructions\n\nKeeps time zones.\nAlways use it.");
@@ -189,7 +194,7 @@ mod tests {
 
     #[test]
     fn title_and_instructions_are_limited() {
-        let about = About { title: Some("ß".repeat(1 << 20)), instructions: None };
+        let about = About { title: Some("ß".repeat(1 << 20)), ..About::default() };
         let docs = ServerDocs::new(about, Vec::new());
         assert!(docs.about().title.as_ref().is_some_and(|title| title.len() <= LONGEST_ABOUT));
     }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::types::{ANY, Types};
-use crate::upstream::tool_doc::ToolDoc;
+use crate::upstream::tool_doc::{DocKind, ToolDoc};
 
 /// Bytes up to which optional arguments are shown.
 const MOST_OPTIONAL: usize = 95;
@@ -16,14 +16,36 @@ const MOST_WHOLE: usize = 4000;
 /// Bytes of the type of the result.
 const LONGEST_RESULT: usize = 60;
 
+/// Stands for the name of the server, which is not part of a documentation.
+const SERVER: &str = "\u{1}";
+
 /// Returns the signature of a tool. A long one ends in `…`.
 pub(in crate::upstream) fn signature(alias: &str, doc: &ToolDoc) -> String {
-    render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST, MOST_OPTIONAL)
+    of_any(alias, doc, MOST, MOST_OPTIONAL)
 }
 
 /// Returns the signature with all optional arguments.
 pub(super) fn whole_signature(alias: &str, doc: &ToolDoc) -> String {
-    render(alias, &doc.input_schema, doc.output_schema.as_ref(), MOST_WHOLE, MOST_WHOLE)
+    of_any(alias, doc, MOST_WHOLE, MOST_WHOLE)
+}
+
+/// Puts the name of the server into the signature of something else than a tool.
+pub(super) fn with_server(signature: &str, server: &str) -> String {
+    signature.replacen(SERVER, &Value::from(server).to_string(), 1)
+}
+
+fn of_any(alias: &str, doc: &ToolDoc, most: usize, most_optional: usize) -> String {
+    let name = || Value::from(doc.name.as_str());
+    match doc.kind {
+        DocKind::Tool => render(alias, &doc.input_schema, doc.output_schema.as_ref(), most, most_optional),
+        DocKind::Resource | DocKind::Template => format!("runtime.read_resource({SERVER}, {})", name()),
+        DocKind::Prompt => {
+            let arguments = render("", &doc.input_schema, None, most, most_optional);
+            let arguments = arguments.trim_start_matches('(').trim_end_matches(')');
+            let comma = if arguments.is_empty() { "" } else { ", " };
+            format!("runtime.get_prompt({SERVER}, {}{comma}{arguments})", name())
+        }
+    }
 }
 
 fn render(alias: &str, input: &Value, output: Option<&Value>, most: usize, most_optional: usize) -> String {

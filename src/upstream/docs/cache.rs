@@ -15,7 +15,11 @@ use crate::upstream::catalog::{
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::meaning::ModelError;
-use crate::upstream::pool::{Listener, Listing, Tool};
+use crate::upstream::pool::{Listener, Listing, OfferedDocs, Tool};
+use crate::upstream::tool_doc::About;
+
+/// How many times the wanted results are looked at.
+const MORE: usize = 4;
 
 /// The documentation that servers gave of their tools, kept on disk and in memory.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub(in crate::upstream) struct DocsCache {
 pub(super) struct Keyed {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) servers: Arc<[ListedServer]>,
+    /// The servers, and then each once more, with the key of what it offers beside tools.
+    everything: Arc<[ListedServer]>,
 }
 
 /// The result of a search.
@@ -41,6 +47,8 @@ pub(super) struct Found {
     pub(super) tools: Vec<ToolItem>,
     /// Servers whose tools are not known.
     pub(super) unknown: Vec<Unknown>,
+    /// The keys of servers that offer more than tools, of which nothing is known yet.
+    pub(super) unlisted: Vec<Arc<str>>,
     pub(super) keyed: Keyed,
 }
 
@@ -108,7 +116,30 @@ impl DocsCache {
         Arc::clone(listing.docs.get_or_init(keeping).await)
     }
 
-    /// Returns the tools that fit a query best.
+    /// Keeps a list of what a server offers beside tools.
+    pub(super) async fn keep_offers(self: &Arc<Self>, offered: &Arc<OfferedDocs>) {
+        let (cache, offered) = (Arc::clone(self), Arc::clone(offered));
+        blocking(move || {
+            let key = cache.keys.of(&offered.source, &offered.definition);
+            cache.catalog.keep(&key_of_offers(&key), About::default(), offered.docs.clone());
+        })
+        .await;
+    }
+
+    /// Notes that a server does not list what it offers beside tools.
+    pub(super) async fn keep_no_offers(self: &Arc<Self>, server: &Arc<Server>) {
+        let (cache, server) = (Arc::clone(self), Arc::clone(server));
+        blocking(move || {
+            if let Some(key) = cache.key(&server).map(|key| key_of_offers(&key))
+                && cache.catalog.docs(&key).is_none()
+            {
+                cache.catalog.keep(&key, About::default(), Vec::new());
+            }
+        })
+        .await;
+    }
+
+    /// Returns the tools, resources and prompts that fit a query best.
     pub(super) async fn find(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -120,24 +151,31 @@ impl DocsCache {
         let find = move || {
             let keyed = cache.keyed(snapshot);
             let functions = cache.functions.current();
-            let mut servers = keyed.servers.to_vec();
+            let mut all = keyed.everything.to_vec();
             if !functions.is_empty() {
                 let listed = Functions::listed();
                 cache.catalog.put(&listed.key, &functions.docs);
-                servers.push(listed);
+                all.push(listed);
             }
-            let found = cache.catalog.search(&servers, &query, limit);
+            let found = cache.catalog.search(&all, &query, MORE * limit);
             let schemas = OnceCell::new();
-            let item = |tool: &FoundTool| match tool.server == keyed.servers.len() {
-                false => tool.item(&servers, detail),
+            let item = |tool: &FoundTool| match tool.server == keyed.everything.len() {
+                false => tool.item(&all, detail),
                 true => functions.item(tool.tool, detail, schemas.get_or_init(|| cache.schemas(&keyed))),
             };
-            let tools = found.tools.iter().filter_map(item).collect();
-            let unknown = found.unknown.iter().map(|at| &keyed.servers[*at]).map(|server| Unknown {
-                server: server.clone(),
-                failure: cache.failures.recent(&server.key),
+            let tools = best_of(found.tools, limit).iter().filter_map(item).collect();
+            let unknown = found.unknown.iter().filter_map(|at| keyed.servers.get(*at)).map(|server| {
+                Unknown { server: server.clone(), failure: cache.failures.recent(&server.key) }
             });
-            Found { tools, unknown: unknown.collect(), keyed }
+            let unlisted = found.unknown.iter().filter_map(|at| at.checked_sub(keyed.servers.len()));
+            let unlisted = unlisted.filter_map(|at| keyed.servers.get(at));
+            let has_offers = |server: &&ListedServer| {
+                let docs = cache.catalog.docs(&server.key);
+                docs.is_some_and(|docs| docs.about().has_offers)
+                    && cache.failures.recent(&server.key).is_none()
+            };
+            let unlisted = unlisted.filter(has_offers).map(|server| Arc::clone(&server.key)).collect();
+            Found { tools, unknown: unknown.collect(), unlisted, keyed }
         };
         blocking(find).await
     }
@@ -151,7 +189,7 @@ impl DocsCache {
     pub(super) async fn prune(self: &Arc<Self>, keyed: Keyed) {
         let cache = Arc::clone(self);
         let prune = move || {
-            let pruned = cache.catalog.prune(&keyed.servers);
+            let pruned = cache.catalog.prune(&keyed.everything);
             if let Err(error) = pruned.and_then(|_| cache.failures.remove_old()) {
                 tracing::debug!(folder = %cache.catalog.folder().display(), %error, "could not remove old tool documentation");
             }
@@ -248,8 +286,11 @@ impl DocsCache {
             let (name, alias) = (server.name.to_string(), server.alias.to_string());
             Some(ListedServer { name, alias, key: self.key(server)? })
         };
-        let servers = snapshot.servers.iter().filter_map(server).collect();
-        let keyed = Keyed { snapshot, servers };
+        let servers: Arc<[ListedServer]> = snapshot.servers.iter().filter_map(server).collect();
+        let offers =
+            servers.iter().map(|server| ListedServer { key: key_of_offers(&server.key), ..server.clone() });
+        let everything = servers.iter().cloned().chain(offers).collect();
+        let keyed = Keyed { snapshot, servers, everything };
         *listed = Some(keyed.clone());
         keyed
     }
@@ -260,6 +301,35 @@ impl Listener for DocsCache {
         let cache = Arc::clone(&self);
         self.tasks.spawn(async move { cache.keep(&listing).await });
     }
+
+    fn offered(self: Arc<Self>, offered: Arc<OfferedDocs>) {
+        let cache = Arc::clone(&self);
+        self.tasks.spawn(async move { cache.keep_offers(&offered).await });
+    }
+}
+
+/// Returns the key of what a server offers beside tools.
+fn key_of_offers(key: &str) -> Arc<str> {
+    format!("{key}-offers").into()
+}
+
+/// Returns the best results, of which no more than half are something else than tools unless there are no others: a server may
+/// have thousands of resources.
+fn best_of(found: Vec<FoundTool>, limit: usize) -> Vec<FoundTool> {
+    let is_tool =
+        |found: &FoundTool| found.docs.tools().get(found.tool).is_none_or(|tool| tool.kind.is_tool());
+    let most = (limit / 2).max(1);
+    let (mut best, mut rest) = (Vec::with_capacity(limit), Vec::new());
+    let mut others = 0;
+    for (at, found) in found.into_iter().enumerate() {
+        let is_tool = is_tool(&found);
+        others += usize::from(!is_tool);
+        if !is_tool && others > most { rest.push((at, found)) } else { best.push((at, found)) }
+    }
+    best.truncate(limit);
+    best.extend(rest.into_iter().take(limit - best.len()));
+    best.sort_by_key(|(at, _)| *at);
+    best.into_iter().map(|(_, found)| found).collect()
 }
 
 /// Runs blocking work on a thread for that.
@@ -269,5 +339,36 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         // It is cancelled only when the runtime ends.
         Err(Err(_)) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::tool_doc::{DocKind, ToolDoc};
+
+    fn best(kinds: &[DocKind], limit: usize) -> String {
+        let doc = |(at, kind): (usize, &DocKind)| ToolDoc {
+            kind: *kind,
+            name: format!("{at}"),
+            ..ToolDoc::default()
+        };
+        let docs = Arc::new(ServerDocs::new(About::default(), kinds.iter().enumerate().map(doc).collect()));
+        let found = |tool: usize| FoundTool { server: 0, tool, docs: Arc::clone(&docs) };
+        best_of((0..kinds.len()).map(found).collect(), limit)
+            .iter()
+            .map(|found| found.tool.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn tools_are_not_lost_among_resources() {
+        use DocKind::{Prompt, Resource, Tool};
+        let many = [Resource, Resource, Resource, Prompt, Tool, Resource, Tool, Tool];
+        assert_eq!(best(&many, 4), "0146");
+        assert_eq!(best(&many, 1), "0");
+        assert_eq!(best(&[Resource, Tool, Resource, Prompt], 4), "0123", "there are no other tools");
+        assert_eq!(best(&[Resource; 3], 2), "01");
+        assert_eq!(best(&[], 5), "");
     }
 }

@@ -40,6 +40,18 @@ pub struct Refreshed {
     pub docs: Result<Arc<ServerDocs>, UpstreamError>,
 }
 
+/// How long resources and prompts are waited for, once the tools are known.
+const OFFERS_LIMIT: Duration = Duration::from_secs(3);
+
+/// What a server is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// What the next call needs.
+    Tools,
+    /// Also what else searches find.
+    All,
+}
+
 /// Documentation of servers: from the catalogue, else from the servers.
 #[derive(Debug, Clone)]
 pub(in crate::upstream) struct Docs(Arc<Inner>);
@@ -64,7 +76,7 @@ impl Docs {
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
         match self.0.cache.known(server).await {
             Some(docs) => Ok(docs),
-            None => self.ask(server, Age::Current, cancel).await,
+            None => self.ask(server, Age::Current, Scope::Tools, cancel).await,
         }
     }
 
@@ -93,7 +105,8 @@ impl Docs {
     ) -> Searched {
         let mut found = self.0.cache.find(snapshot, query, limit, detail).await;
         let untried = found.unknown.iter().filter(|unknown| unknown.failure.is_none());
-        let keys: Vec<_> = untried.map(|unknown| Arc::clone(&unknown.server.key)).collect();
+        let mut keys: Vec<_> = untried.map(|unknown| Arc::clone(&unknown.server.key)).collect();
+        keys.append(&mut found.unlisted);
         if !keys.is_empty() {
             self.sweep(&found.keyed, &keys);
             self.0.sweep.settled(&keys, patience).await;
@@ -111,7 +124,7 @@ impl Docs {
         cancel: &'a CancellationToken,
     ) -> impl Stream<Item = Refreshed> + 'a {
         let refresh = move |server: Arc<Server>| async move {
-            let docs = self.ask(&server, Age::New, cancel).await;
+            let docs = self.ask(&server, Age::New, Scope::All, cancel).await;
             self.0.pool.stop_when_unused(&server.name);
             Refreshed { server, docs }
         };
@@ -155,22 +168,59 @@ impl Docs {
         self.0.cache.finish().await;
     }
 
-    /// Asks a server for its tools, and keeps the answer.
+    /// Asks a server, and keeps the answer.
     async fn ask(
+        &self,
+        server: &Arc<Server>,
+        age: Age<'_>,
+        scope: Scope,
+        cancel: &CancellationToken,
+    ) -> Result<Arc<ServerDocs>, UpstreamError> {
+        let docs = self.ask_for_tools(server, age, cancel).await;
+        if scope == Scope::All
+            && let Ok(docs) = &docs
+            && docs.about().has_offers
+        {
+            self.ask_for_offers(server).await;
+        }
+        if let Some(key) = self.0.cache.note(server, docs.as_ref().err()).await {
+            self.0.sweep.settle(&[key]);
+        }
+        docs
+    }
+
+    /// Asks a server for its tools, and keeps them.
+    async fn ask_for_tools(
         &self,
         server: &Arc<Server>,
         age: Age<'_>,
         cancel: &CancellationToken,
     ) -> Result<Arc<ServerDocs>, UpstreamError> {
         let wanted = PoolRequest::new(server, Purpose::Docs, cancel)?;
-        let docs = match self.0.pool.tools(wanted, age).await {
-            Ok(listing) => Ok(self.0.cache.keep(&listing).await),
-            Err(error) => Err(error),
+        let listing = self.0.pool.tools(wanted, age).await?;
+        Ok(self.0.cache.keep(&listing).await)
+    }
+
+    /// Asks a server for what it offers beside tools. It goes on in the background when that takes long.
+    async fn ask_for_offers(&self, server: &Arc<Server>) {
+        let (docs, server) = (self.clone(), Arc::clone(server));
+        let ask = async move {
+            let cancel = CancellationToken::new();
+            let offered = match PoolRequest::new(&server, Purpose::Docs, &cancel) {
+                Ok(wanted) => docs.0.pool.offer_docs(wanted).await,
+                Err(error) => Err(error),
+            };
+            match offered {
+                Ok(offered) => docs.0.cache.keep_offers(&offered).await,
+                Err(error) => {
+                    tracing::debug!(server = %server.name, %error, "could not list resources and prompts");
+                    // Not every search asks it again.
+                    docs.0.cache.keep_no_offers(&server).await;
+                }
+            }
         };
-        if let Some(key) = self.0.cache.note(server, docs.as_ref().err()).await {
-            self.0.sweep.settle(&[key]);
-        }
-        docs
+        let asked = self.0.cache.tasks().spawn(ask);
+        let _ = tokio::time::timeout(OFFERS_LIMIT, asked).await;
     }
 
     /// Asks the servers of these keys in the background, unless a sweep is under way.
@@ -198,7 +248,8 @@ impl Docs {
         let named = keyed.servers.iter().find(|server| server.key == *key);
         let Some(server) = named.and_then(|server| keyed.snapshot.get(&server.name)) else { return };
         let cancel = CancellationToken::new();
-        let asked = tokio::time::timeout(ONE_LIMIT, self.ask(server, Age::Current, &cancel)).await;
+        let asked =
+            tokio::time::timeout(ONE_LIMIT, self.ask(server, Age::Current, Scope::All, &cancel)).await;
         let failure = match asked {
             Ok(Ok(_)) => {
                 // Others start next, and the machine may not have the memory for all of them at once.

@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, Mask};
 use crate::nearest::nearest;
-use crate::policy::{Kind, Policy};
+use crate::policy::{Effect, Kind, Policy};
 use crate::reaper::Reaper;
 use crate::settings::{Environment, Settings};
 use crate::telemetry::{CallSpan, Failed, Telemetry, Transport};
 use crate::upstream::arguments::check_arguments;
 use crate::upstream::called_by::CalledBy;
-use crate::upstream::catalog::ToolItem;
+use crate::upstream::catalog::{SAVED, ToolItem};
 use crate::upstream::discovery::{Discovery, Launch, Proposal, Server, Snapshot, Surroundings, User};
 use crate::upstream::docs::{Docs, DocsCache};
 use crate::upstream::error::UpstreamError;
@@ -37,6 +37,7 @@ use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::recorded::Recorded;
 use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use crate::upstream::registry::Registry;
+use crate::upstream::tool_doc::DocKind;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
@@ -375,10 +376,18 @@ impl Upstream {
     pub fn mark_denied(&self, tools: &mut [ToolItem], by: &CalledBy) {
         let rules = self.0.policy.rules();
         // A function is no tool: the tools that it calls have rules.
-        for item in tools.iter_mut().filter(|item| item.kind.is_none()) {
+        for item in tools.iter_mut().filter(|item| item.kind != Some(SAVED)) {
             item.denied = match &rules {
                 Ok(None) => false,
-                Ok(Some(rules)) => rules.denies_tool(&item.server, &item.tool, &by.caller()).is_some(),
+                Ok(Some(rules)) => {
+                    let (server, name, who) = (&item.server, &item.tool, by.caller());
+                    let of_offer = |kind| rules.of_offer(kind, server, name, &who).effect() == Effect::Deny;
+                    match item.doc_kind {
+                        DocKind::Tool => rules.denies_tool(server, name, &who).is_some(),
+                        DocKind::Resource | DocKind::Template => of_offer(Kind::Resource),
+                        DocKind::Prompt => of_offer(Kind::Prompt),
+                    }
+                }
                 Err(_) => true,
             };
         }

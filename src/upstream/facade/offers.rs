@@ -11,7 +11,7 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::govern::{Admitted, WantedOffer, admit_offer};
 use crate::upstream::offer::{OfferList, OfferRequest};
 use crate::upstream::options::CallOptions;
-use crate::upstream::pool::{CallOutcome, OfferPages, PoolRequest, Purpose};
+use crate::upstream::pool::{CallOutcome, OfferPages, PoolRequest, Purpose, ResourceWatch};
 use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::recording::Recording;
 
@@ -24,7 +24,37 @@ impl Upstream {
         &self,
         server: &Arc<Server>,
         request: &OfferRequest,
+        options: CallOptions<'_>,
+    ) -> Result<CallOutcome, UpstreamError> {
+        self.use_or_watch(server, request, options, &mut None).await
+    }
+
+    /// Begins to watch a resource of a server.
+    ///
+    /// # Errors
+    /// It is denied, or the server cannot be used, or has no such thing.
+    pub async fn watch(
+        &self,
+        server: &Arc<Server>,
+        uri: &str,
+        options: CallOptions<'_>,
+    ) -> Result<ResourceWatch, UpstreamError> {
+        let request = OfferRequest::Subscribe { uri: uri.to_owned() };
+        let mut watch = None;
+        self.use_or_watch(server, &request, options, &mut watch).await?;
+        watch.ok_or_else(|| UpstreamError::Replayed {
+            text: "a replay has no changes of resources".into(),
+            kind: None,
+        })
+    }
+
+    /// Uses a resource or a prompt; a subscription leaves the watch in `watch`.
+    async fn use_or_watch(
+        &self,
+        server: &Arc<Server>,
+        request: &OfferRequest,
         mut options: CallOptions<'_>,
+        watch: &mut Option<ResourceWatch>,
     ) -> Result<CallOutcome, UpstreamError> {
         let arguments = request.arguments().map_err(|why| UpstreamError::Arguments {
             server: Arc::clone(&server.name),
@@ -40,7 +70,11 @@ impl Upstream {
         }
         let recording = Recording::of_offer(&self.0.audit, server, request, &arguments, &options.by);
         let mut watched = Watched { span, recording };
-        let outcome = self.admit_and_use(server, request, &arguments, options, &mut watched).await;
+        let used = self.admit_and_use(server, request, &arguments, options, &mut watched).await;
+        let outcome = used.map(|(outcome, begun)| {
+            *watch = begun;
+            outcome
+        });
         watched.recording.end(server, &outcome).await;
         watched.span.end(failure_of(&outcome));
         outcome
@@ -53,7 +87,7 @@ impl Upstream {
         arguments: &RawArguments,
         options: CallOptions<'_>,
         Watched { span, recording }: &mut Watched,
-    ) -> Result<CallOutcome, UpstreamError> {
+    ) -> Result<(CallOutcome, Option<ResourceWatch>), UpstreamError> {
         span.set_tool(request.method());
         recording.is_deciding();
         let admitted = self.admit_offer(server, request, &options).await?;
@@ -62,8 +96,14 @@ impl Upstream {
         let _caller = self.begin_run(&options.answers, Some(vec![Arc::clone(&server.name)]));
         let wanted = PoolRequest::new(server, Purpose::Call, options.cancel)?;
         let (begun, sent) = (Instant::now(), arguments.as_bytes().len());
-        let outcome = self.0.pool.offer(wanted, request, options).await;
-        let received = outcome.as_ref().map_or(0, |outcome| outcome.json.get().len());
+        let outcome = match request {
+            OfferRequest::Subscribe { uri } => {
+                let watching = self.0.pool.watch(wanted, uri, options).await;
+                watching.map(|(outcome, watch)| (outcome, Some(watch)))
+            }
+            _ => self.0.pool.offer(wanted, request, options).await.map(|outcome| (outcome, None)),
+        };
+        let received = outcome.as_ref().map_or(0, |(outcome, _)| outcome.json.get().len());
         if let Some(admitted) = admitted {
             admitted.end(sent + received, begun.elapsed());
         }

@@ -19,10 +19,12 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
-use super::listing::{Age, Listing};
+use super::listing::{Age, KnownOffers, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
 use super::secrets::Secrets;
+use super::updates::Updates;
+use super::wire::AsTask;
 use crate::mcp::client::{Answer, Expected, UnreadShare};
 use crate::telemetry::Opened;
 use crate::upstream::discovery::Definition;
@@ -40,8 +42,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 const PROVEN: Duration = Duration::from_secs(10);
 
 /// How long to wait after a server says that its tools have changed. It doubles with each change in a row.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long a list of tools is not read again after a tool was not found in it. It doubles when the next one is not found.
 const FIRST_REST: Duration = Duration::from_secs(1);
@@ -57,6 +59,7 @@ pub(super) struct Connection {
     tools: Mutex<Option<KnownTools>>,
     /// Held by the one caller that lists the tools; others wait for its answer.
     asking: tokio::sync::Mutex<()>,
+    pub(super) offers: KnownOffers,
     started: Instant,
     has_answered: AtomicBool,
     was_stopped: AtomicBool,
@@ -100,6 +103,9 @@ pub(super) struct ConnectionParts {
     pub(super) gone: CancellationToken,
     /// Counts how often the server said that its tools have changed.
     pub(super) tools_changed: watch::Receiver<u64>,
+    /// The same of its resources and prompts.
+    pub(super) offers_changed: watch::Receiver<u64>,
+    pub(super) updates: Updates,
     pub(super) calls: Calls,
     pub(super) _opened: Opened,
 }
@@ -141,6 +147,7 @@ impl Connection {
             activity: Arc::default(),
             tools: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            offers: KnownOffers::default(),
             started: Instant::now(),
             has_answered: AtomicBool::new(false),
             was_stopped: AtomicBool::new(false),
@@ -216,19 +223,41 @@ impl Connection {
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
         request.extensions_mut().insert(arguments);
-        let outcome = self.ask(tool, ClientRequest::CallToolRequest(request), options, limit).await?;
+        if self.is_task(tool) {
+            request.extensions_mut().insert(AsTask);
+        }
+        let begun = Instant::now();
+        let outcome = self.ask(tool, ClientRequest::CallToolRequest(request), options.again(), limit).await?;
+        let outcome = self.result_of(tool, outcome, options, (begun, limit)).await?;
         Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
+    }
+
+    /// Returns the tools as they were listed last.
+    pub(super) fn last_tools(&self) -> Option<Arc<Listing>> {
+        self.known_tools(|_| true)
     }
 
     /// Sends a request of a caller, who answers what the server asks meanwhile.
     pub(super) async fn ask(
         &self,
         method: &str,
+        request: ClientRequest,
+        options: CallOptions<'_>,
+        limit: Duration,
+    ) -> Result<CallOutcome, UpstreamError> {
+        let limit = self.parts.definition.call_timeout.unwrap_or(limit.max(options.at_least));
+        self.ask_within(method, request, options, limit).await
+    }
+
+    /// As [`Self::ask`], within this time.
+    pub(super) async fn ask_within(
+        &self,
+        method: &str,
         mut request: ClientRequest,
         options: CallOptions<'_>,
         limit: Duration,
     ) -> Result<CallOutcome, UpstreamError> {
-        let CallOptions { progress, answers, unread, at_least, cancel, by } = options;
+        let CallOptions { progress, answers, unread, cancel, by, .. } = options;
         let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
         if let Some((parent, state)) = by.trace.fields() {
@@ -237,7 +266,6 @@ impl Connection {
             state.into_iter().for_each(|state| meta.set_tracestate(state));
             request.extensions_mut().insert(meta);
         }
-        let limit = self.parts.definition.call_timeout.unwrap_or(limit.max(at_least));
         let expected = Expected::new(progress, unread.map(|results| results.0));
         let (result, share) = self.request(method, request, expected, limit, cancel).await?;
         Ok(CallOutcome::new(result, share))
@@ -334,7 +362,8 @@ impl Connection {
         let Some(info) = self.peer.peer_info() else { return About::default() };
         let title = info.server_info.as_ref().map(|info| info.title.clone().unwrap_or(info.name.clone()));
         let title = title.filter(|title| !title.is_empty());
-        About { title, instructions: info.instructions.clone() }
+        let has_offers = info.capabilities.resources.is_some() || info.capabilities.prompts.is_some();
+        About { title, instructions: info.instructions.clone(), has_offers }
     }
 
     async fn list_tools(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -12,10 +13,11 @@ use tokio_util::task::TaskTracker;
 use super::activity::{IdleLimits, Purpose};
 use super::connection::{CallRequest, Connection, Lease};
 use super::context::{Context, Limits};
-use super::listing::{Age, Listing};
+use super::listing::{Age, Listing, OfferedDocs};
 use super::offers::OfferPages;
 use super::outcome::CallOutcome;
 use super::start::connect;
+use super::watch::ResourceWatch;
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::offer::{OfferList, OfferRequest};
@@ -134,6 +136,20 @@ impl Pool {
         lease.connection.offer(request, options, self.limits().call).await
     }
 
+    /// Begins to watch a resource of a server, which is started if necessary. The outcome is that of the subscription.
+    pub(in crate::upstream) async fn watch(
+        &self,
+        wanted: PoolRequest<'_>,
+        uri: &str,
+        options: CallOptions<'_>,
+    ) -> Result<(CallOutcome, ResourceWatch), UpstreamError> {
+        let request = OfferRequest::Subscribe { uri: uri.to_owned() };
+        let (lease, _permit) = self.turn(&wanted, request.method()).await?;
+        let connection = Arc::clone(&lease.connection);
+        let watch = ResourceWatch::begin(lease, uri.to_owned());
+        Ok((connection.offer(&request, options, self.limits().call).await?, watch))
+    }
+
     /// Returns one of the lists of what a server offers beside tools. The server is started if necessary.
     pub(in crate::upstream) async fn offers(
         &self,
@@ -143,6 +159,16 @@ impl Pool {
         let entry = self.entry(&wanted.server.name);
         let lease = self.connect(&entry, &wanted, list.method()).await?;
         lease.connection.list_offers(list, self.limits(), wanted.cancel).await
+    }
+
+    /// Returns the documentation of what a server offers beside tools. The server is started if necessary.
+    pub(in crate::upstream) async fn offer_docs(
+        &self,
+        wanted: PoolRequest<'_>,
+    ) -> Result<Arc<OfferedDocs>, UpstreamError> {
+        let entry = self.entry(&wanted.server.name);
+        let lease = self.connect(&entry, &wanted, "resources/list").await?;
+        lease.connection.offer_docs(self.limits(), wanted.cancel).await
     }
 
     /// Returns a connection to a server, and the permit for one of its calls at once.
@@ -339,7 +365,7 @@ impl Pool {
             tasks.spawn(supervise(Arc::clone(&connection), Arc::clone(&entry), limits, closing.clone()));
             tasks.spawn(async move {
                 tokio::select! {
-                    () = connection.follow_changes(&context) => {}
+                    _ = join(connection.follow_changes(&context), connection.follow_offers(&context)) => {}
                     () = closing.cancelled() => {}
                 }
             });

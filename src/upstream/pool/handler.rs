@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
-    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerRequest,
+    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerRequest, TASKS_EXTENSION_ID,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, RoleClient};
@@ -27,9 +27,19 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    pub(super) fn new(server: Arc<str>, runs: Callers, calls: Calls, questions: Questions) -> Self {
+    /// `knows_tasks`: whether the server may answer calls with tasks of its own accord.
+    pub(super) fn new(
+        server: Arc<str>,
+        runs: Callers,
+        calls: Calls,
+        questions: Questions,
+        knows_tasks: bool,
+    ) -> Self {
         let offers = runs.offers();
         let mut capabilities = Map::new();
+        if knows_tasks {
+            capabilities.insert("extensions".into(), json!({ TASKS_EXTENSION_ID: {} }));
+        }
         for (name, is_offered) in
             [("elicitation", offers.elicitation), ("sampling", offers.sampling), ("roots", offers.roots)]
         {

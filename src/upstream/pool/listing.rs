@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::OnceCell;
 
 use super::outcome::ToolList;
 use crate::upstream::catalog::ServerDocs;
 use crate::upstream::discovery::Definition;
-use crate::upstream::tool_doc::About;
+use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// The tools of a server, and the definition that it was started by.
 #[derive(Debug)]
@@ -23,10 +23,31 @@ pub(in crate::upstream) struct Listing {
     pub(in crate::upstream) docs: OnceCell<Arc<ServerDocs>>,
 }
 
+/// What a server offers beside tools, as documentation, and the definition that it was started by.
+#[derive(Debug)]
+pub(in crate::upstream) struct OfferedDocs {
+    /// The file of the definition.
+    pub(in crate::upstream) source: Arc<Path>,
+    pub(in crate::upstream) definition: Arc<Definition>,
+    pub(in crate::upstream) docs: Vec<ToolDoc>,
+}
+
+/// What a connection has listed beside tools.
+#[derive(Debug, Default)]
+pub(super) struct KnownOffers {
+    /// How often the server had said by then that they have changed, and the documentation.
+    pub(super) last: Mutex<Option<(u64, Arc<OfferedDocs>)>>,
+    /// Held by the one caller that lists them.
+    pub(super) asking: tokio::sync::Mutex<()>,
+}
+
 /// Receives every list of tools.
 pub(in crate::upstream) trait Listener: fmt::Debug + Send + Sync {
     /// Takes a new list. It must not block: the caller that asked for the list is waiting.
     fn listed(self: Arc<Self>, listing: Arc<Listing>);
+
+    /// Takes a new list of what a server offers beside tools, likewise.
+    fn offered(self: Arc<Self>, offered: Arc<OfferedDocs>);
 }
 
 /// How new a list of tools has to be.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
 use super::secrets::Secrets;
+use super::updates::Updates;
 use crate::mcp::client::{LogData, Notices};
 use crate::upstream::events::Event;
 
@@ -49,6 +50,9 @@ pub(super) struct ServerNotices {
     pub(super) events: broadcast::Sender<Event>,
     /// Counts how often the server said that its tools have changed.
     pub(super) on_tools_changed: watch::Sender<u64>,
+    /// The same of its resources and prompts.
+    pub(super) on_offers_changed: watch::Sender<u64>,
+    pub(super) updates: Updates,
     pub(super) printed: Printed,
 }
 
@@ -73,6 +77,14 @@ impl Notices for ServerNotices {
     fn tools_changed(&self) {
         self.on_tools_changed.send_modify(|generation| *generation += 1);
         let _ = self.events.send(Event::ToolsChanged { server: Arc::clone(&self.server) });
+    }
+
+    fn offers_changed(&self) {
+        self.on_offers_changed.send_modify(|generation| *generation += 1);
+    }
+
+    fn resource_updated(&self, uri: &str) {
+        self.updates.note(uri);
     }
 
     fn ignored(&self, what: &'static str) {

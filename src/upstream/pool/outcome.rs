@@ -14,7 +14,7 @@ use crate::mcp::client::UnreadShare;
 use crate::mcp::repair::parse;
 use crate::policy::{Annotations, ShapeDigest, ToolShape};
 use crate::upstream::alias::aliases;
-use crate::upstream::tool_doc::ToolDoc;
+use crate::upstream::tool_doc::{DocKind, ToolDoc};
 
 /// How large a failure may be to be parsed.
 const REDACTED: Bounds = Bounds { bytes: 8 << 20, values: 100_000 };
@@ -118,6 +118,7 @@ impl Tool {
         // Older versions of the protocol have the title among the annotations.
         let annotated = self.raw.get("annotations").and_then(|annotations| annotations.get("title"));
         ToolDoc {
+            kind: DocKind::Tool,
             name: self.name.clone(),
             title: text(self.raw.get("title")).or_else(|| text(annotated)),
             description: self.description.clone(),

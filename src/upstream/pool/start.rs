@@ -23,6 +23,7 @@ use super::process::{self, Launching, SpawnError};
 use super::secrets::Secrets;
 use super::starting::Start;
 use super::stdio::StdioTransport;
+use super::updates::Updates;
 use crate::mcp::client::Inbox;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::{Remedy, UpstreamError};
@@ -170,6 +171,8 @@ async fn connect_by(
 ) -> Result<Arc<Connection>, Failure> {
     let secrets = Arc::new(Secrets::of(definition).with_login(bearer.clone()));
     let (on_tools_changed, tools_changed) = watch::channel(0);
+    let (on_offers_changed, offers_changed) = watch::channel(0);
+    let updates = Updates::default();
     let name = Arc::clone(&server.name);
     let printed = Printed::default();
     let notices = ServerNotices {
@@ -177,12 +180,15 @@ async fn connect_by(
         secrets: Arc::clone(&secrets),
         events: context.events.clone(),
         on_tools_changed,
+        on_offers_changed,
+        updates: updates.clone(),
         printed: printed.clone(),
     };
     let inbox = Inbox::new(Box::new(notices));
     let unreadable = inbox.unreadable();
     let calls = Calls::default();
-    let handler = Handler::new(Arc::clone(&name), context.runs.clone(), calls.clone(), inbox.questions());
+    let (runs, knows_tasks) = (context.runs.clone(), protocol == Protocol::Discover);
+    let handler = Handler::new(Arc::clone(&name), runs, calls.clone(), inbox.questions(), knows_tasks);
     let mut parts = ConnectionParts {
         server: name,
         source: Arc::clone(&server.source.path),
@@ -191,6 +197,8 @@ async fn connect_by(
         process: None,
         gone: CancellationToken::new(),
         tools_changed,
+        offers_changed,
+        updates,
         calls,
         _opened: context.telemetry.open_connection(),
     };

@@ -11,6 +11,13 @@ use crate::upstream::raw_arguments::RawArguments;
 
 /// How a call ends in which `rmcp` has no arguments.
 const NO_ARGUMENTS: &[u8] = br#""arguments":{}}}"#;
+/// What comes after the arguments, and what asks for a task besides.
+const TAIL: &[u8] = b"}}";
+const TAIL_OF_TASK: &[u8] = br#","task":{}}}"#;
+
+/// Asks for a task, as an extension of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AsTask;
 
 /// A message to a server.
 #[derive(Debug)]
@@ -24,13 +31,15 @@ pub(super) struct WireMessage {
 impl WireMessage {
     pub(super) fn new(message: &ClientJsonRpcMessage) -> Result<Self, serde_json::Error> {
         let mut head = serde_json::to_vec(message)?;
-        let arguments = match message {
+        let extensions = match message {
             ClientJsonRpcMessage::Request(request) => match &request.request {
-                ClientRequest::CallToolRequest(call) => call.extensions().get::<RawArguments>().cloned(),
+                ClientRequest::CallToolRequest(call) => Some(call.extensions()),
                 _ => None,
             },
             _ => None,
         };
+        let arguments = extensions.and_then(|extensions| extensions.get::<RawArguments>().cloned());
+        let as_task = extensions.is_some_and(|extensions| extensions.get::<AsTask>().is_some());
         if arguments.is_none() {
             return Ok(Self { head, arguments, tail: b"" });
         }
@@ -38,7 +47,7 @@ impl WireMessage {
             return Err(serde_json::Error::custom("the call has no place for its arguments"));
         }
         head.truncate(head.len() - b"{}}}".len());
-        Ok(Self { head, arguments, tail: b"}}" })
+        Ok(Self { head, arguments, tail: if as_task { TAIL_OF_TASK } else { TAIL } })
     }
 
     #[cfg(test)]
@@ -120,6 +129,17 @@ mod tests {
         assert!(line.ends_with("\"arguments\":{\"z\":1.10,\"a\":[{}]}}}\n"), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&value["id"], &value["params"]["name"]), (&json!(7), &json!("echo")));
+    }
+
+    #[tokio::test]
+    async fn a_call_asks_for_a_task_behind_its_arguments() {
+        let mut message = call("echo", r#"{"a":"}}"}"#);
+        if let ClientJsonRpcMessage::Request(request) = &mut message {
+            request.request.extensions_mut().insert(AsTask);
+        }
+        let value: Value = serde_json::from_str(&line(&message).await).unwrap();
+        assert_eq!(value["params"]["arguments"], json!({ "a": "}}" }));
+        assert_eq!(value["params"]["task"], json!({}));
     }
 
     #[tokio::test]

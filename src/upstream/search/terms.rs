@@ -225,6 +225,7 @@ mod tests {
 
     fn doc() -> ToolDoc {
         ToolDoc {
+            kind: Default::default(),
             name: "bake_bread".into(),
             title: Some("Bake Bread".into()),
             description: "Bakes one loaf of bread. The oven must be hot.".into(),

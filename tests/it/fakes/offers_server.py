@@ -6,8 +6,12 @@ import sys
 import threading
 from urllib.parse import unquote
 
-tools = ["touch", "grow"]
+tools = ["touch", "grow", "sow", "cancelled"]
 extra_resources = []
+# Tools that have to be called as tasks, and the tasks: how often each was looked at, and what becomes of it.
+task_tools = ["dig", "spoil", "doze"]
+tasks = {}
+cancelled = []
 subscribed = set()
 asked = []
 lock = threading.Lock()
@@ -54,9 +58,30 @@ def call(id, params):
         send({"method": "notifications/tools/list_changed"})
         send({"method": "notifications/resources/list_changed"})
         return text("grown")
+    if name in task_tools and "task" in params:
+        task = "%s-%d" % (name, len(tasks))
+        tasks[task] = 0
+        return {"task": {"taskId": task, "status": "working", "ttl": None, "pollInterval": 10}}
+    if name == "sow":
+        tasks["sow"] = 0
+        return {"resultType": "task", "taskId": "sow", "status": "working", "ttlMs": None}
+    if name == "cancelled":
+        return text(json.dumps(cancelled))
     if name in tools:
         return text("the tool %s answers" % name)
     return None
+
+
+def look_at(task):
+    """Tasks take three looks, except those that doze for ever."""
+    tasks[task] += 1
+    state = {"taskId": task, "status": "working", "statusMessage": "step %d" % tasks[task], "pollInterval": 10}
+    if task.startswith("doze") or tasks[task] < 3:
+        return state
+    if task == "sow":
+        result = {"content": [], "structuredContent": {"sown": tasks[task]}}
+        return {**state, "resultType": "complete", "status": "completed", "result": result}
+    return {**state, "status": "failed" if task.startswith("spoil") else "completed"}
 
 
 def answer(message):
@@ -73,8 +98,18 @@ def answer(message):
         }
     elif method == "tools/list":
         result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools]}
+        execution = {"taskSupport": "required"}
+        result["tools"] += [{"name": name, "inputSchema": {"type": "object"}, "execution": execution} for name in task_tools]
     elif method == "tools/call":
         result = call(id, params)
+    elif method == "tasks/get":
+        result = look_at(params["taskId"])
+    elif method == "tasks/result":
+        spoiled = params["taskId"].startswith("spoil")
+        result = {"content": [{"type": "text", "text": "no luck" if spoiled else "dug"}], "isError": spoiled}
+    elif method == "tasks/cancel":
+        cancelled.append(params["taskId"])
+        result = {}
     elif method == "resources/list":
         result = resources(params.get("cursor"))
     elif method == "resources/templates/list":

@@ -27,6 +27,70 @@ print(runtime.read_resource("garden", "note://{number}{?form,color}", number="a 
 print(runtime.get_prompt("garden", "advice", plant="fern", season=4).text)
 print(runtime.describe_server("garden")["instructions"])
 
+# %% search
+for query in "any note by its number", "how to treat a plant", "touch":
+    hit = (await runtime.search_tool_docs(query))[0]
+    print(hit["kind"], hit["tool"], hit["signature"], hit["description"])
+print(runtime.search_tool_docs_sync("treat plant", limit=1))
+print(runtime.search_tool_docs_sync("treat plant", limit=1, detail="full")[0]["inputSchema"]["required"])
+
+# %% grow
+await mcp_garden.grow(tool="spade")
+print(await mcp_garden.spade(), "spade" in dir(mcp_garden))
+
+# %% watch
+import asyncio
+
+subscribed = lambda: mcp_garden.touch(uri="note://none")
+watch = runtime.watch_resource("garden", "note://5")
+print(watch, await subscribed())
+
+async def follow():
+    async for uri in watch:
+        print(uri, uri.read())
+        if watch.seen == 2:
+            break
+        watch.seen += 1
+        await mcp_garden.touch(uri="note://5")
+
+watch.seen = 1
+following = asyncio.ensure_future(follow())
+await mcp_garden.touch(uri="note://6")
+await mcp_garden.touch(uri="note://5")
+await following
+other = await runtime.watch_resource("garden", "note://5")
+await mcp_garden.touch(uri="note://5")
+print(next(other))
+try:
+    await asyncio.wait_for(other.__anext__(), 0.1)
+except asyncio.TimeoutError:
+    print("nothing more")
+other.close()
+print(await subscribed(), list(other))
+
+# %% unwatch
+with watch:
+    pass
+while await subscribed():
+    pass
+print("unsubscribed")
+mcp_other.echo
+runtime.watch_resource("other", "note://1")
+
+# %% tasks
+print(await mcp_garden.dig(deep=True), await mcp_garden.sow())
+try:
+    await mcp_garden.spoil()
+except runtime.MCPError as error:
+    print(error, error.result)
+try:
+    await asyncio.wait_for(mcp_garden.doze(), 0.3)
+except asyncio.TimeoutError:
+    pass
+while not await mcp_garden.cancelled():
+    pass
+print(await mcp_garden.cancelled())
+
 # %% errors
 def failed(function, *arguments, **named):
     try:

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use codebridge::upstream::ToolDoc;
+use codebridge::upstream::{DocKind, ToolDoc};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -54,6 +54,7 @@ pub(crate) fn read_servers(folder: &Path) -> io::Result<Vec<Server>> {
             servers.push(Server { name: entry.server, docs: Vec::new() });
         }
         let doc = ToolDoc {
+            kind: DocKind::Tool,
             name: entry.tool,
             title: entry.title,
             description: entry.description,
