@@ -6,12 +6,14 @@ __all__ = [
     "MCPArgumentError",
     "MCPAttributeError",
     "MCPError",
+    "add_server",
     "artifacts",
     "call_tool",
     "call_tool_sync",
     "capability_summary",
     "describe_server",
     "discovered_servers",
+    "find_servers",
     "install",
     "list_loaded_server_metadata",
     "list_saved_tools",
@@ -103,6 +105,8 @@ result (not on True, False and None). A tool that fails raises MCPError (also ru
 - runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
+- await runtime.find_servers("calendar"): servers of the MCP registry; await runtime.add_server(name or URL or [command, argument]): \
+adds one if the user approves it, until the bridge ends, with keep=True for good
 - await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
 - await runtime.call_tool(server, tool, arguments): a tool by name
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
@@ -320,6 +324,27 @@ async def list_servers():
 def list_servers_sync():
     """Returns the names of the servers that this call may use."""
     return _guest.part("servers").allowed() if _guest.context[2:] else []
+
+
+def find_servers(words, limit=10):
+    """Returns the servers of the MCP registry that fit some words best: name, publisher, description, how they are started and what
+    they need. Nothing is started. Works with and without await.
+    """
+    return _ReadyList(_ask("find_servers", {"query": words, "limit": limit}))
+
+
+def add_server(server, name=None, *, env=None, headers=None, description=None, keep=False):
+    """Adds a server once the user has approved it, until the bridge ends, with keep=True for good; returns it as mcp_<alias>.
+
+    `server` is a name of the MCP registry, a URL, or a command as a list of words. Credentials cannot be given here: the user
+    runs `codebridge servers add`. Works with and without await.
+    """
+    params = {"name": name, "env": env or {}, "headers": headers or {}, "description": description, "for_good": bool(keep)}
+    if not isinstance(server, str):
+        params["command"] = list(server)
+    else:
+        params["url" if "://" in server else "registry"] = server
+    return _guest.part("servers").add(params)
 
 
 def describe_server(name):

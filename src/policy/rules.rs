@@ -48,10 +48,12 @@ pub enum Kind {
     Share,
     /// An artifact that code saves or loads.
     Artifact,
+    /// A server that code adds: the host of its URL, or its command line.
+    Server,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::Tool, Self::Package, Self::Share, Self::Artifact];
+    pub(super) const ALL: [Self; 5] = [Self::Tool, Self::Package, Self::Share, Self::Artifact, Self::Server];
 }
 
 impl fmt::Display for Kind {
@@ -61,6 +63,7 @@ impl fmt::Display for Kind {
             Self::Package => "package",
             Self::Share => "share",
             Self::Artifact => "artifact",
+            Self::Server => "server",
         })
     }
 }

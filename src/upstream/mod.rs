@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! facade                                          what the rest of the product calls
+//! additions                                       servers that code wants to add
 //! recording                                       what the audit log says of a call
 //! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
 //! registry                                        servers that others have published
@@ -16,6 +17,7 @@
 //! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
 //! ```
 
+mod additions;
 mod alias;
 mod arguments;
 mod called_by;
@@ -42,6 +44,7 @@ mod shell;
 mod tool_doc;
 mod written;
 
+pub use additions::{AddError, NewFrom, NewServer};
 pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
 pub use called_by::{CalledBy, CodeLine};

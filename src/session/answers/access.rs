@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::grant::{Grant, not_available};
 use super::packages::{Allowing, SessionPackages};
-use super::paused_time::PausedTime;
+use super::paused_time::{PausedTime, PausingAnswers};
 use super::transfers::Transfers;
 use crate::audit::RunFacts;
 use crate::policy::{Approvals, Kind};
@@ -21,8 +21,7 @@ use crate::session::questions::{Answer, Call, InstallQuestion, QuestionError, Re
 use crate::session::{Caller, Progress, RunRequest};
 use crate::upstream::discovery::Server;
 use crate::upstream::{
-    Answering, Answers, CallOptions, CalledBy, CallerGuard, ClientId, CodeLine, NoAnswers, Offers, Question,
-    UnreadResults, Upstream, UpstreamError,
+    Answers, CallOptions, CalledBy, CallerGuard, CodeLine, NoAnswers, UnreadResults, Upstream, UpstreamError,
 };
 use crate::workflows::Journal;
 
@@ -172,8 +171,7 @@ impl ServerAccess {
         // A run with little time gets what is known.
         let patience = PATIENCE.min(timeout / 2);
         let waits = Arc::clone(&self.waits);
-        let answers: Arc<dyn Answers> =
-            Arc::new(PausingAnswers { answers: Arc::clone(&caller.answers), waits });
+        let answers: Arc<dyn Answers> = Arc::new(PausingAnswers::new(Arc::clone(&caller.answers), waits));
         let run = Some(self.upstream.begin_run(&answers, grant.askers()));
         let by = CalledBy {
             session: Some(session.unwrap_or(RunRequest::THROW_AWAY).into()),
@@ -269,11 +267,19 @@ impl ServerAccess {
 
     /// Decides whether the current run may have something that is no tool.
     async fn allow(&self, kind: Kind, name: &str, cancel: &CancellationToken) -> Result<(), QuestionError> {
-        let (by, answers) = {
-            let current = self.lock();
-            (current.by.clone(), Arc::clone(&current.answers))
-        };
+        let (by, answers) = self.asker();
         Ok(self.upstream.allow(kind, name, &by, &*answers, cancel).await?)
+    }
+
+    /// Returns who asks for something in the current run, and who answers questions.
+    pub(super) fn asker(&self) -> (CalledBy, Arc<dyn Answers>) {
+        let current = self.lock();
+        (current.by.clone(), Arc::clone(&current.answers))
+    }
+
+    /// Lets the current run call a server that the person has just approved.
+    pub(super) fn allow_server(&self, server: &Arc<Server>) {
+        self.lock().grant.add(server);
     }
 
     /// Returns how long the run has waited for packages, which is no run time.
@@ -425,31 +431,6 @@ impl Drop for UnderWay<'_> {
         if let Some(at) = current.under_way.iter().position(|other| *other == self.awaited) {
             current.under_way.swap_remove(at);
         }
-    }
-}
-
-/// Answers as somebody else does, while the clock of the run stands still for questions of the bridge itself.
-#[derive(Debug)]
-struct PausingAnswers {
-    answers: Arc<dyn Answers>,
-    waits: Arc<PausedTime>,
-}
-
-impl Answers for PausingAnswers {
-    fn client(&self) -> ClientId {
-        self.answers.client()
-    }
-
-    fn offers(&self) -> Offers {
-        self.answers.offers()
-    }
-
-    fn answer(&self, question: Question) -> Answering<'_> {
-        let waits = question.is_of_bridge();
-        Box::pin(async move {
-            let _pause = waits.then(|| self.waits.pause());
-            self.answers.answer(question).await
-        })
     }
 }
 

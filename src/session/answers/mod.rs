@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
-//!                                documentation (of all servers) ─▶ access
+//!                                documentation (of all servers), additions ─▶ access
 //! ```
 
 mod access;
+mod additions;
 mod answerer;
 mod documentation;
 mod grant;

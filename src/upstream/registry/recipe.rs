@@ -392,7 +392,7 @@ mod tests {
                         { "type": "named", "name": "--optional", "valueHint": "x" },
                         { "type": "named", "name": "--stdio" },
                     ] }),
-                "npx --yes y serve --port=80 -d '/a b' --stdio",
+                "npx --yes y serve '--port=80' -d '/a b' --stdio",
             ),
             (
                 json!({ "registryType": "oci", "identifier": "ghcr.example/a/b", "version": "1",
