@@ -644,7 +644,7 @@ fn code_adds_nothing_where_nobody_says_yes(env: &TestEnv) {
         "{again}"
     );
     for (what, told) in [
-        ("'https://h.example/${HOME}'", "has a '$'"),
+        ("'https://h.example/${HOME}'", "a '$' in its definition"),
         ("'https://h.example/', headers={'Authorization': 'x'}", "looks like a credential"),
         ("'ftp://h.example/'", "is not the URL of a server"),
         ("[]", "pass one of"),
