@@ -23,6 +23,7 @@ pub mod packages;
 pub mod policy;
 pub mod reaper;
 pub mod requirements;
+pub mod saved;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -10,7 +10,9 @@ use super::audit_args::{AuditArgs, ReplayArgs};
 use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
+use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
+use super::saved_args::SavedCommand;
 use super::serve_args::ServeArgs;
 use super::servers_args::{AddArgs, FindArgs, ImportArgs};
 use super::token_args::TokenCommand;
@@ -70,6 +72,9 @@ pub enum Command {
     /// Search and show the tools of MCP servers
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// Manage the model that finds tools by meaning
+    #[command(subcommand)]
+    SearchModel(SearchModelCommand),
     /// Call a tool of an MCP server and print its result
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
@@ -79,6 +84,9 @@ pub enum Command {
     /// Manage the files that code has saved
     #[command(subcommand)]
     Artifact(ArtifactCommand),
+    /// Manage the functions that code has saved
+    #[command(subcommand)]
+    Saved(SavedCommand),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -119,6 +127,14 @@ pub enum Command {
     /// Wait until a podman machine is idle and stop it; bridges start it themselves
     #[command(hide = true)]
     MachineSupervisor(MachineSupervisorArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SearchModelCommand {
+    /// Download a model of 23 MB, and let it read the tools of all known servers
+    Fetch(Form),
+    /// Show which model is used, and how many tools it has read
+    Status(Form),
 }
 
 #[derive(Debug, Args)]
@@ -310,6 +326,12 @@ pub enum ServersCommand {
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
+    /// Log in to a remote server, in a browser
+    Login(LoginArgs),
+    /// Remove the login to a remote server
+    Logout(LogoutArgs),
+    /// Show who is logged in to which remote servers
+    Whoami(WhoamiArgs),
 }
 
 #[derive(Debug, Subcommand)]

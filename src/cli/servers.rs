@@ -15,7 +15,7 @@ use super::output::{columns, print, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
-use super::{Form, ServersArgs, ServersCommand, add, definitions, find, trust};
+use super::{Form, ServersArgs, ServersCommand, add, definitions, find, login, trust};
 use crate::error::Exit;
 use crate::settings::Environment;
 use crate::upstream::discovery::{Server, Skip, Warning, WarningKind};
@@ -32,7 +32,7 @@ const NAMED: usize = 3;
 struct ServerEntry {
     name: String,
     alias: String,
-    /// `stdio` or `http`; None for a definition that is not used.
+    /// `stdio`, `http` or `openapi`; None for a definition that is not used.
     transport: Option<&'static str>,
     /// What is known of its tools. Whether it runs is not known here: it runs in another bridge.
     state: &'static str,
@@ -127,6 +127,18 @@ pub(super) async fn servers(
         Some(ServersCommand::Export { names }) => definitions::export(workspace, &names).await,
         Some(ServersCommand::Trust { name }) => trust::trust(workspace, name).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
+        Some(ServersCommand::Login(args)) => {
+            let is_own = args.principal.is_none();
+            let account = login::login(workspace, args).await?;
+            // Its tools may be known for the first time. Those of another user are that user's business.
+            let names = Vec::from_iter(is_own.then_some(account.server));
+            if names.is_empty() {
+                return Ok(Exit::Success.into());
+            }
+            refresh(workspace, &names, &Form { json: false }).await
+        }
+        Some(ServersCommand::Logout(args)) => login::logout(workspace, args).await,
+        Some(ServersCommand::Whoami(args)) => login::whoami(workspace, args).await,
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Settings {
     pub allow_self_server: Setting<bool>,
     /// Whether definitions in the working directory need no approval.
     pub trust_project: Setting<bool>,
+    /// The folder of the model for searches by meaning.
+    pub search_model: Setting<Option<PathBuf>>,
     /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
     /// The set of servers that is used; None means all.
@@ -176,6 +178,8 @@ impl Settings {
             })?,
             allow_self_server: raw.boolean(&var::ALLOW_SELF_SERVER)?,
             trust_project: raw.boolean(&var::TRUST_PROJECT)?,
+            search_model: raw
+                .optional(&var::SEARCH_MODEL, |text, origin| raw.path(text, origin).map(Some))?,
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
             profile: raw.optional(&var::PROFILE, |text, _| Ok(Some(text.trim().into())))?,

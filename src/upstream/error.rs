@@ -11,7 +11,8 @@ use crate::audit::AuditError;
 use crate::policy::Kind;
 use crate::upstream::denied::Denied;
 use crate::upstream::discovery::{Skip, TrustError, UnknownProfile};
-use crate::upstream::shell::{shell_word, trust_command};
+use crate::upstream::login::LoginError;
+use crate::upstream::shell::{login_command, shell_word, trust_command};
 
 /// What helps a server that could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +61,9 @@ pub enum UpstreamError {
     /// The server was not called, because the policy or the person does not allow it.
     #[error("the call of {server}.{tool} is denied: {why}")]
     Denied { server: Arc<str>, tool: String, why: Arc<Denied> },
+    /// A resource or a prompt of a server, which the policy or the person does not allow.
+    #[error("the {kind} '{name}' of server '{server}' is denied: {why}")]
+    DeniedOffer { kind: Kind, server: Arc<str>, name: String, why: Arc<Denied> },
     /// Something else that the policy or the person does not allow.
     #[error("the {kind} '{name}' is denied: {why}")]
     NotAllowed { kind: Kind, name: String, why: Arc<Denied> },
@@ -89,6 +93,9 @@ pub enum UpstreamError {
         /// Whether the request had the header of a login.
         has_login: bool,
     },
+    /// The login of the user cannot be used.
+    #[error(transparent)]
+    Login(Box<LoginError>),
     /// The server failed several times and is not started again yet.
     #[error("server '{server}' failed {failures} times in a row; next attempt in {} s: {last}", .wait.as_secs_f64().ceil())]
     BackingOff {
@@ -156,9 +163,10 @@ impl UpstreamError {
             }
             Self::UnknownTool { .. } => "unknown_tool",
             Self::Arguments { .. } => "invalid_arguments",
-            Self::Denied { .. } | Self::NotAllowed { .. } => "denied",
+            Self::Denied { .. } | Self::DeniedOffer { .. } | Self::NotAllowed { .. } => "denied",
             Self::Start { .. } | Self::BackingOff { .. } => "start_failed",
             Self::Http { .. } => "http_error",
+            Self::Login(_) => "login",
             Self::Ended { .. } => "server_ended",
             Self::TimedOut { .. } => "timeout",
             Self::Cancelled { .. } | Self::ShuttingDown => "cancelled",
@@ -221,9 +229,10 @@ impl UpstreamError {
             }
             Self::Denied { server, tool, why } => why.hint(server, tool),
             Self::Unrecorded { why, .. } => Some(why.hint()),
-            Self::NotAllowed { why, .. } => why.hint_of_other(),
+            Self::NotAllowed { why, .. } | Self::DeniedOffer { why, .. } => why.hint_of_other(),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
-            Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),
+            Self::Http { server, status, has_login, .. } => hint_at(server, *status, *has_login),
+            Self::Login(error) => error.hint(),
             Self::TimedOut { by_definition: true, .. } => {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }
@@ -267,9 +276,17 @@ fn refusal(status: StatusCode) -> &'static str {
     }
 }
 
-fn hint_at(status: StatusCode, has_login: bool) -> Option<&'static str> {
-    match status {
-        StatusCode::UNAUTHORIZED if !has_login => Some("put a token into \"headers\" of its definition"),
+fn hint_at(server: &str, status: StatusCode, has_login: bool) -> Option<String> {
+    let hint = match status {
+        StatusCode::UNAUTHORIZED if !has_login => {
+            return Some(format!(
+                "run `{}`, or put a token into \"headers\" of its definition",
+                login_command(server)
+            ));
+        }
+        StatusCode::FORBIDDEN if !has_login => {
+            return Some(format!("to ask for more permissions, run `{}`", login_command(server)));
+        }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             Some("check the token in \"headers\" of its definition: it may have expired, or lack permissions")
         }
@@ -277,7 +294,8 @@ fn hint_at(status: StatusCode, has_login: bool) -> Option<&'static str> {
         StatusCode::TOO_MANY_REQUESTS => Some("wait, and try again"),
         status if status.is_server_error() => Some("the fault is at the server: try again later"),
         _ => None,
-    }
+    };
+    hint.map(str::to_owned)
 }
 
 /// Returns what has to be installed to have a program.

@@ -1,11 +1,15 @@
 //! Definitions without their credentials, for other people and programs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::discovery::{Definition, Launch, Written};
 use super::pool::{Secrets, is_credential};
+
+/// Keys of `oauth` and `auth` whose values are credentials.
+const SECRETS: [&str; 6] = ["clientSecret", "client_secret", "password", "secret", "token", "value"];
 
 /// Definitions in the form of `mcpServers`, and the variables that stand for what was left out.
 #[derive(Debug)]
@@ -55,6 +59,10 @@ fn without_credentials(server: &str, definition: &Value, variables: &mut BTreeSe
             ("headers" | "http_headers", Value::Object(pairs)) => {
                 let variable = |header: &str| variable_name(&format!("{server}_{header}"));
                 without_values(pairs, |_, _| true, variable, variables)
+            }
+            ("oauth" | "auth", Value::Object(pairs)) => {
+                let variable = |key: &str| variable_name(&format!("{server}_{key}"));
+                without_values(pairs, |key, _| SECRETS.contains(&key), variable, variables)
             }
             ("command" | "args" | "url" | "httpUrl" | "serverUrl", value) => {
                 let secrets = secrets_of(launch_of(members));
@@ -109,7 +117,7 @@ fn launch_of(members: &Map<String, Value>) -> Launch {
     let url = ["url", "httpUrl", "serverUrl"].into_iter().flat_map(words).next();
     match url {
         Some(url) if !members.contains_key("command") => {
-            Launch::Http { url, headers: Vec::new(), older: false }
+            Launch::Http { url, headers: Vec::new(), older: false, options: Arc::default() }
         }
         _ => {
             let mut all = words("command").into_iter().chain(words("args"));
@@ -162,6 +170,7 @@ mod tests {
                 "web-site",
                 json!({
                     "url": "https://h/mcp?apikey=hunter6",
+                    "oauth": { "clientId": "us", "clientSecret": "hunter9" },
                     "headers": { "Authorization": "Bearer hunter7", "X": "Bearer ${TOKEN}", "Y": "a ${B:-hunter8}" },
                 }),
             ),

@@ -32,6 +32,7 @@ mod find_servers;
 mod floods;
 mod help;
 mod http;
+mod http_bounds;
 mod image_store;
 mod images;
 mod in_container;
@@ -40,6 +41,8 @@ mod interrupts;
 mod leaks;
 mod lifecycle;
 mod limits;
+mod login;
+mod login_lies;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -48,6 +51,7 @@ mod mcp;
 mod messages;
 mod notebook;
 mod oidc;
+mod openapi;
 mod output;
 mod packages;
 mod pods;
@@ -60,8 +64,10 @@ mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
 mod repository;
+mod resources;
 mod rootless_docker;
 mod saved_tools;
+mod search_model;
 mod server_access;
 mod servers;
 mod sessions;
@@ -116,6 +122,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     floods::register,
     help::register,
     http::register,
+    http_bounds::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -123,10 +130,13 @@ const TOPICS: &[fn(&mut Suite)] = &[
     interrupts::register,
     lifecycle::register,
     limits::register,
+    login::register,
+    login_lies::register,
     losses::register,
     manners::register,
     mcp::register,
     messages::register,
+    openapi::register,
     output::register,
     notebook::register,
     packages::register,
@@ -137,10 +147,12 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    resources::register,
     rootless_docker::register,
     saved_tools::register,
     server_access::register,
     servers::register,
+    search_model::register,
     sessions::register,
     setup::register,
     shares::register,

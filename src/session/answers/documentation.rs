@@ -14,7 +14,7 @@ use super::grant::ServerName;
 use crate::session::questions::{
     Answer, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
-use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
+use crate::upstream::catalog::{Detail, Parameter, Schemas, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
 
 /// Tools in the result of one search.
@@ -39,6 +39,11 @@ impl ServerAccess {
             let snapshot = upstream.usable()?;
             ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| ServerName::of(server))))
         })
+    }
+
+    /// Returns the schemas of tools, as far as the catalogue has them.
+    pub(in crate::session) async fn schemas(&self) -> Schemas {
+        self.upstream.known_schemas().await
     }
 
     /// Returns the name of one server.
@@ -177,6 +182,9 @@ struct Description<'a, T> {
     name: &'a str,
     alias: &'a str,
     description: Cow<'a, str>,
+    /// What the server says about its use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<&'a str>,
     cwd: Option<&'a Path>,
     tools: T,
 }
@@ -197,6 +205,7 @@ impl<'a> Description<'a, ()> {
         Description {
             name: &server.name,
             alias: &server.alias,
+            instructions: docs.about().instructions.as_deref().filter(|text| !text.trim().is_empty()),
             description: told.or_else(|| docs.purpose().map(Cow::Owned)).unwrap_or_default(),
             cwd: server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd()),
             tools: Items(move || items(server, docs, Detail::Full).map(tool)),
@@ -232,8 +241,10 @@ fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<It
 /// Returns a tool as code reads it. Code reads by keys, so in full all of them are there, also without an output schema.
 fn tool_value(item: &ToolItem, detail: Detail) -> Value {
     let mut value = json!(item);
-    if detail == Detail::Full && item.output_schema.is_none() {
-        value["outputSchema"] = Value::Null;
+    for (key, schema) in [("inputSchema", &item.input_schema), ("outputSchema", &item.output_schema)] {
+        if detail == Detail::Full && schema.is_none() {
+            value[key] = Value::Null;
+        }
     }
     value
 }

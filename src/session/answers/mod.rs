@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
-//!                                documentation (of all servers), additions ─▶ access
+//!                                calls, documentation (of all servers), additions ─▶ access
 //! ```
 
 mod access;
 mod additions;
 mod answerer;
+mod calls;
 mod documentation;
 mod grant;
 mod packages;
@@ -17,6 +18,6 @@ mod transfers;
 
 pub(super) use access::{NewRun, ServerAccess};
 pub(super) use answerer::{Answerer, QuestionFromGuest, answer_questions};
-pub(super) use grant::Grant;
+pub(super) use grant::{Grant, GrantError};
 pub(super) use packages::SessionPackages;
 pub(super) use transfers::{Transfers, TransfersGuard};

@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use codebridge_runtimes::exec::visible_line;
 
+use super::http_options::HttpOptions;
+use super::openapi::OpenApi;
+use super::public_url::public_url;
+
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Launch {
@@ -26,23 +30,27 @@ pub enum Launch {
         headers: Vec<(String, String)>,
         /// Whether the definition asks for the older transport, which sends a stream of events.
         older: bool,
+        options: Arc<HttpOptions>,
     },
+    /// No MCP server, but an HTTP API with a description.
+    OpenApi(Arc<OpenApi>),
 }
 
 impl Launch {
-    /// Returns `stdio` or `http`.
+    /// Returns `stdio`, `http` or `openapi`.
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Stdio { .. } => "stdio",
             Self::Http { .. } => "http",
+            Self::OpenApi(_) => "openapi",
         }
     }
 
     /// Returns the URL of a remote server, without user, password, query and fragment.
     pub fn public_url(&self) -> Option<String> {
         match self {
-            Self::Stdio { .. } => None,
             Self::Http { url, .. } => Some(public_url(url)),
+            Self::Stdio { .. } | Self::OpenApi(_) => None,
         }
     }
 
@@ -56,7 +64,7 @@ impl Launch {
     pub fn cwd(&self) -> Option<&Path> {
         match self {
             Self::Stdio { cwd, .. } => cwd.as_deref(),
-            Self::Http { .. } => None,
+            Self::Http { .. } | Self::OpenApi(_) => None,
         }
     }
 }
@@ -79,18 +87,9 @@ impl fmt::Debug for Launch {
                 .field("url", &public_url(url))
                 .field("headers", &names(headers))
                 .finish(),
+            Self::OpenApi(openapi) => openapi.fmt(f),
         }
     }
-}
-
-/// Returns a URL without user, password, query and fragment.
-fn public_url(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let url = &url[..end];
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
 }
 
 /// A server that can be started.
@@ -195,6 +194,7 @@ mod tests {
             url: "https://example.org/mcp".into(),
             headers: names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect(),
             older: false,
+            options: Arc::default(),
         };
         assert!(launch(&["authorization"]).has_login() && launch(&["X-Api-Key"]).has_login());
         assert!(!launch(&[]).has_login());
@@ -212,6 +212,7 @@ mod tests {
             url: "https://me:hunter2@example.org/mcp?key=hunter2#hunter2".into(),
             headers: vec![("Authorization".into(), "Bearer hunter2".into())],
             older: false,
+            options: Arc::default(),
         };
         for launch in [stdio, http] {
             let text = format!("{launch:?}");

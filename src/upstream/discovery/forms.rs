@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::definition::{Definition, Launch, Skip};
 use super::document::{Node, Problem, Value};
 use super::expand::Scope;
+use super::http_options::{HttpOptions, OAuthOptions, Redirect};
 use super::profiles;
 use super::sources::Form;
 use super::surroundings::Surroundings;
@@ -132,16 +134,17 @@ pub(super) fn definition(
     }
     let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.get(key).is_some());
     let has_command = fields.get("command").is_some();
-    let kind = fields.transport()?;
+    let kind = if fields.get("openapi").is_some() { None } else { fields.transport()? };
     let is_http = match kind {
         Some(kind) => kind != Transport::Stdio,
         None => url.is_some() && !has_command,
     };
     let launch = match url {
+        _ if fields.get("openapi").is_some() => Launch::OpenApi(Arc::new(fields.openapi()?)),
         Some(key) if is_http => fields.http(key, kind == Some(Transport::Older))?,
         None if is_http => return Err(invalid("it is an HTTP server without 'url'".into())),
         None if kind.is_none() && !has_command => {
-            return Err(invalid("it has neither 'command' nor 'url'".into()));
+            return Err(invalid("it has neither 'command' nor 'url' nor 'openapi'".into()));
         }
         _ => fields.stdio()?,
     };
@@ -164,7 +167,7 @@ pub(super) fn command_as_written(node: &Node) -> Option<Vec<String>> {
     (!command.is_empty()).then_some(command)
 }
 
-fn invalid(why: String) -> Skip {
+pub(super) fn invalid(why: String) -> Skip {
     Skip::Invalid(why)
 }
 
@@ -177,18 +180,18 @@ enum Transport {
 }
 
 /// The members of one definition, read with their types.
-struct Fields<'a> {
-    node: &'a Node,
-    scope: Scope<'a>,
+pub(super) struct Fields<'a> {
+    pub(super) node: &'a Node,
+    pub(super) scope: Scope<'a>,
 }
 
 impl<'a> Fields<'a> {
-    fn get(&self, key: &str) -> Option<&'a Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a Node> {
         self.node.get(key).filter(|node| node.value != Value::Null)
     }
 
     /// Reads a string without expanding it.
-    fn text(&self, key: &str) -> Result<Option<&'a str>, Skip> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Skip> {
         match self.get(key).map(|node| (node, &node.value)) {
             None => Ok(None),
             Some((_, Value::Text(text))) => Ok(Some(text)),
@@ -252,16 +255,58 @@ impl<'a> Fields<'a> {
         if let Some(Value::Text(variable)) = self.get("bearer_token_env_var").map(|node| &node.value) {
             headers.push(("Authorization".into(), format!("Bearer {}", self.scope.variable(variable)?)));
         }
-        for (name, value) in &headers {
-            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-            if name.is_empty() || !name.bytes().all(token) {
-                return Err(invalid(format!("{name:?} is not a valid header name")));
-            }
-            if value.chars().any(|c| c.is_control() && c != '\t') {
-                return Err(invalid(format!("header '{name}' has an invalid value")));
-            }
+        check_headers(&headers)?;
+        Ok(Launch::Http { url, headers, older, options: Arc::new(self.http_options()?) })
+    }
+
+    /// Reads what else is said of a remote server.
+    fn http_options(&self) -> Result<HttpOptions, Skip> {
+        let file = |key| self.text(key)?.map(|text| self.scope.absolute(text)).transpose();
+        let (client_cert, client_key) = (file("clientCert")?, file("clientKey")?);
+        if client_key.is_some() && client_cert.is_none() {
+            return Err(invalid("it has 'clientKey' without 'clientCert'".into()));
         }
-        Ok(Launch::Http { url, headers, older })
+        Ok(HttpOptions { oauth: self.oauth()?, ca_file: file("caFile")?, client_cert, client_key })
+    }
+
+    /// Reads how to log in. Programs of others write `false` there, or settings of their own, which are ignored.
+    fn oauth(&self) -> Result<OAuthOptions, Skip> {
+        let node = match self.get("oauth") {
+            None | Some(Node { value: Value::Bool(_), .. }) => return Ok(OAuthOptions::default()),
+            Some(node) if node.is_table() => node,
+            Some(node) => return Err(invalid(format!("'oauth' must be an object, not {}", node.kind()))),
+        };
+        let fields = Fields { node, scope: self.scope };
+        let text = |key| fields.text(key)?.map(|text| self.scope.expand(text)).transpose();
+        let (client_id, client_secret) = (text("clientId")?, text("clientSecret")?);
+        if client_secret.is_some() && client_id.is_none() {
+            return Err(invalid("'oauth' has 'clientSecret' without 'clientId'".into()));
+        }
+        let client_metadata_url = text("clientMetadataUrl")?;
+        if client_metadata_url.as_ref().is_some_and(|url| !url.starts_with("https://")) {
+            return Err(invalid(
+                "'clientMetadataUrl' in 'oauth' must be a URL that starts with https://".into(),
+            ));
+        }
+        let mut scopes: Vec<String> = match fields.get("scopes") {
+            Some(Node { value: Value::List(_), .. }) => fields.list("scopes")?,
+            _ => text("scopes")?.into_iter().collect(),
+        };
+        scopes.extend(text("scope")?);
+        let scopes = scopes.iter().flat_map(|text| text.split_whitespace()).map(str::to_owned).collect();
+        let redirect = match (fields.port("redirectPort")?, fields.port("callbackPort")?) {
+            (Some(port), _) => Some(Redirect { host: "127.0.0.1", port }),
+            // Claude Code registers with this name.
+            (None, Some(port)) => Some(Redirect { host: "localhost", port }),
+            (None, None) => None,
+        };
+        Ok(OAuthOptions { client_id, client_secret, client_metadata_url, scopes, redirect })
+    }
+
+    fn port(&self, key: &str) -> Result<Option<u16>, Skip> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        let port = scalar(node).and_then(|text| text.parse().ok()).filter(|port| *port != 0);
+        port.map(Some).ok_or_else(|| invalid(format!("'{key}' in 'oauth' must be a port, 1 to 65535")))
     }
 
     fn boolean(&self, key: &str) -> Result<Option<bool>, Skip> {
@@ -291,7 +336,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a list of strings, empty if there is none. Numbers and booleans are taken as written.
-    fn list(&self, key: &str) -> Result<Vec<String>, Skip> {
+    pub(super) fn list(&self, key: &str) -> Result<Vec<String>, Skip> {
         let Some(node) = self.get(key) else { return Ok(Vec::new()) };
         let Value::List(items) = &node.value else {
             return Err(invalid(format!("'{key}' must be a list of strings, not {}", node.kind())));
@@ -304,7 +349,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a table of strings likewise. A null counts as missing.
-    fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Skip> {
+    pub(super) fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Skip> {
         let Some(node) = self.get(key) else { return Ok(Vec::new()) };
         if !node.is_table() {
             return Err(invalid(format!("'{key}' must be an object of strings, not {}", node.kind())));
@@ -324,6 +369,20 @@ impl<'a> Fields<'a> {
         }
         Ok(pairs)
     }
+}
+
+/// Checks headers, so that each of them can be sent.
+pub(super) fn check_headers(headers: &[(String, String)]) -> Result<(), Skip> {
+    for (name, value) in headers {
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(invalid(format!("{name:?} is not a valid header name")));
+        }
+        if value.chars().any(|c| c.is_control() && c != '\t') {
+            return Err(invalid(format!("header '{name}' has an invalid value")));
+        }
+    }
+    Ok(())
 }
 
 fn scalar(node: &Node) -> Option<String> {

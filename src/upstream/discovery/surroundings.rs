@@ -46,6 +46,8 @@ pub struct Surroundings {
     pub allow_self: bool,
     /// Whether definitions in the working folder are used without the user's approval.
     pub trust_project: bool,
+    /// `MCP_BRIDGE_SEARCH_MODEL`: the folder of the model for searches by meaning.
+    pub search_model: Option<PathBuf>,
     /// The executable of this process.
     pub own_binary: Option<PathBuf>,
 }
@@ -65,6 +67,7 @@ impl Surroundings {
             profile: settings.profile.value.clone(),
             allow_self: settings.allow_self_server.value,
             trust_project: settings.trust_project.value,
+            search_model: settings.search_model.value.clone(),
             own_binary: std::env::current_exe().ok(),
         }
     }

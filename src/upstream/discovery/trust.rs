@@ -157,6 +157,13 @@ pub(super) fn with_use(mut proposal: Proposal, launch: &Launch) -> Proposal {
             format!("runs {}", json!(words))
         }
         Launch::Http { url, .. } => format!("connects to {}", json!(url)),
+        Launch::OpenApi(openapi) => {
+            let to = openapi
+                .base_url
+                .as_ref()
+                .map_or_else(|| "the hosts in it".into(), |url| json!(url).to_string());
+            format!("reads {} and sends requests to {to}", json!(openapi.document.to_string()))
+        }
     };
     proposal.text = format!("{}\n{}", in_ascii(&used), proposal.text);
     proposal

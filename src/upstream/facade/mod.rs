@@ -3,6 +3,7 @@
 mod additions;
 mod approval;
 mod documentation;
+mod offers;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,6 +28,7 @@ use crate::upstream::docs::{Docs, DocsCache};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::Event;
 use crate::upstream::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use crate::upstream::login::Logins;
 use crate::upstream::options::CallOptions;
 use crate::upstream::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList,
@@ -155,6 +157,11 @@ impl Upstream {
         self.0.pool.context().runs.enter(answers, askers)
     }
 
+    /// Returns who is logged in to remote servers.
+    pub fn logins(&self) -> &Logins {
+        &self.0.pool.context().logins
+    }
+
     /// Returns all definitions.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.discovery.snapshot()
@@ -253,7 +260,7 @@ impl Upstream {
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
         if let Some(recorded) = &self.0.recorded {
-            return recorded.call(server, tool, &arguments);
+            return recorded.call(server, (None, tool), &arguments);
         }
         let policy = &self.0.policy;
         let rules = rules_for(policy, server, tool, &options.by)?;
@@ -331,16 +338,16 @@ impl Upstream {
         mask_of_all(self.snapshot())
     }
 
-    /// Records a call of a server that the code may not use.
+    /// Records a call of a server that the code may not use; `kind` says what it is about, if not about a tool.
     pub async fn record_refusal(
         &self,
         server: &str,
-        tool: &str,
+        (kind, tool): (Option<Kind>, &str),
         by: &CalledBy,
         verdict: &'static str,
         why: &str,
     ) {
-        record_refusal(&self.0.audit, server, tool, by, verdict, why).await;
+        record_refusal(&self.0.audit, server, (kind, tool), by, verdict, why).await;
     }
 
     /// Decides whether code may have a package or an artifact. The person may be asked.
@@ -366,7 +373,8 @@ impl Upstream {
     /// Marks the tools that the policy always denies.
     pub fn mark_denied(&self, tools: &mut [ToolItem], by: &CalledBy) {
         let rules = self.0.policy.rules();
-        for item in tools {
+        // A function is no tool: the tools that it calls have rules.
+        for item in tools.iter_mut().filter(|item| item.kind.is_none()) {
             item.denied = match &rules {
                 Ok(None) => false,
                 Ok(Some(rules)) => rules.denies_tool(&item.server, &item.tool, &by.caller()).is_some(),
@@ -432,7 +440,7 @@ impl Upstream {
 fn transport_of(server: &Server) -> Option<Transport> {
     Some(match server.definition.as_ref().ok()?.launch {
         Launch::Stdio { .. } => Transport::Pipe,
-        Launch::Http { .. } => Transport::Tcp,
+        Launch::Http { .. } | Launch::OpenApi(_) => Transport::Tcp,
     })
 }
 

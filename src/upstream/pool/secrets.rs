@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::upstream::discovery::{Definition, Launch};
+use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
+use crate::upstream::login::Bearer;
 
 /// What is shown for a value without a name.
 const HIDDEN: &str = "argument";
@@ -24,11 +25,15 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 
 /// Values that must not be shown, each with the name to show instead.
 #[derive(Clone, Default)]
-pub(in crate::upstream) struct Secrets(Vec<(String, String)>);
+pub(in crate::upstream) struct Secrets {
+    values: Vec<(String, String)>,
+    /// The login of the user, whose credentials change.
+    login: Option<Bearer>,
+}
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(_, name)| name)).finish()
+        f.debug_list().entries(self.values.iter().map(|(_, name)| name)).finish()
     }
 }
 
@@ -55,36 +60,71 @@ impl Secrets {
                 }
                 secrets.add_arguments(args);
             }
-            Launch::Http { url, headers, .. } => {
+            Launch::Http { url, headers, options, .. } => {
                 secrets.add_url(url, "url");
+                if let Some(secret) = &options.oauth.client_secret {
+                    secrets.add(secret, "clientSecret");
+                }
                 for (name, value) in headers {
                     secrets.add_credentials(value, name);
                 }
             }
+            Launch::OpenApi(openapi) => secrets.add_openapi(openapi),
         }
         secrets.add_spellings();
         // A value that contains another one is replaced first.
-        secrets.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
-        secrets.0.dedup_by(|left, right| left.0 == right.0);
+        secrets.values.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        secrets.values.dedup_by(|left, right| left.0 == right.0);
         secrets
+    }
+
+    /// Adds the login of the user.
+    pub(in crate::upstream) fn with_login(self, login: Option<Bearer>) -> Self {
+        Self { login, ..self }
+    }
+
+    /// Returns the login of the user.
+    pub(super) fn login(&self) -> Option<Bearer> {
+        self.login.clone()
+    }
+
+    fn add_openapi(&mut self, openapi: &OpenApi) {
+        let document = match &openapi.document {
+            DocumentPlace::Url(url) => Some(url),
+            DocumentPlace::File(_) => None,
+        };
+        for url in document.into_iter().chain(&openapi.base_url) {
+            self.add_url(url, "url");
+        }
+        for (name, value) in &openapi.headers {
+            self.add_credentials(value, name);
+        }
+        if let Some(auth) = &openapi.auth {
+            let (name, secret) = auth.secret();
+            self.add_credentials(secret, name);
+            if let Auth::Basic { user, password } = auth {
+                self.add(STANDARD.encode(format!("{user}:{password}")).trim_end_matches('='), "password");
+            }
+        }
     }
 
     /// Returns the text with a name in brackets in place of each credential.
     pub(in crate::upstream) fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (value, name)| {
+        let text = self.login.as_ref().map_or_else(|| text.to_owned(), |login| login.redact(text));
+        self.values.iter().fold(text, |text, (value, name)| {
             if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
         })
     }
 
     /// Returns the text with what a name is replaced by in place of each credential. References to variables stay.
     pub(in crate::upstream) fn replace(&self, text: &str, by: &mut impl FnMut(&str) -> String) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (value, name)| {
+        self.values.iter().fold(text.to_owned(), |text, (value, name)| {
             if text.contains(value) && !value.contains("${") { text.replace(value, &by(name)) } else { text }
         })
     }
 
     pub(in crate::upstream) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 
     /// Replaces credentials in all strings of a value.
@@ -105,7 +145,7 @@ impl Secrets {
         // A credential may also be where a name belongs.
         let name = if words_of(name).any(is_no_word) { HIDDEN } else { name };
         if value.len() >= SHORTEST {
-            self.0.push((value.to_owned(), name.to_owned()));
+            self.values.push((value.to_owned(), name.to_owned()));
         }
         // A key of several lines may be shown line by line, with an indent.
         if value.contains('\n') {
@@ -118,7 +158,7 @@ impl Secrets {
     /// Adds the values as they look in JSON, in a URL and in base64.
     fn add_spellings(&mut self) {
         let mut others = Vec::new();
-        for (value, name) in &self.0 {
+        for (value, name) in &self.values {
             let json = Value::from(value.as_str()).to_string();
             others.push((json[1..json.len() - 1].to_owned(), name.clone()));
             others.push((utf8_percent_encode(value, RESERVED).to_string(), name.clone()));
@@ -126,7 +166,7 @@ impl Secrets {
             let base64 = STANDARD.encode(value);
             others.push((base64.trim_end_matches('=').to_owned(), name.clone()));
         }
-        self.0.extend(others);
+        self.values.extend(others);
     }
 
     /// Adds the value of `Authorization: Bearer x`, a header as an argument; `is_header` = it certainly is one.
@@ -291,6 +331,8 @@ fn looks_random(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn of(launch: Launch) -> Secrets {
@@ -369,10 +411,25 @@ mod tests {
             url: "https://u:abcdef1@h/mcp?key=abcdef2#x".into(),
             headers: pairs(&[("Authorization", "Bearer abcdef3"), ("X-Id", "abcdef4")]),
             older: false,
+            options: Arc::default(),
         });
         assert_eq!(
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
             "[url] [key] '[Authorization]' [Authorization] [X-Id] h"
+        );
+    }
+
+    #[test]
+    fn credentials_of_an_api_are_not_shown() {
+        let secrets = of(Launch::OpenApi(Arc::new(OpenApi {
+            document: DocumentPlace::Url("https://h/openapi.json?key=abcdef1".into()),
+            base_url: Some("https://u:abcdef2@h/v1".into()),
+            auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
+            headers: pairs(&[("X-Id", "abcdef4")]),
+        })));
+        assert_eq!(
+            secrets.redact("abcdef1 abcdef2 abcdef3 abcdef4 YW5uOmFiY2RlZjM= ann"),
+            "[key] [url] [password] [X-Id] [password]= ann"
         );
     }
 
@@ -414,6 +471,7 @@ mod tests {
             url: "https://ann:abc%20def@h/AbCdEfGhIjKlMnOpQrSt0123/mcp".into(),
             headers: pairs(&[("X-Key", "abc\"d/ef")]),
             older: false,
+            options: Arc::default(),
         });
         let text =
             r#"{"k": "abc\"d/ef"} abc%22d%2Fef YWJjImQvZWY= YW5uOmFiYyUyMGRlZg== AbCdEfGhIjKlMnOpQrSt0123"#;

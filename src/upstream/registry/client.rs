@@ -10,6 +10,7 @@ use super::cache::Cache;
 use super::document::{Page, is_name, parse_page, plain};
 use super::entry::Entry;
 use super::error::RegistryError;
+use crate::upstream::discovery::HttpOptions;
 use crate::upstream::pool::{HttpError, http_client};
 
 /// How long all requests of a search may take together.
@@ -169,7 +170,8 @@ impl Registry {
 async fn ask(base: &Url, url: Url) -> Result<Vec<u8>, RegistryError> {
     let unreachable = |why: String| RegistryError::Unreachable { host: host_of(base), why: plain(&why) };
     let failed = |error: reqwest::Error| unreachable(HttpError::from(error).to_string());
-    let client = http_client(url.as_str()).map_err(|error| unreachable(error.to_string()))?;
+    let client =
+        http_client(url.as_str(), &HttpOptions::default()).map_err(|error| unreachable(error.to_string()))?;
     let mut response =
         client.get(url).header(header::ACCEPT, "application/json").send().await.map_err(failed)?;
     let status = response.status();
