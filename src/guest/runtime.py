@@ -6,6 +6,7 @@ __all__ = [
     "MCPArgumentError",
     "MCPAttributeError",
     "MCPError",
+    "add_server",
     "artifacts",
     "call_tool",
     "call_tool_sync",
@@ -13,6 +14,7 @@ __all__ = [
     "complete",
     "describe_server",
     "discovered_servers",
+    "find_servers",
     "get_prompt",
     "install",
     "list_loaded_server_metadata",
@@ -120,6 +122,8 @@ functions (kind "saved function"), which are called as they are; also resources 
 - runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
+- await runtime.find_servers("calendar"): servers of the MCP registry; await runtime.add_server(name or URL or [command, argument]): \
+adds one if the user approves it, until the bridge ends, with keep=True for good
 - await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
 - await runtime.call_tool(server, tool, arguments): a tool by name
 - runtime.list_resources(server), runtime.read_resource(server, uri), runtime.list_prompts(server), \
@@ -336,6 +340,27 @@ async def list_servers():
 def list_servers_sync():
     """Returns the names of the servers that this call may use."""
     return _guest.part("servers").allowed() if _guest.context[2:] else []
+
+
+def find_servers(words, limit=10):
+    """Returns the servers of the MCP registry that fit some words best: name, publisher, description, how they are started and what
+    they need. Nothing is started. Works with and without await.
+    """
+    return _ReadyList(_ask("find_servers", {"query": words, "limit": limit}))
+
+
+def add_server(server, name=None, *, env=None, headers=None, description=None, keep=False):
+    """Adds a server once the user has approved it, until the bridge ends, with keep=True for good; returns it as mcp_<alias>.
+
+    `server` is a name of the MCP registry, a URL, or a command as a list of words. Credentials cannot be given here: the user
+    runs `codebridge servers add`. Works with and without await.
+    """
+    params = {"name": name, "env": env or {}, "headers": headers or {}, "description": description, "for_good": bool(keep)}
+    if not isinstance(server, str):
+        params["command"] = list(server)
+    else:
+        params["url" if "://" in server else "registry"] = server
+    return _guest.part("servers").add(params)
 
 
 def describe_server(name):

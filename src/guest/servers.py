@@ -52,6 +52,22 @@ def server(name, alias):
     return known
 
 
+class Added(Server):
+    """A server that code has added. It can also be awaited."""
+
+    def __await__(self):
+        return self
+        yield
+
+
+def add(params):
+    """Adds a server, and defines its variable."""
+    found = runtime._ask("add_server", params)
+    added = by_alias[found["alias"]] = Added(found["name"], found["alias"])
+    define("mcp_" + found["alias"], added)
+    return added
+
+
 def find(name, alias_first=False):
     """Returns the server of a name or an alias."""
     found = runtime._ask("server", {"server": name, "alias_first": alias_first})

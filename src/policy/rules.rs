@@ -52,11 +52,13 @@ pub enum Kind {
     Resource,
     /// A prompt of a server.
     Prompt,
+    /// A server that code adds: the host of its URL, or its command line.
+    Server,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Tool, Self::Package, Self::Share, Self::Artifact, Self::Resource, Self::Prompt];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Tool, Self::Package, Self::Share, Self::Artifact, Self::Resource, Self::Prompt, Self::Server];
 
     /// Whether it is something of a server.
     pub(super) fn is_of_server(self) -> bool {
@@ -73,6 +75,7 @@ impl fmt::Display for Kind {
             Self::Artifact => "artifact",
             Self::Resource => "resource",
             Self::Prompt => "prompt",
+            Self::Server => "server",
         })
     }
 }

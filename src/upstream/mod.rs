@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! facade                                          what the rest of the product calls
+//! additions                                       servers that code wants to add
 //! recording                                       what the audit log says of a call
 //! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
 //! registry                                        servers that others have published
@@ -18,6 +19,7 @@
 //! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
 //! ```
 
+mod additions;
 mod alias;
 mod arguments;
 mod called_by;
@@ -50,6 +52,7 @@ mod shell;
 mod tool_doc;
 mod written;
 
+pub use additions::{AddError, NewFrom, NewServer};
 pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
 pub use called_by::{CalledBy, CodeLine};

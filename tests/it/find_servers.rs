@@ -8,9 +8,11 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::matrix::which;
+use crate::harness::bridge::Bridge;
+use crate::harness::matrix::{Kind, which};
 use crate::harness::process::{Output, Prepared, Running};
-use crate::harness::{Suite, TestEnv};
+use crate::harness::{Runtime, Suite, TestEnv};
+use crate::policy::{form, showing_forms, with_forms, write_policy};
 use crate::server_access::fake;
 use crate::tests;
 
@@ -37,6 +39,14 @@ pub(crate) fn register(suite: &mut Suite) {
             a_server_of_a_registry_is_added_after_a_yes_and_used,
             an_entry_that_could_do_something_else_is_not_added,
             a_registry_that_answers_nonsense_is_a_clear_error,
+        ],
+    );
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "find_servers",
+        tests![
+            code_finds_a_server_and_adds_it_with_the_persons_approval,
+            code_adds_nothing_where_nobody_says_yes,
         ],
     );
 }
@@ -550,4 +560,102 @@ fn a_registry_that_answers_nonsense_is_a_clear_error(env: &TestEnv) {
 
 fn shlex(words: &[String]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
+}
+
+/// Answers the form with this number; returns what it says.
+fn answer(env: &TestEnv, bridge: &Bridge<'_>, number: usize, approve: bool) -> String {
+    let form = form(env, bridge, number);
+    let result = json!({ "action": "accept", "content": { "approve": approve } });
+    bridge.send(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": result }));
+    form["params"]["message"].as_str().unwrap().to_owned()
+}
+
+fn code_finds_a_server_and_adds_it_with_the_persons_approval(env: &TestEnv) {
+    let registry = Registry::start(env, &servers());
+    let server = words_of(&fake(env, &["--few"]));
+    let bridge = showing_forms(env.bridge().var("MCP_BRIDGE_REGISTRY", &registry.address).spawn());
+    let found = bridge.call(json!({ "code": "found = await runtime.find_servers('again helper'); print(found[0]['name'], found[0]['options'][0]['needs'][0]['name'])" }));
+    assert_eq!(found.ok(), "io.example/helper-mcp API_KEY");
+    let needs = "try:\n    await runtime.add_server('io.example/helper-mcp')\nexcept MCPError as error:\n    print(error)";
+    let needs = bridge.call(json!({ "code": needs })).ok();
+    assert!(needs.contains("needs API_KEY, which code must not have; hint: ask the user to run"), "{needs}");
+
+    let code = format!(
+        "s = await runtime.add_server({}, name='new-one')\nprint(await s.echo(a=1), await mcp_new_one.echo(a=2))",
+        json!(server)
+    );
+    let pending = bridge.start_call(json!({ "code": code }));
+    let asked = answer(env, &bridge, 0, true);
+    assert!(
+        asked.contains("MCP server 'new-one' until this bridge ends") && asked.contains("mcp_server.py"),
+        "{asked}"
+    );
+    assert_eq!(pending.outcome().ok(), "{'a': 1} {'a': 2}");
+    assert!(!file(env).exists());
+    // A later call names it like any other.
+    let later = bridge.call(json!({ "code": "print(await mcp_new_one.echo(a=3), runtime.discovered_servers())", "servers": ["new-one"] }));
+    assert_eq!(later.ok(), "{'a': 3} ['new-one']");
+    let refused = bridge.call(json!({ "code": "await mcp_new_one.echo(a=4)" })).expect("error");
+    assert!(refused.error().contains("is not available"), "{refused}");
+
+    let pending =
+        bridge.start_call(json!({ "code": "runtime.add_server('https://mcp.kept.example/mcp', keep=True)" }));
+    let asked = answer(env, &bridge, 1, true);
+    assert!(asked.contains("'kept' for good") && asked.contains("https://mcp.kept.example/mcp"), "{asked}");
+    assert!(pending.outcome().ok().contains("mcp_kept"));
+    assert_eq!(written(env)["mcpServers"]["kept"]["url"], "https://mcp.kept.example/mcp");
+    bridge.close();
+    registry.end();
+}
+
+fn code_adds_nothing_where_nobody_says_yes(env: &TestEnv) {
+    let started = env.folder("here").join("started");
+    let server = words_of(&fake(env, &["--starts", started.to_str().unwrap()]));
+    let attempt = |what: &str| {
+        format!(
+            "try:\n    await runtime.add_server({what})\nexcept MCPError as error:\n    print(error.kind, error)"
+        )
+    };
+    let command = format!("{}, name='theirs'", json!(server));
+    // The client shows no forms.
+    let bridge = env.bridge().start();
+    let said = bridge.call(json!({ "code": attempt(&command) })).ok();
+    assert!(said.starts_with("denied nobody can be asked whether to add the server 'theirs'"), "{said}");
+    let unset = bridge.call(json!({ "code": attempt("'a/b'") })).ok();
+    assert!(unset.contains("no MCP registry is set"), "{unset}");
+    bridge.close();
+
+    write_policy(
+        env,
+        "[[rule]]\nkind = 'server'\nname = '*.evil.example'\neffect = 'deny'\n[[rule]]\nkind = ['server', 'tool']\neffect = 'allow'\n",
+    );
+    let bridge = with_forms(env);
+    let denied = bridge.call(json!({ "code": attempt("'https://mcp.evil.example/mcp'") })).ok();
+    assert!(denied.starts_with("denied the server 'mcp.evil.example' is denied: the rule at"), "{denied}");
+    for number in 0..3 {
+        let pending = bridge.start_call(json!({ "code": attempt(&command) }));
+        let _ = answer(env, &bridge, number, false);
+        let said = pending.outcome().ok();
+        assert!(said.starts_with("denied the user said no to the server 'theirs'"), "{said}");
+    }
+    let again = bridge.call(json!({ "code": attempt(&command) })).ok();
+    assert!(
+        again.contains("the user has not approved the servers that code wanted to add before"),
+        "{again}"
+    );
+    for (what, told) in [
+        ("'https://h.example/${HOME}'", "a '$' in its definition"),
+        ("'https://h.example/', headers={'Authorization': 'x'}", "looks like a credential"),
+        ("'ftp://h.example/'", "is not the URL of a server"),
+        ("[]", "pass one of"),
+        ("['x'], headers={'a': 'b'}", "headers are for servers with a URL"),
+        ("['x'], name='a b'", "cannot be the name of a server"),
+        ("['codebridge']", "it is this bridge itself"),
+    ] {
+        let said = bridge.call(json!({ "code": attempt(what) })).ok();
+        assert!(said.contains(told), "{what}: {said}");
+    }
+    assert_eq!(bridge.call(json!({ "code": "print(runtime.discovered_servers())" })).ok(), "[]");
+    bridge.close();
+    assert!(!started.exists() && !file(env).exists());
 }

@@ -52,7 +52,11 @@ fn run(bridge: &Bridge<'_>, code: &str) -> Outcome {
 
 /// A bridge whose client shows forms.
 pub(crate) fn with_forms<'a>(env: &'a TestEnv) -> Bridge<'a> {
-    let bridge = env.bridge().spawn();
+    showing_forms(env.bridge().spawn())
+}
+
+/// Opens a connection as a client that shows forms.
+pub(crate) fn showing_forms(bridge: Bridge<'_>) -> Bridge<'_> {
     bridge.ask(
         "initialize",
         json!({

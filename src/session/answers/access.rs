@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::grant::{Grant, not_available};
 use super::packages::{Allowing, SessionPackages};
-use super::paused_time::PausedTime;
+use super::paused_time::{PausedTime, PausingAnswers};
 use super::transfers::Transfers;
 use super::watches::Watches;
 use crate::audit::RunFacts;
@@ -20,10 +20,7 @@ use crate::session::capacity::Capacity;
 use crate::session::questions::{Answer, InstallQuestion, QuestionError, ReportedProgress};
 use crate::session::{Caller, Progress, RunRequest};
 use crate::upstream::discovery::Server;
-use crate::upstream::{
-    Answering, Answers, CalledBy, CallerGuard, ClientId, NoAnswers, Offers, Question, UnreadResults,
-    Upstream, UpstreamError,
-};
+use crate::upstream::{Answers, CalledBy, CallerGuard, NoAnswers, UnreadResults, Upstream, UpstreamError};
 use crate::workflows::Journal;
 
 /// How long a search waits for servers whose tools are not known yet.
@@ -170,8 +167,7 @@ impl ServerAccess {
         // A run with little time gets what is known.
         let patience = PATIENCE.min(timeout / 2);
         let waits = Arc::clone(&self.waits);
-        let answers: Arc<dyn Answers> =
-            Arc::new(PausingAnswers { answers: Arc::clone(&caller.answers), waits });
+        let answers: Arc<dyn Answers> = Arc::new(PausingAnswers::new(Arc::clone(&caller.answers), waits));
         let run = Some(self.upstream.begin_run(&answers, grant.askers()));
         let by = CalledBy {
             session: Some(session.unwrap_or(RunRequest::THROW_AWAY).into()),
@@ -272,11 +268,19 @@ impl ServerAccess {
 
     /// Decides whether the current run may have something that is no tool.
     async fn allow(&self, kind: Kind, name: &str, cancel: &CancellationToken) -> Result<(), QuestionError> {
-        let (by, answers) = {
-            let current = self.lock();
-            (current.by.clone(), Arc::clone(&current.answers))
-        };
+        let (by, answers) = self.asker();
         Ok(self.upstream.allow(kind, name, &by, &*answers, cancel).await?)
+    }
+
+    /// Returns who asks for something in the current run, and who answers questions.
+    pub(super) fn asker(&self) -> (CalledBy, Arc<dyn Answers>) {
+        let current = self.lock();
+        (current.by.clone(), Arc::clone(&current.answers))
+    }
+
+    /// Lets the current run call a server that the person has just approved.
+    pub(super) fn allow_server(&self, server: &Arc<Server>) {
+        self.lock().grant.add(server);
     }
 
     /// Returns how long the run has waited for packages, which is no run time.
@@ -407,31 +411,6 @@ impl Drop for UnderWay<'_> {
         if let Some(at) = current.under_way.iter().position(|other| *other == self.awaited) {
             current.under_way.swap_remove(at);
         }
-    }
-}
-
-/// Answers as somebody else does, while the clock of the run stands still for questions of the bridge itself.
-#[derive(Debug)]
-struct PausingAnswers {
-    answers: Arc<dyn Answers>,
-    waits: Arc<PausedTime>,
-}
-
-impl Answers for PausingAnswers {
-    fn client(&self) -> ClientId {
-        self.answers.client()
-    }
-
-    fn offers(&self) -> Offers {
-        self.answers.offers()
-    }
-
-    fn answer(&self, question: Question) -> Answering<'_> {
-        let waits = question.is_of_bridge();
-        Box::pin(async move {
-            let _pause = waits.then(|| self.waits.pause());
-            self.answers.answer(question).await
-        })
     }
 }
 

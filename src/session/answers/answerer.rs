@@ -233,6 +233,8 @@ impl Answerer {
             GuestQuestion::Tool(tool) => access.tool(&tool, cancel).await,
             GuestQuestion::Tools(filter) => access.tools(&filter, cancel).await,
             GuestQuestion::Search(search) => access.search(&search).await,
+            GuestQuestion::FindServers(search) => access.find_servers(&search, cancel).await,
+            GuestQuestion::AddServer(new) => access.add_server(new, cancel).await,
             GuestQuestion::Install(question) => access.install(question, cancel).await,
             GuestQuestion::MissingModule(missing) => access.packages()?.missing(&missing),
             GuestQuestion::BeginStep(step) => steps::begin(access.workflow()?, step),

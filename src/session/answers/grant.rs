@@ -127,6 +127,15 @@ impl Grant {
         }
     }
 
+    /// Adds a server that the person has approved.
+    pub(super) fn add(&mut self, server: &Arc<Server>) {
+        match self {
+            Self::Nothing => *self = Self::Named(vec![Arc::clone(server)]),
+            Self::Named(servers) => servers.push(Arc::clone(server)),
+            Self::Any(_) => {}
+        }
+    }
+
     pub(super) fn allows(&self, server: &Server) -> bool {
         match self {
             Self::Nothing => false,

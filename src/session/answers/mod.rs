@@ -3,9 +3,11 @@
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
 //!                                calls, watching, documentation (of all servers) ─▶ access
+//!                                calls, documentation (of all servers), additions ─▶ access
 //! ```
 
 mod access;
+mod additions;
 mod answerer;
 mod calls;
 mod documentation;

@@ -1,7 +1,9 @@
 //! The time in which a run waits for the host, and its clock stands still.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::upstream::{Answering, Answers, ClientId, Offers, Question};
 
 /// The longest time of one run: code must not go on for ever beside something that it waits for.
 const MOST: Duration = Duration::from_secs(3600);
@@ -54,6 +56,37 @@ impl Drop for Pause<'_> {
         {
             state.before += since.elapsed();
         }
+    }
+}
+
+/// Answers as somebody else does, while the clock of the run stands still for questions of the bridge itself.
+#[derive(Debug)]
+pub(super) struct PausingAnswers {
+    answers: Arc<dyn Answers>,
+    waits: Arc<PausedTime>,
+}
+
+impl PausingAnswers {
+    pub(super) fn new(answers: Arc<dyn Answers>, waits: Arc<PausedTime>) -> Self {
+        Self { answers, waits }
+    }
+}
+
+impl Answers for PausingAnswers {
+    fn client(&self) -> ClientId {
+        self.answers.client()
+    }
+
+    fn offers(&self) -> Offers {
+        self.answers.offers()
+    }
+
+    fn answer(&self, question: Question) -> Answering<'_> {
+        let waits = question.is_of_bridge();
+        Box::pin(async move {
+            let _pause = waits.then(|| self.waits.pause());
+            self.answers.answer(question).await
+        })
     }
 }
 

@@ -8,7 +8,7 @@ mod question;
 pub(super) use answer::{Answer, QuestionError, ok, within_limit};
 pub(super) use offers::{OfferUse, OffersWanted, OneWatch, ResourceWanted};
 pub(super) use question::{
-    ArtifactPart, Call, FailedStep, FinishedStep, GuestQuestion, InstallQuestion, MissingModule, NewArtifact,
-    OneServer, OneTool, OutputPart, ReportedProgress, Search, ServerFilter, Step, ToolFilter, ToolSource,
-    Transfer,
+    AddServer, ArtifactPart, Call, FailedStep, FindServers, FinishedStep, GuestQuestion, InstallQuestion,
+    MissingModule, NewArtifact, OneServer, OneTool, OutputPart, ReportedProgress, Search, ServerFilter, Step,
+    ToolFilter, ToolSource, Transfer,
 };

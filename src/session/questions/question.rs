@@ -2,7 +2,7 @@
 //!
 //! Every question is hostile input: it is read once, into a type, and what is wrong with it is said in a short sentence.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use codebridge_runtimes::exec::visible_line;
 use serde::Deserialize;
@@ -47,6 +47,8 @@ pub(in crate::session) enum GuestQuestion {
     Tool(OneTool),
     Tools(ToolFilter),
     Search(Search),
+    FindServers(FindServers),
+    AddServer(AddServer),
     Install(InstallQuestion),
     MissingModule(MissingModule),
     Call(Call),
@@ -233,6 +235,29 @@ pub(in crate::session) struct Search {
     pub(in crate::session) detail: Option<String>,
 }
 
+/// A search in the registry of servers.
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct FindServers {
+    pub(in crate::session) query: String,
+    pub(in crate::session) limit: Option<u8>,
+}
+
+/// A server that code wants to add: one of `registry`, `url` and `command`.
+#[derive(Debug, Deserialize)]
+pub(in crate::session) struct AddServer {
+    pub(in crate::session) name: Option<String>,
+    pub(in crate::session) registry: Option<String>,
+    pub(in crate::session) url: Option<String>,
+    pub(in crate::session) command: Option<Vec<String>>,
+    #[serde(default)]
+    pub(in crate::session) env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(in crate::session) headers: BTreeMap<String, String>,
+    pub(in crate::session) description: Option<String>,
+    #[serde(default)]
+    pub(in crate::session) for_good: bool,
+}
+
 /// What code asks to install: requirements, the metadata of a script, or what the operator named for every session.
 #[derive(Debug, Deserialize)]
 pub(in crate::session) struct InstallQuestion {
@@ -334,6 +359,8 @@ impl GuestQuestion {
             r#""artifacts""# => Self::Artifacts,
             r#""artifact_read""# => Self::ReadArtifact(read(params)?),
             r#""search""# => Self::Search(read(params)?),
+            r#""find_servers""# => Self::FindServers(read(params)?),
+            r#""add_server""# => Self::AddServer(read(params)?),
             r#""install""# => Self::Install(read_up_to(LONGEST_INSTALL, params)?),
             r#""missing_module""# => Self::MissingModule(read(params)?),
             r#""module""# => Self::Module(read(params)?),

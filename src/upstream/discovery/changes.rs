@@ -97,6 +97,20 @@ impl Discovery {
         }
     }
 
+    /// Adds a definition until this process ends. No file is changed.
+    ///
+    /// # Errors
+    /// The name is defined already, or the definition cannot be used.
+    pub fn add_for_now(&self, name: &str, definition: &Json) -> Result<(), ChangeError> {
+        let _turn = self.turn()?;
+        self.check_new(name)?;
+        self.check_definition(name, definition)?;
+        if let Ok(Some(node)) = parse_json(&definition.to_string()) {
+            self.keep_for_now(&Entry { name, node: &node, opencode: false });
+        }
+        Ok(())
+    }
+
     /// As [`Self::add`], of a definition that another program has. Only the state folder must not have one of the name.
     ///
     /// # Errors

@@ -44,5 +44,5 @@ pub use profiles::UnknownProfile;
 pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
 pub use sources::user_files;
 pub use surroundings::{Surroundings, User};
-pub use trust::TrustError;
+pub use trust::{TrustError, in_ascii};
 pub use written::Written;

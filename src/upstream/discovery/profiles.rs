@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::definition::{Server, Skip, Source};
 use super::document::{Node, Problem, Value};
 
+/// The place of definitions that are in no file. A profile does not leave them out: the person has just approved them.
+pub(super) const FOR_NOW: &str = "approved in this session";
 /// Where a file has its profiles.
 pub(super) const KEY: &str = "profiles";
 
@@ -39,7 +41,8 @@ pub(super) struct Chosen<'a> {
 impl Chosen<'_> {
     /// Returns why a definition that would be used, or could be approved, is not used.
     pub(super) fn skips(&self, server: &Server) -> Option<Skip> {
-        let is_in = self.profile.is_some_and(|profile| profile.servers.iter().any(|it| **it == *server.name));
+        let is_in = *server.source.path == *Path::new(FOR_NOW)
+            || self.profile.is_some_and(|profile| profile.servers.iter().any(|it| **it == *server.name));
         let could_be_used = matches!(server.definition, Ok(_) | Err(Skip::Untrusted(_)));
         (could_be_used && !is_in).then(|| Skip::NotInProfile(Arc::clone(self.name)))
     }

@@ -10,7 +10,7 @@ use super::document::{parse_json, parse_toml};
 use super::files::{LARGEST_OF_PROJECT, LARGEST_OF_USER, Stamp, read};
 use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
-use super::profiles::{self, Chosen, Profile, UnknownProfile};
+use super::profiles::{self, Chosen, FOR_NOW, Profile, UnknownProfile};
 use super::sources::{Form, MOST_FILES, Place, files_of, places, projects};
 use super::surroundings::Surroundings;
 use super::trust::{Trust, TrustError, misleading, with_use};
@@ -90,7 +90,7 @@ impl Snapshot {
 }
 
 /// A definition of a file.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Claim {
     server: Server,
     /// Whether it keeps its name from later definitions. One that is disabled or lacks a variable does: the user did not mean the
@@ -99,7 +99,7 @@ struct Claim {
 }
 
 /// The definitions of one file.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct FileContent {
     entries: Vec<Claim>,
     profiles: Vec<Profile>,
@@ -166,13 +166,15 @@ pub struct Discovery {
     trust: Trust,
     projects: Vec<PathBuf>,
     cache: Mutex<Cache>,
+    /// The definitions that hold until this process ends.
+    for_now: Mutex<Arc<FileContent>>,
 }
 
 impl Discovery {
     /// Reads nothing yet.
     pub fn new(surroundings: Surroundings) -> Self {
         let (projects, trust) = (projects(&surroundings.cwd), Trust::new(&surroundings));
-        Self { surroundings, trust, projects, cache: Mutex::default() }
+        Self { surroundings, trust, projects, cache: Mutex::default(), for_now: Mutex::default() }
     }
 
     pub(super) fn surroundings(&self) -> &Surroundings {
@@ -207,6 +209,7 @@ impl Discovery {
                 contents.push(self.content(&mut cache, file, *stamp));
             }
         }
+        contents.push(Arc::clone(&self.for_now.lock().unwrap_or_else(PoisonError::into_inner)));
         let is_same = contents.len() == cache.contents.len()
             && contents.iter().zip(&cache.contents).all(|(new, old)| Arc::ptr_eq(new, old));
         if !is_same {
@@ -219,6 +222,13 @@ impl Discovery {
             cache.snapshot = Arc::new(snapshot);
         }
         Arc::clone(&cache.snapshot)
+    }
+
+    /// Uses a definition until this process ends. It has the last place: no name is taken from the others.
+    pub(super) fn keep_for_now(&self, entry: &Entry<'_>) {
+        let claim = self.claim(entry, &Path::new(FOR_NOW).into(), false, None);
+        let mut for_now = self.for_now.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut for_now).entries.push(claim);
     }
 
     /// Returns whether the user has approved a definition.

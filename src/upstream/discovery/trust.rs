@@ -74,7 +74,7 @@ impl Trust {
         if let (Json::Object(shown), Some(description)) = (&mut shown, description) {
             shown.insert("description".into(), json!(description));
         }
-        let text = ascii(&serde_json::to_string_pretty(&shown).unwrap_or_default());
+        let text = in_ascii(&serde_json::to_string_pretty(&shown).unwrap_or_default());
         Some(Proposal { digest, source: source.clone(), text })
     }
 
@@ -136,8 +136,8 @@ pub(super) fn readable(node: &Node) -> Json {
     }
 }
 
-/// Returns a JSON text in ASCII: nothing in it is hidden, turned around or of a look-alike script.
-fn ascii(json: &str) -> String {
+/// Returns a text in ASCII, as JSON has it: nothing in it is hidden, turned around or of a look-alike script.
+pub fn in_ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if c == '\n' || matches!(c, ' '..='~') {
@@ -165,7 +165,7 @@ pub(super) fn with_use(mut proposal: Proposal, launch: &Launch) -> Proposal {
             format!("reads {} and sends requests to {to}", json!(openapi.document.to_string()))
         }
     };
-    proposal.text = format!("{}\n{}", ascii(&used), proposal.text);
+    proposal.text = format!("{}\n{}", in_ascii(&used), proposal.text);
     proposal
 }
 
@@ -182,7 +182,7 @@ pub(super) fn misleading(entry: &Entry<'_>) -> Option<String> {
             "in the working directory, a name has at most {LONGEST_NAME} characters: letters, digits, spaces and -_.@/"
         ));
     }
-    repeated(entry.node).map(|name| format!("'{}' occurs twice in it", ascii(name)))
+    repeated(entry.node).map(|name| format!("'{}' occurs twice in it", in_ascii(name)))
 }
 
 /// Returns a name that a table in the node has twice: programs differ in which one counts.

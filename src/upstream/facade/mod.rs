@@ -1,5 +1,6 @@
 //! All servers of a user, for the rest of the product: their definitions, and calls of their tools.
 
+mod additions;
 mod approval;
 mod documentation;
 mod offers;
@@ -50,6 +51,8 @@ pub struct Upstream(Arc<Inner>);
 struct Inner {
     discovery: Discovery,
     registry: Registry,
+    /// How many servers that code wanted to add were not approved. Held while the person is asked: one form at a time.
+    unapproved: tokio::sync::Mutex<u32>,
     user: User,
     policy: Arc<Policy>,
     telemetry: Telemetry,
@@ -116,6 +119,7 @@ impl Upstream {
             docs,
             recorded: None,
             asked: Default::default(),
+            unapproved: Default::default(),
             comparing: Semaphore::new(1),
         }))
     }
