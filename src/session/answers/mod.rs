@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
-//!                                calls, watching, documentation (of all servers) ─▶ access
-//!                                calls, documentation (of all servers), additions ─▶ access
+//!                                calls, watching, additions, documentation (of all servers) ─▶ access
 //! ```
 
 mod access;
