@@ -164,7 +164,11 @@ fn browsers() -> Vec<CommandLine> {
 pub(super) async fn logout(workspace: &Workspace, args: LogoutArgs) -> Result<ExitCode, CommandError> {
     let of_principal = of_principal(workspace, args.principal.as_deref())?;
     let upstream = &of_principal.as_ref().unwrap_or(workspace).upstream;
-    let removed = upstream.logins().forget(&args.name).map_err(failed)?;
+    let server = upstream.server(&args.name).ok();
+    let definition =
+        server.as_ref().and_then(|server| Some((&server.name, server.definition.as_ref().ok()?)));
+    let definition = definition.map(|(name, definition)| (name, &definition.launch));
+    let removed = upstream.logins().forget(&args.name, definition).await.map_err(failed)?;
     let name = visible_line(&args.name);
     let text = match removed.is_empty() {
         true => format!("there is no login to '{name}'\n"),

@@ -338,9 +338,27 @@ impl ServerAccess {
         let by = CalledBy { line: line.and_then(|number| code_line(&code, number)), ..by };
         let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
         let unread = Some(self.unread.clone());
-        let options = CallOptions { by, progress, answers, unread, at_least: timeout, cancel };
+        let options = || CallOptions {
+            by: by.clone(),
+            progress: progress.clone(),
+            answers: Arc::clone(&answers),
+            unread: unread.clone(),
+            at_least: timeout,
+            cancel,
+        };
         let _under_way = UnderWay::new(self, &server, Some(&tool));
-        let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
+        let outcome = match self.upstream.call_of(&server, &tool, arguments.clone(), options()).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let wait = self.waits.pause();
+                tokio::select! {
+                    logged_in = self.upstream.ask_to_log_in(&server, error, &*answers) => logged_in?,
+                    () = cancel.cancelled() => return Err(QuestionError::plain("the call was cancelled")),
+                }
+                drop(wait);
+                self.upstream.call_of(&server, &tool, arguments, options()).await?
+            }
+        };
         Answer::result(outcome)
     }
 

@@ -2,6 +2,7 @@
 
 mod approval;
 mod documentation;
+mod logging_in;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -57,6 +58,8 @@ struct Inner {
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
     /// form at a time.
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
+    /// The pages of logins that the person was shown. Held while one is shown.
+    pages: tokio::sync::Mutex<logging_in::Pages>,
     /// Comparisons of a wrong name with all others take turns.
     comparing: Semaphore,
 }
@@ -111,6 +114,7 @@ impl Upstream {
             docs,
             recorded: None,
             asked: Default::default(),
+            pages: Default::default(),
             comparing: Semaphore::new(1),
         }))
     }

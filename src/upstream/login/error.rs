@@ -71,6 +71,11 @@ impl LoginError {
         matches!(self.problem, Problem::Pasted)
     }
 
+    /// Returns whether another login helps.
+    pub fn is_expired(&self) -> bool {
+        matches!(self.problem, Problem::Expired)
+    }
+
     /// Returns what the user can do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         match &self.problem {
