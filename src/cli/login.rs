@@ -134,7 +134,10 @@ async fn by_hand(pending: &mut PendingLogin) -> Result<Account, CommandError> {
         };
         let Some(line) = line else { return pending.wait().await.map_err(failed) };
         match pending.paste(&line).await {
-            Err(error) if error.is_misread() => say(format_args!("error: {error}; paste it again:")),
+            Err(error) if error.is_misread() => {
+                say(format_args!("error: {error}"));
+                say(format_args!("hint: paste the address of the last page"));
+            }
             done => return done.map_err(failed),
         }
     }

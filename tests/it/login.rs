@@ -260,6 +260,9 @@ fn a_login_without_a_browser_takes_what_is_pasted(env: &TestEnv) {
     let (address, state) = last.trim().split_once("&state=").unwrap();
     writeln!(input, "{address}&state=x{state}").unwrap();
     assert!(lines.any(|line| line.contains("this is neither a code nor the address of the last page")));
+    // Nor does a code that could be that of another provider: this one confirms itself in the address.
+    writeln!(input, "some-code").unwrap();
+    assert!(lines.any(|line| line.contains("a code is not enough at this provider")));
     write!(input, "{last}").unwrap();
     assert!(running.wait_within(START).success());
     assert_eq!(place.call("web.whoami"), "alice");

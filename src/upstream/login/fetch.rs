@@ -296,7 +296,7 @@ impl From<NotPublic> for io::Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -350,13 +350,15 @@ mod tests {
         }
     }
 
-    /// Answers each connection with the bytes, and keeps it open.
+    /// Answers each request with the bytes, and keeps the connection open.
     async fn server(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         tokio::spawn(async move {
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
+                // An answer before the request is refused.
+                let _ = stream.read(&mut [0; 1024]).await;
                 let _ = stream.write_all(&answer).await;
                 open.push(stream);
             }
