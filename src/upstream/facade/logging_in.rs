@@ -1,30 +1,17 @@
 //! Logins that a call turns out to need: the person is shown the page, if the client can do that.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use codebridge_runtimes::exec::visible_line;
 
 use super::Upstream;
+use super::pages::MOST_CLOSED;
 use crate::upstream::discovery::Server;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::login::Account;
 use crate::upstream::person::{Decision, ask_with_page};
 use crate::upstream::questions::Answers;
-
-/// A page that was closed so often is not shown again: code could show it again and again.
-const MOST_CLOSED: u32 = 3;
-
-/// The pages that were shown, by server.
-pub(super) type Pages = HashMap<Arc<str>, Page>;
-
-/// What came of the pages of one server.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    closed: u32,
-    logged_in: Option<Instant>,
-}
 
 impl Upstream {
     /// Has the person log in, if that is what `error` says is missing. Then the call can be made again: the server has not taken it.
@@ -102,18 +89,5 @@ impl Upstream {
             UpstreamError::Login(error) => error.is_expired(),
             _ => false,
         }
-    }
-}
-
-impl Page {
-    fn end(&mut self, account: Result<Account, UpstreamError>) -> Result<(), UpstreamError> {
-        match account {
-            Ok(_) => *self = Self { closed: 0, logged_in: Some(Instant::now()) },
-            Err(error) => {
-                self.closed += 1;
-                return Err(error);
-            }
-        }
-        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod approval;
 mod documentation;
 mod logging_in;
+mod pages;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -59,7 +60,7 @@ struct Inner {
     /// form at a time.
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
     /// The pages of logins that the person was shown. Held while one is shown.
-    pages: tokio::sync::Mutex<logging_in::Pages>,
+    pages: tokio::sync::Mutex<pages::Pages>,
     /// Comparisons of a wrong name with all others take turns.
     comparing: Semaphore,
 }
