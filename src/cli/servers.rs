@@ -15,8 +15,9 @@ use super::output::{columns, print, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
-use super::{Form, ServersArgs, ServersCommand, login, trust};
+use super::{Form, ServersArgs, ServersCommand, add, definitions, find, login, trust};
 use crate::error::Exit;
+use crate::settings::Environment;
 use crate::upstream::discovery::{Server, Skip, Warning, WarningKind};
 use crate::upstream::{Known, LastFailure, Reason, Refreshed, UpstreamError, trust_command};
 use crate::workspace::Workspace;
@@ -31,7 +32,7 @@ const NAMED: usize = 3;
 struct ServerEntry {
     name: String,
     alias: String,
-    /// `stdio` or `http`; None for a definition that is not used.
+    /// `stdio`, `http` or `openapi`; None for a definition that is not used.
     transport: Option<&'static str>,
     /// What is known of its tools. Whether it runs is not known here: it runs in another bridge.
     state: &'static str,
@@ -110,9 +111,20 @@ impl ServerEntry {
     }
 }
 
-pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> Result<ExitCode, CommandError> {
+pub(super) async fn servers(
+    workspace: &Workspace,
+    args: ServersArgs,
+    environment: &Environment,
+) -> Result<ExitCode, CommandError> {
     match args.command {
         None => list(workspace, &args.form).await,
+        Some(ServersCommand::Find(args)) => find::find(workspace, &args).await,
+        Some(ServersCommand::Add(args)) => add::add(workspace, *args).await,
+        Some(ServersCommand::Remove { name }) => definitions::remove(workspace, &name).await,
+        Some(ServersCommand::Enable { name }) => definitions::enable(workspace, &name).await,
+        Some(ServersCommand::Disable { name }) => definitions::disable(workspace, &name).await,
+        Some(ServersCommand::Import(args)) => definitions::import(workspace, &args, environment).await,
+        Some(ServersCommand::Export { names }) => definitions::export(workspace, &names).await,
         Some(ServersCommand::Trust { name }) => trust::trust(workspace, name).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
         Some(ServersCommand::Login(args)) => {
@@ -132,8 +144,8 @@ pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> Result<
 
 /// Lists every definition, used or not. Files that cannot be read are named on standard error.
 async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandError> {
+    let snapshot = workspace.upstream.usable()?;
     let known = workspace.upstream.all_known_docs().await;
-    let snapshot = workspace.upstream.snapshot();
     let used = known.into_iter().map(|(server, known)| ServerEntry::of(&server, known));
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, Known::default()));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
@@ -158,7 +170,7 @@ pub(super) fn say_none_defined(workspace: &Workspace) {
 async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> Result<ExitCode, CommandError> {
     let upstream = &workspace.upstream;
     let servers = match names {
-        [] => upstream.snapshot().servers.clone(),
+        [] => upstream.usable()?.servers.clone(),
         names => names.iter().map(|name| upstream.server(name)).collect::<Result<Vec<_>, _>>()?,
     };
     if servers.is_empty() {

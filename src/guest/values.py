@@ -200,7 +200,7 @@ class Real(Number, float):
 
 
 class Blob(Raw, bytes):
-    """The bytes of an image or a sound, with their MIME type."""
+    """The bytes of an image, a sound or a file, with their MIME type."""
 
     mime_type = None
 
@@ -289,14 +289,19 @@ def value_of_block(block):
             return parse(text) if text.lstrip()[:1] in set('{["-0123456789tfn') else text
         except (ValueError, RecursionError):
             return text
-    if isinstance(block, dict) and isinstance(block.get("data"), str):
+    if not isinstance(block, dict):
+        return block
+    # A file is a resource within the result.
+    resource = block.get("resource") if block.get("type") == "resource" else None
+    data, kind = (resource.get("blob"), resource.get("mimeType")) if isinstance(resource, dict) else (block.get("data"), block.get("mimeType"))
+    if isinstance(data, str):
         import binascii
 
         try:
-            blob = Blob(binascii.a2b_base64(block["data"]))
+            blob = Blob(binascii.a2b_base64(data))
         except ValueError:
             return block
-        blob.block, blob.mime_type = block, block.get("mimeType")
+        blob.block, blob.mime_type = block, kind
         return blob
     return block
 

@@ -20,8 +20,8 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 23] = topics! {
-    "quickstart" "clients" "sandbox" "python" "files" "packages" "runs" "workflows" "policy" "audit" "servers" "images" "engines" "kubernetes"
+pub static TOPICS: [Topic; 24] = topics! {
+    "quickstart" "clients" "sandbox" "python" "files" "packages" "runs" "workflows" "policy" "audit" "servers" "openapi" "images" "engines" "kubernetes"
     "laptops" "http" "settings" "doctor" "telemetry" "ci"
     "exit-codes" "troubleshooting" "security"
 };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::audit::AuditError;
 use crate::policy::Kind;
 use crate::upstream::denied::Denied;
-use crate::upstream::discovery::{Skip, TrustError};
+use crate::upstream::discovery::{Skip, TrustError, UnknownProfile};
 use crate::upstream::login::LoginError;
 use crate::upstream::shell::{login_command, shell_word, trust_command};
 
@@ -43,6 +43,9 @@ pub enum UpstreamError {
     /// The person was asked whether to trust its definition, and said no.
     #[error("server '{server}' is not used: its definition in the working directory was refused")]
     Distrusted { server: Arc<str> },
+    /// No server is used: the profile that was chosen does not exist.
+    #[error(transparent)]
+    Profile(#[from] UnknownProfile),
     #[error(transparent)]
     Trust(#[from] Arc<TrustError>),
     #[error("server '{server}' has no tool '{tool}'{}", did_you_mean(.nearest))]
@@ -58,6 +61,9 @@ pub enum UpstreamError {
     /// The server was not called, because the policy or the person does not allow it.
     #[error("the call of {server}.{tool} is denied: {why}")]
     Denied { server: Arc<str>, tool: String, why: Arc<Denied> },
+    /// A resource or a prompt of a server, which the policy or the person does not allow.
+    #[error("the {kind} '{name}' of server '{server}' is denied: {why}")]
+    DeniedOffer { kind: Kind, server: Arc<str>, name: String, why: Arc<Denied> },
     /// Something else that the policy or the person does not allow.
     #[error("the {kind} '{name}' is denied: {why}")]
     NotAllowed { kind: Kind, name: String, why: Arc<Denied> },
@@ -152,10 +158,12 @@ impl UpstreamError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "unknown_server",
-            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Trust(_) => "unused_server",
+            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Profile(_) | Self::Trust(_) => {
+                "unused_server"
+            }
             Self::UnknownTool { .. } => "unknown_tool",
             Self::Arguments { .. } => "invalid_arguments",
-            Self::Denied { .. } | Self::NotAllowed { .. } => "denied",
+            Self::Denied { .. } | Self::DeniedOffer { .. } | Self::NotAllowed { .. } => "denied",
             Self::Start { .. } | Self::BackingOff { .. } => "start_failed",
             Self::Http { .. } => "http_error",
             Self::Login(_) => "login",
@@ -213,6 +221,10 @@ impl UpstreamError {
                 "if you know where this folder comes from, run `{}` in it",
                 trust_command(server)
             )),
+            Self::Skipped { why: Skip::NotInProfile(_), .. } => Some(
+                "add it to the profile, or choose another one with MCP_BRIDGE_PROFILE (--profile)".into(),
+            ),
+            Self::Profile(_) => Some("choose another one with MCP_BRIDGE_PROFILE (--profile)".into()),
             Self::Skipped { why: Skip::Disabled | Skip::Invalid(_) | Skip::Duplicate(_), .. } => {
                 Some("change its definition: `codebridge servers` shows the file and the line".into())
             }
@@ -226,7 +238,7 @@ impl UpstreamError {
             }
             Self::Denied { server, tool, why } => why.hint(server, tool),
             Self::Unrecorded { why, .. } => Some(why.hint()),
-            Self::NotAllowed { why, .. } => why.hint_of_other(),
+            Self::NotAllowed { why, .. } | Self::DeniedOffer { why, .. } => why.hint_of_other(),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
             Self::Http { server, status, has_login, .. } => hint_at(server, *status, *has_login),
             Self::Login(error) => error.hint(),

@@ -28,9 +28,11 @@ mod exec_scripts;
 mod execution;
 mod fakes;
 mod files;
+mod find_servers;
 mod floods;
 mod help;
 mod http;
+mod http_bounds;
 mod image_store;
 mod images;
 mod in_container;
@@ -49,6 +51,7 @@ mod mcp;
 mod messages;
 mod notebook;
 mod oidc;
+mod openapi;
 mod output;
 mod packages;
 mod pods;
@@ -61,8 +64,10 @@ mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
 mod repository;
+mod resources;
 mod rootless_docker;
 mod saved_tools;
+mod search_model;
 mod server_access;
 mod servers;
 mod sessions;
@@ -113,9 +118,11 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     files::register,
+    find_servers::register,
     floods::register,
     help::register,
     http::register,
+    http_bounds::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -129,6 +136,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     manners::register,
     mcp::register,
     messages::register,
+    openapi::register,
     output::register,
     notebook::register,
     packages::register,
@@ -139,10 +147,12 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    resources::register,
     rootless_docker::register,
     saved_tools::register,
     server_access::register,
     servers::register,
+    search_model::register,
     sessions::register,
     setup::register,
     shares::register,

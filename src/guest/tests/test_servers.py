@@ -547,10 +547,27 @@ assert r["content"][0]["data"] == r.raw["content"][0].data and repr(r) == "<imag
             {"content": [{"type": "text", "text": "[1]"}, image]},
             "assert r[0].text == '[1]' and r[0]['type'] == 'text' and r[1].mime_type and r['content'] and len(r) == 2",
         )
+        file = {"type": "resource", "resource": {"uri": "https://h/a.zip", "mimeType": "application/zip", "blob": PIXEL}}
+        self.check({"content": [file]}, "assert r == b'\\x89PNG' and r.mime_type == 'application/zip' and r['resource'].uri == 'https://h/a.zip'")
+        written = {"type": "resource", "resource": {"uri": "file:///a", "text": "t"}}
+        self.check({"content": [written]}, "assert r[0].resource.text == 't'")
         link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
         self.check({"content": [link]}, "assert r[0].uri == 'file:///a' and r.raw")
         self.check({"content": []}, "assert r == [] and r.raw == {'content': []}")
         self.check({}, "assert r == []")
+
+    def test_pages_follow_each_other(self):
+        def page(params):
+            number = params["arguments"].get("page", 1)
+            following = {"page": number + 1} if number < 3 else {"page": 1} if params["arguments"].get("state") == "circle" else None
+            return {**text([number]), "_meta": {"codebridge/next": following}}
+
+        self.returns("search", page)
+        code = "[page async for page in runtime.pages(mcp_forge.search, state=%r)]"
+        self.assertEqual(self.ok(code % "open").out, "[[1], [2], [3]]\n")
+        arguments = [call["arguments"] for call in self.host.calls]
+        self.assertEqual(arguments, [{"state": "open"}, {"state": "open", "page": 2}, {"state": "open", "page": 3}])
+        self.assertEqual(self.ok(code % "circle").out, "[[1], [2], [3], [1]]\n")
 
     def test_an_error_raises(self):
         self.returns("search", {**text("no such project"), "isError": True})

@@ -8,6 +8,8 @@ use std::time::Duration;
 use codebridge_runtimes::exec::visible_line;
 
 use super::http_options::HttpOptions;
+use super::openapi::OpenApi;
+use super::public_url::public_url;
 
 /// How to reach a server.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,22 +32,25 @@ pub enum Launch {
         older: bool,
         options: Arc<HttpOptions>,
     },
+    /// No MCP server, but an HTTP API with a description.
+    OpenApi(Arc<OpenApi>),
 }
 
 impl Launch {
-    /// Returns `stdio` or `http`.
+    /// Returns `stdio`, `http` or `openapi`.
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Stdio { .. } => "stdio",
             Self::Http { .. } => "http",
+            Self::OpenApi(_) => "openapi",
         }
     }
 
     /// Returns the URL of a remote server, without user, password, query and fragment.
     pub fn public_url(&self) -> Option<String> {
         match self {
-            Self::Stdio { .. } => None,
             Self::Http { url, .. } => Some(public_url(url)),
+            Self::Stdio { .. } | Self::OpenApi(_) => None,
         }
     }
 
@@ -59,7 +64,7 @@ impl Launch {
     pub fn cwd(&self) -> Option<&Path> {
         match self {
             Self::Stdio { cwd, .. } => cwd.as_deref(),
-            Self::Http { .. } => None,
+            Self::Http { .. } | Self::OpenApi(_) => None,
         }
     }
 }
@@ -82,18 +87,9 @@ impl fmt::Debug for Launch {
                 .field("url", &public_url(url))
                 .field("headers", &names(headers))
                 .finish(),
+            Self::OpenApi(openapi) => openapi.fmt(f),
         }
     }
-}
-
-/// Returns a URL without user, password, query and fragment.
-fn public_url(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let url = &url[..end];
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
 }
 
 /// A server that can be started.
@@ -157,6 +153,9 @@ impl Proposal {
 pub enum Skip {
     #[error("it is disabled")]
     Disabled,
+    /// A profile was chosen that does not have it.
+    #[error("it is not in the profile '{0}'")]
+    NotInProfile(Arc<str>),
     #[error("it is this bridge itself; MCP_BRIDGE_ALLOW_SELF_SERVER=1 allows that")]
     Itself,
     /// It is in the working directory, and the user has not approved it.

@@ -9,6 +9,7 @@ use super::definition::{Definition, Launch, Skip};
 use super::document::{Node, Problem, Value};
 use super::expand::Scope;
 use super::http_options::{HttpOptions, OAuthOptions, Redirect};
+use super::profiles;
 use super::sources::Form;
 use super::surroundings::Surroundings;
 
@@ -65,7 +66,8 @@ pub(super) fn entries<'a>(root: &'a Node, form: Form, projects: &[PathBuf]) -> F
     if any || form == Form::Codex {
         found.add("mcp_servers", root.get("mcp_servers"), false);
     }
-    if any && !root.members().is_empty() && !KEYS.iter().any(|key| root.get(key).is_some()) {
+    let has_key = KEYS.iter().chain([&profiles::KEY]).any(|key| root.get(key).is_some());
+    if any && !root.members().is_empty() && !has_key {
         let message = "it has no 'mcpServers'".to_owned();
         found.misplaced.push(Problem { line: root.line, message });
     }
@@ -132,16 +134,17 @@ pub(super) fn definition(
     }
     let url = ["url", "httpUrl", "serverUrl"].into_iter().find(|key| fields.get(key).is_some());
     let has_command = fields.get("command").is_some();
-    let kind = fields.transport()?;
+    let kind = if fields.get("openapi").is_some() { None } else { fields.transport()? };
     let is_http = match kind {
         Some(kind) => kind != Transport::Stdio,
         None => url.is_some() && !has_command,
     };
     let launch = match url {
+        _ if fields.get("openapi").is_some() => Launch::OpenApi(Arc::new(fields.openapi()?)),
         Some(key) if is_http => fields.http(key, kind == Some(Transport::Older))?,
         None if is_http => return Err(invalid("it is an HTTP server without 'url'".into())),
         None if kind.is_none() && !has_command => {
-            return Err(invalid("it has neither 'command' nor 'url'".into()));
+            return Err(invalid("it has neither 'command' nor 'url' nor 'openapi'".into()));
         }
         _ => fields.stdio()?,
     };
@@ -164,7 +167,7 @@ pub(super) fn command_as_written(node: &Node) -> Option<Vec<String>> {
     (!command.is_empty()).then_some(command)
 }
 
-fn invalid(why: String) -> Skip {
+pub(super) fn invalid(why: String) -> Skip {
     Skip::Invalid(why)
 }
 
@@ -177,18 +180,18 @@ enum Transport {
 }
 
 /// The members of one definition, read with their types.
-struct Fields<'a> {
-    node: &'a Node,
-    scope: Scope<'a>,
+pub(super) struct Fields<'a> {
+    pub(super) node: &'a Node,
+    pub(super) scope: Scope<'a>,
 }
 
 impl<'a> Fields<'a> {
-    fn get(&self, key: &str) -> Option<&'a Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a Node> {
         self.node.get(key).filter(|node| node.value != Value::Null)
     }
 
     /// Reads a string without expanding it.
-    fn text(&self, key: &str) -> Result<Option<&'a str>, Skip> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Skip> {
         match self.get(key).map(|node| (node, &node.value)) {
             None => Ok(None),
             Some((_, Value::Text(text))) => Ok(Some(text)),
@@ -252,15 +255,7 @@ impl<'a> Fields<'a> {
         if let Some(Value::Text(variable)) = self.get("bearer_token_env_var").map(|node| &node.value) {
             headers.push(("Authorization".into(), format!("Bearer {}", self.scope.variable(variable)?)));
         }
-        for (name, value) in &headers {
-            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-            if name.is_empty() || !name.bytes().all(token) {
-                return Err(invalid(format!("{name:?} is not a valid header name")));
-            }
-            if value.chars().any(|c| c.is_control() && c != '\t') {
-                return Err(invalid(format!("header '{name}' has an invalid value")));
-            }
-        }
+        check_headers(&headers)?;
         Ok(Launch::Http { url, headers, older, options: Arc::new(self.http_options()?) })
     }
 
@@ -341,7 +336,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a list of strings, empty if there is none. Numbers and booleans are taken as written.
-    fn list(&self, key: &str) -> Result<Vec<String>, Skip> {
+    pub(super) fn list(&self, key: &str) -> Result<Vec<String>, Skip> {
         let Some(node) = self.get(key) else { return Ok(Vec::new()) };
         let Value::List(items) = &node.value else {
             return Err(invalid(format!("'{key}' must be a list of strings, not {}", node.kind())));
@@ -354,7 +349,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a table of strings likewise. A null counts as missing.
-    fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Skip> {
+    pub(super) fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Skip> {
         let Some(node) = self.get(key) else { return Ok(Vec::new()) };
         if !node.is_table() {
             return Err(invalid(format!("'{key}' must be an object of strings, not {}", node.kind())));
@@ -374,6 +369,20 @@ impl<'a> Fields<'a> {
         }
         Ok(pairs)
     }
+}
+
+/// Checks headers, so that each of them can be sent.
+pub(super) fn check_headers(headers: &[(String, String)]) -> Result<(), Skip> {
+    for (name, value) in headers {
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err(invalid(format!("{name:?} is not a valid header name")));
+        }
+        if value.chars().any(|c| c.is_control() && c != '\t') {
+            return Err(invalid(format!("header '{name}' has an invalid value")));
+        }
+    }
+    Ok(())
 }
 
 fn scalar(node: &Node) -> Option<String> {

@@ -75,7 +75,7 @@ fn stdio<'a>(snapshot: &'a Snapshot, name: &str) -> (&'a str, Vec<&'a str>, Pair
             env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
             cwd.as_deref(),
         ),
-        Launch::Http { .. } => panic!("'{name}' is reached over HTTP"),
+        Launch::Http { .. } | Launch::OpenApi(_) => panic!("'{name}' is reached over HTTP"),
     }
 }
 
@@ -84,7 +84,7 @@ fn http<'a>(snapshot: &'a Snapshot, name: &str) -> (&'a str, Pairs<'a>) {
         Launch::Http { url, headers, .. } => {
             (url, headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect())
         }
-        Launch::Stdio { .. } => panic!("'{name}' is a child process"),
+        Launch::Stdio { .. } | Launch::OpenApi(_) => panic!("'{name}' is no MCP server over HTTP"),
     }
 }
 
@@ -317,7 +317,7 @@ fn an_invalid_entry_is_reported_with_its_line_and_the_others_load() {
     let warnings = warnings(&snapshot);
     for (line, words) in [
         (2, "server 'number' is skipped: it must be an object, not a number"),
-        (3, "neither 'command' nor 'url'"),
+        (3, "it has neither 'command' nor 'url' nor 'openapi'"),
         (4, "'command' must be a string, not a number"),
         (5, "'command' is empty"),
         (6, "'args' must be a list of strings, not a string"),

@@ -121,7 +121,7 @@ fn exact(node: &Node) -> Json {
 }
 
 /// Returns a node as the JSON that a person would write; of a repeated name, the last value.
-fn readable(node: &Node) -> Json {
+pub(super) fn readable(node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Bool(value) => json!(value),
@@ -157,6 +157,13 @@ pub(super) fn with_use(mut proposal: Proposal, launch: &Launch) -> Proposal {
             format!("runs {}", json!(words))
         }
         Launch::Http { url, .. } => format!("connects to {}", json!(url)),
+        Launch::OpenApi(openapi) => {
+            let to = openapi
+                .base_url
+                .as_ref()
+                .map_or_else(|| "the hosts in it".into(), |url| json!(url).to_string());
+            format!("reads {} and sends requests to {to}", json!(openapi.document.to_string()))
+        }
     };
     proposal.text = format!("{}\n{}", ascii(&used), proposal.text);
     proposal

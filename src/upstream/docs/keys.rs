@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +13,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::upstream::catalog::create_folder;
-use crate::upstream::discovery::{Definition, Launch};
+use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
 
 /// The file of the secret, in the catalogue's folder.
 const FILE: &str = "salt";
@@ -51,10 +52,28 @@ impl Keys {
                 json!(["stdio", command, args, sorted(env), folder.as_os_str().as_encoded_bytes()])
             }
             Launch::Http { url, headers, older, .. } => json!(["http", older, url, sorted(headers)]),
+            Launch::OpenApi(openapi) => {
+                let OpenApi { document, base_url, auth, headers } = &**openapi;
+                let document = match document {
+                    // A document that was changed offers something else.
+                    DocumentPlace::File(path) => {
+                        json!([path.as_os_str().as_encoded_bytes(), stamp(path)])
+                    }
+                    DocumentPlace::Url(url) => json!(url),
+                };
+                let auth = auth.as_ref().map(Auth::parts);
+                json!(["openapi", document, base_url, auth, sorted(headers)])
+            }
         };
         let hash = Sha256::new_with_prefix(salt).chain_update(offered.to_string()).finalize();
         hex::encode(hash).into()
     }
+}
+
+/// Returns what differs after a file was changed.
+fn stamp(path: &Path) -> Option<(u64, i64, i64)> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.len(), found.mtime(), found.mtime_nsec()))
 }
 
 /// Returns the pairs in an order of their own: that of a file says nothing.

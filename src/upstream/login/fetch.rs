@@ -357,8 +357,9 @@ mod tests {
         tokio::spawn(async move {
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
-                // An answer before the request is refused.
-                let _ = stream.read(&mut [0; 1024]).await;
+                // An answer before the request would be an error of the server.
+                let mut request = [0; 1 << 10];
+                let _ = stream.read(&mut request).await;
                 let _ = stream.write_all(&answer).await;
                 open.push(stream);
             }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::upstream::discovery::{Definition, Launch};
+use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
 use crate::upstream::login::Bearer;
 
 /// What is shown for a value without a name.
@@ -42,7 +42,7 @@ impl Secrets {
     pub(in crate::upstream) fn of(definition: &Definition) -> Self {
         let mut secrets = Self::default();
         for (name, value) in &definition.filled_in {
-            if is_sensitive(name) || looks_random(value) || is_key_block(value) {
+            if is_secret(name, value) {
                 secrets.add(value, name);
             }
         }
@@ -52,7 +52,7 @@ impl Secrets {
                 let words: Vec<String> = command.split_whitespace().map(String::from).collect();
                 secrets.add_arguments(&words);
                 for (name, value) in env {
-                    if is_sensitive(name) || looks_random(value) || is_key_block(value) {
+                    if is_secret(name, value) {
                         secrets.add(value, name);
                     }
                     secrets.add_url(value, name);
@@ -69,6 +69,7 @@ impl Secrets {
                     secrets.add_credentials(value, name);
                 }
             }
+            Launch::OpenApi(openapi) => secrets.add_openapi(openapi),
         }
         secrets.add_spellings();
         // A value that contains another one is replaced first.
@@ -87,12 +88,43 @@ impl Secrets {
         self.login.clone()
     }
 
+    fn add_openapi(&mut self, openapi: &OpenApi) {
+        let document = match &openapi.document {
+            DocumentPlace::Url(url) => Some(url),
+            DocumentPlace::File(_) => None,
+        };
+        for url in document.into_iter().chain(&openapi.base_url) {
+            self.add_url(url, "url");
+        }
+        for (name, value) in &openapi.headers {
+            self.add_credentials(value, name);
+        }
+        if let Some(auth) = &openapi.auth {
+            let (name, secret) = auth.secret();
+            self.add_credentials(secret, name);
+            if let Auth::Basic { user, password } = auth {
+                self.add(STANDARD.encode(format!("{user}:{password}")).trim_end_matches('='), "password");
+            }
+        }
+    }
+
     /// Returns the text with a name in brackets in place of each credential.
     pub(in crate::upstream) fn redact(&self, text: &str) -> String {
         let text = self.login.as_ref().map_or_else(|| text.to_owned(), |login| login.redact(text));
         self.values.iter().fold(text, |text, (value, name)| {
             if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
         })
+    }
+
+    /// Returns the text with what a name is replaced by in place of each credential. References to variables stay.
+    pub(in crate::upstream) fn replace(&self, text: &str, by: &mut impl FnMut(&str) -> String) -> String {
+        self.values.iter().fold(text.to_owned(), |text, (value, name)| {
+            if text.contains(value) && !value.contains("${") { text.replace(value, &by(name)) } else { text }
+        })
+    }
+
+    pub(in crate::upstream) fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// Replaces credentials in all strings of a value.
@@ -245,6 +277,21 @@ fn end_of_authority(rest: &str) -> usize {
     }
 }
 
+/// Whether the value of a variable, of a header or in a query is a credential.
+pub fn is_credential(name: &str, value: &str) -> bool {
+    is_secret(name, value) || has_password(value)
+}
+
+fn is_secret(name: &str, value: &str) -> bool {
+    is_sensitive(name) || looks_random(value) || is_key_block(value)
+}
+
+/// Whether a value is a URL with a user.
+fn has_password(value: &str) -> bool {
+    let rest = value.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest[..end_of_authority(rest)].contains('@'))
+}
+
 /// Returns the parts of a name such as `--api-key` or `GITHUB_TOKEN`.
 fn words_of(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
@@ -369,6 +416,20 @@ mod tests {
         assert_eq!(
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
             "[url] [key] '[Authorization]' [Authorization] [X-Id] h"
+        );
+    }
+
+    #[test]
+    fn credentials_of_an_api_are_not_shown() {
+        let secrets = of(Launch::OpenApi(Arc::new(OpenApi {
+            document: DocumentPlace::Url("https://h/openapi.json?key=abcdef1".into()),
+            base_url: Some("https://u:abcdef2@h/v1".into()),
+            auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
+            headers: pairs(&[("X-Id", "abcdef4")]),
+        })));
+        assert_eq!(
+            secrets.redact("abcdef1 abcdef2 abcdef3 abcdef4 YW5uOmFiY2RlZjM= ann"),
+            "[key] [url] [password] [X-Id] [password]= ann"
         );
     }
 

@@ -27,6 +27,7 @@ use crate::mcp::client::Inbox;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::{Remedy, UpstreamError};
 use crate::upstream::login::{Bearer, LoginError};
+use crate::upstream::openapi::OpenApiTransport;
 
 /// Transport and handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,6 +294,11 @@ async fn handshake(
             let transport =
                 http::streamable(remote, context.limits.calls_at_once, inbox, parts.calls.clone())
                     .map_err(|error| Failure::new(error.to_string()))?;
+            serve(handler, transport, protocol).await
+        }
+        Launch::OpenApi(openapi) => {
+            let opened = OpenApiTransport::open(openapi, inbox).await;
+            let transport = opened.map_err(|error| Failure::new(error.to_string()))?;
             serve(handler, transport, protocol).await
         }
     }

@@ -25,7 +25,7 @@ const SHOWN: usize = 300;
 
 /// Why an HTTP request failed. None of the texts contains a URL.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::upstream::pool) enum HttpError {
+pub(in crate::upstream) enum HttpError {
     #[error("could not create an HTTP client: {}", innermost(.0))]
     Client(Arc<reqwest::Error>),
     /// There is no response, or only a part of one.
@@ -148,7 +148,7 @@ pub(in crate::upstream::pool) fn message_of(error: &(dyn Error + 'static)) -> Op
 }
 
 /// Returns the client that all connections share, or one with the certificates of a definition.
-pub(super) fn client(url: &str, options: &HttpOptions) -> Result<Client, HttpError> {
+pub(in crate::upstream) fn client(url: &str, options: &HttpOptions) -> Result<Client, HttpError> {
     static VERIFYING: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
     static WITHOUT_AUTHORITIES: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
     if options.ca_file.is_some() || options.client_cert.is_some() {

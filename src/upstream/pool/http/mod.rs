@@ -13,7 +13,8 @@ mod sender;
 mod streamable;
 mod turns;
 
-pub(super) use client::{HttpError, http_error, message_of};
+pub(in crate::upstream) use client::{HttpError, client as http_client};
+pub(super) use client::{http_error, message_of};
 pub(super) use older::OlderTransport;
 pub(super) use sender::Remote;
 pub(super) use streamable::streamable;

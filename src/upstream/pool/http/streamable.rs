@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use reqwest::Response;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, GetExtensions, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
@@ -228,10 +228,7 @@ impl StreamableHttpClient for Posts {
         let _replying = is_reply(&message).then(|| Replying { posts: self, message: &message });
         let (request, origin) = match &message {
             ClientJsonRpcMessage::Request(request) => {
-                let origin = match &request.request {
-                    ClientRequest::CallToolRequest(call) => call.extensions().get::<CallOrigin>().copied(),
-                    _ => None,
-                };
+                let origin = request.request.extensions().get::<CallOrigin>().copied();
                 (Some(request.id.clone()), origin)
             }
             _ => (None, None),
