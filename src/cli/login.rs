@@ -134,7 +134,10 @@ async fn by_hand(pending: &mut PendingLogin) -> Result<Account, CommandError> {
         };
         let Some(line) = line else { return pending.wait().await.map_err(failed) };
         match pending.paste(&line).await {
-            Err(error) if error.is_misread() => say(format_args!("error: {error}; paste it again:")),
+            Err(error) if error.is_misread() => {
+                say(format_args!("error: {error}"));
+                say(format_args!("hint: paste the address of the last page"));
+            }
             done => return done.map_err(failed),
         }
     }
@@ -164,7 +167,11 @@ fn browsers() -> Vec<CommandLine> {
 pub(super) async fn logout(workspace: &Workspace, args: LogoutArgs) -> Result<ExitCode, CommandError> {
     let of_principal = of_principal(workspace, args.principal.as_deref())?;
     let upstream = &of_principal.as_ref().unwrap_or(workspace).upstream;
-    let removed = upstream.logins().forget(&args.name).map_err(failed)?;
+    let server = upstream.server(&args.name).ok();
+    let definition =
+        server.as_ref().and_then(|server| Some((&server.name, server.definition.as_ref().ok()?)));
+    let definition = definition.map(|(name, definition)| (name, &definition.launch));
+    let removed = upstream.logins().forget(&args.name, definition).await.map_err(failed)?;
     let name = visible_line(&args.name);
     let text = match removed.is_empty() {
         true => format!("there is no login to '{name}'\n"),

@@ -179,6 +179,15 @@ impl UpstreamError {
         }
     }
 
+    /// Returns whether the server wants a login.
+    pub(super) fn is_about_login(&self) -> bool {
+        match self {
+            Self::Login(_) => true,
+            Self::Http { status, .. } => *status == StatusCode::UNAUTHORIZED,
+            _ => false,
+        }
+    }
+
     /// Returns the error and, on a line of its own, what to do about it.
     pub fn with_hint(&self) -> String {
         match self.hint() {
@@ -252,8 +261,7 @@ impl Remedy {
                 format!("install {}, or set 'command' to its full path", package_of(program))
             }
             Self::TrustIssuer => {
-                "if you trust the server, set SSL_CERT_FILE where the bridge is started to a PEM file with the certificate of \
-                 its issuer and those of the system"
+                "if you trust the server, set \"caFile\" in its definition to a PEM file with the certificate of its issuer"
                     .into()
             }
             Self::MoreTime => "raise 'startup_timeout_sec' in the server's definition".into(),

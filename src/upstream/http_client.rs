@@ -20,6 +20,8 @@ pub enum CertificateFileError {
     Read { key: &'static str, path: PathBuf, source: Arc<io::Error> },
     #[error("'{}' ('{key}' of its definition) {problem}", path.display())]
     Content { key: &'static str, path: PathBuf, problem: &'static str },
+    #[error("could not create an HTTP client: {0}")]
+    Client(Arc<reqwest::Error>),
 }
 
 /// Returns the start of a client.

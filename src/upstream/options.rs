@@ -11,7 +11,7 @@ use super::questions::{Answers, NoAnswers};
 use crate::mcp::client::{ServerProgress, Unread};
 
 /// The caller's end of a tool call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CallOptions<'a> {
     /// Who makes the call.
     pub by: CalledBy,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use codebridge_runtimes::random_hex;
 use serde_json::{Value, json};
 
 use super::questions::{Answers, BRIDGE, Question};
@@ -65,6 +66,25 @@ pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision
         Some("accept" | "decline") => Decision::Refused,
         // A form that was closed may be shown again.
         _ => Decision::Unanswered,
+    }
+}
+
+/// Shows a page, which the client opens if the person wants it:
+/// <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
+pub(super) async fn ask_with_page(answers: &dyn Answers, message: &str, url: &str) -> Decision {
+    if !answers.offers().elicitation_by_url {
+        return Decision::NotAsked;
+    }
+    let page = json!({ "mode": "url", "message": message, "url": url, "elicitationId": random_hex::<16>() });
+    let question =
+        Question { server: BRIDGE.into(), method: "elicitation/create".into(), params: Some(page) };
+    match tokio::time::timeout(ANSWER_LIMIT, answers.answer(question)).await {
+        Ok(Ok(answer)) => match answer["action"].as_str() {
+            Some("accept") => Decision::Approved,
+            Some("decline") => Decision::Refused,
+            _ => Decision::Unanswered,
+        },
+        Ok(Err(_)) | Err(_) => Decision::Unanswered,
     }
 }
 

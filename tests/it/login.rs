@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::matrix::{prepared_command, which};
+use crate::harness::bridge::LATEST_WITH_INITIALIZE;
+use crate::harness::matrix::{Kind, prepared_command, which};
 use crate::harness::process::{Output, Prepared, Running, free_port};
 use crate::harness::suite::ignore;
-use crate::harness::{Suite, TestEnv};
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -26,9 +27,11 @@ pub(crate) fn register(suite: &mut Suite) {
             a_login_without_a_browser_takes_what_is_pasted,
             a_missing_permission_is_asked_for_at_the_next_login,
             a_client_that_was_registered_beforehand_is_used,
+            a_client_that_is_described_by_a_document_is_not_registered,
             each_user_has_logins_of_its_own,
         ],
     );
+    suite.on(&[Runtime::of_user(Kind::Crun)], "login", tests![a_client_that_shows_pages_shows_the_login]);
 }
 
 const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes");
@@ -185,6 +188,7 @@ fn a_person_logs_in_and_out_and_no_token_is_shown(env: &TestEnv) {
 
     assert_eq!(place.run(&["servers", "logout", "web"]).ok(), "logged out of 'web'\n");
     assert!(place.files("MCPs").is_empty());
+    assert_eq!(place.seen("POST /token/revocation 200"), 1);
     refused(&place.run(&["call", "web.whoami"]), hint);
 }
 
@@ -256,6 +260,9 @@ fn a_login_without_a_browser_takes_what_is_pasted(env: &TestEnv) {
     let (address, state) = last.trim().split_once("&state=").unwrap();
     writeln!(input, "{address}&state=x{state}").unwrap();
     assert!(lines.any(|line| line.contains("this is neither a code nor the address of the last page")));
+    // Nor does a code that could be that of another provider: this one confirms itself in the address.
+    writeln!(input, "some-code").unwrap();
+    assert!(lines.any(|line| line.contains("a code is not enough at this provider")));
     write!(input, "{last}").unwrap();
     assert!(running.wait_within(START).success());
     assert_eq!(place.call("web.whoami"), "alice");
@@ -320,4 +327,58 @@ fn each_user_has_logins_of_its_own(env: &TestEnv) {
     assert_eq!(serde_json::from_str::<Value>(&known).unwrap()[0]["server"], "web");
     place.run(&["servers", "logout", "web", "--principal", "ben"]).ok();
     assert!(place.files("MCPs/principals/ben").is_empty() && place.files("MCPs/principals/ann").len() == 1);
+}
+
+fn a_client_that_is_described_by_a_document_is_not_registered(env: &TestEnv) {
+    let document = "https://people.example/codebridge.json";
+    let place = Place::new(env, &json!({ "oauth": { "clientMetadataUrl": document } }));
+    place.log_in();
+    assert_eq!(place.login()["client_id"], document);
+    assert_eq!(place.seen("POST /reg"), 0);
+    place.change_login(|login| login["renew_at"] = json!("2020-01-01T00:00:00Z"));
+    assert_eq!(place.call("web.whoami"), "alice");
+}
+
+fn a_client_that_shows_pages_shows_the_login(env: &TestEnv) {
+    let place = Place::new(env, &json!({}));
+    let bridge = env.bridge().spawn();
+    let client = json!({ "name": "t", "version": "1" });
+    let capabilities = json!({ "elicitation": { "url": {} } });
+    let hello = json!({ "protocolVersion": LATEST_WITH_INITIALIZE, "capabilities": capabilities, "clientInfo": client });
+    bridge.ask("initialize", hello);
+    bridge.notify("notifications/initialized", json!({}));
+    let page = |number: usize| {
+        eventually("a page", env.guard().left(), || {
+            let mut pages =
+                bridge.unasked().into_iter().filter(|message| message["method"] == "elicitation/create");
+            pages.nth(number)
+        })
+    };
+    let answer = |page: &Value, action: &str| {
+        bridge.send(&json!({ "jsonrpc": "2.0", "id": page["id"], "result": { "action": action } }));
+    };
+    let call = json!({ "code": "await mcp_web.whoami()", "servers": ["web"], "timeout": 5 });
+
+    // A page that was closed is no login, and the error says what to type.
+    let pending = bridge.start_call(call.clone());
+    answer(&page(0), "cancel");
+    let closed = pending.outcome().expect("error");
+    assert!(closed.to_string().contains("codebridge servers login web"), "{closed}");
+
+    let pending = bridge.start_call(call);
+    let shown = page(1);
+    assert_eq!(shown["params"]["mode"], "url");
+    assert!(shown["params"]["message"].as_str().unwrap().contains("'web'"), "{shown}");
+    answer(&shown, "accept");
+    let mut browser = env.command(which("python3").unwrap());
+    let url = shown["params"]["url"].as_str().unwrap();
+    browser.argv.extend([format!("{FAKES}/browser.py"), url.to_owned()].map(OsString::from));
+    browser.run(env.guard()).ok();
+    assert_eq!(pending.outcome().ok(), "'alice'");
+
+    // The token is not in the sandbox, nor in what the client reads.
+    let look = "import os, pathlib\nstr(dict(os.environ)) + ''.join(p.read_text() for p in pathlib.Path('/proc/self').glob('environ'))";
+    let token = place.login()["access_token"].as_str().unwrap().to_owned();
+    assert!(!bridge.run(look).ok().contains(&token) && !bridge.log().contains(&token));
+    bridge.close();
 }

@@ -177,6 +177,11 @@ fn lies() -> Vec<Lie> {
             |url, _| with(url, "token_endpoint", json!("http://id.example/t")),
             "'id.example' would be asked without TLS",
         ),
+        (
+            PROVIDER,
+            |url, _| with(url, "registration_endpoint", Value::Null),
+            "its provider registers no clients by itself",
+        ),
         (PROVIDER, |url, _| with(url, "registration_endpoint", json!("http://id.example/r")), "without TLS"),
         (PROVIDER, |url, _| with(url, "authorization_endpoint", json!("javascript:alert(1)")), "without TLS"),
         (PROVIDER, |_, other| Reply::status(302, vec![("Location", format!("{other}/x"))]), "redirect"),

@@ -326,6 +326,28 @@ impl ServerAccess {
         found.ok_or_else(|| QuestionError::plain("the bridge failed to read the definitions of servers"))
     }
 
+    /// Has the person log in to a server that the current run may call, if that is what an error says. Then it can be used again: it
+    /// has not taken what was sent.
+    pub(super) async fn log_in_for(
+        &self,
+        server: &Arc<Server>,
+        error: UpstreamError,
+        cancel: &CancellationToken,
+    ) -> Result<(), QuestionError> {
+        let (answers, may) = {
+            let current = self.lock();
+            (Arc::clone(&current.answers), current.grant.allows(server))
+        };
+        if !may {
+            return Err(error.into());
+        }
+        let _wait = self.waits.pause();
+        tokio::select! {
+            logged_in = self.upstream.ask_to_log_in(server, error, &*answers) => Ok(logged_in?),
+            () = cancel.cancelled() => Err(QuestionError::plain("the call was cancelled")),
+        }
+    }
+
     /// Passes on the progress that code reports of itself.
     pub(in crate::session) fn report(&self, progress: &ReportedProgress) {
         let Some(sender) = self.lock().progress.clone() else { return };

@@ -38,7 +38,13 @@ impl ServerAccess {
         let server = Arc::clone(&granted.server);
         let options = self.options(granted, &tool, line, cancel);
         let _under_way = UnderWay::new(self, &server, Some(&tool));
-        let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
+        let outcome = match self.upstream.call_of(&server, &tool, arguments.clone(), options.clone()).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.log_in_for(&server, error, cancel).await?;
+                self.upstream.call_of(&server, &tool, arguments, options).await?
+            }
+        };
         Answer::result(outcome)
     }
 
@@ -74,7 +80,13 @@ impl ServerAccess {
         let server = Arc::clone(&granted.server);
         let options = self.options(granted, request.method(), line, cancel);
         let _under_way = UnderWay::new(self, &server, Some(request.method()));
-        Ok(self.upstream.use_offer(&server, &request, options).await?)
+        match self.upstream.use_offer(&server, &request, options.clone()).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                self.log_in_for(&server, error, cancel).await?;
+                Ok(self.upstream.use_offer(&server, &request, options).await?)
+            }
+        }
     }
 
     /// Returns one of the lists of what a server offers beside tools. Code may read that of all servers.

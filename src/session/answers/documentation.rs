@@ -132,7 +132,13 @@ impl ServerAccess {
     ) -> Result<(Arc<Server>, Arc<ServerDocs>), QuestionError> {
         let server = self.look_up(server).await?;
         let _under_way = UnderWay::new(self, &server, None);
-        let docs = self.upstream.docs_of_server(&server, cancel).await?;
+        let docs = match self.upstream.docs_of_server(&server, cancel).await {
+            Ok(docs) => docs,
+            Err(error) => {
+                self.log_in_for(&server, error, cancel).await?;
+                self.upstream.docs_of_server(&server, cancel).await?
+            }
+        };
         Ok((server, docs))
     }
 

@@ -702,3 +702,45 @@ fn an_unapproved_definition_makes_nobody_look_for_what_it_names() {
     home.write("project/.mcp.json", &servers("a", "codebridge"));
     assert_eq!(home.snapshot().skipped("a").unwrap().definition, Err(Skip::Itself));
 }
+
+#[test]
+fn a_remote_server_has_settings_for_logins_and_certificates() {
+    let home = Home::new();
+    let define = |more: &str| {
+        home.write(
+            "MCPs/web.json",
+            &format!(r#"{{"mcpServers": {{"w": {{"url": "https://h/mcp", {more}}}}}}}"#),
+        );
+        home.snapshot()
+    };
+    let options = |more: &str| match &define(more).get("w").unwrap().definition.as_ref().unwrap().launch {
+        Launch::Http { options, .. } => Arc::clone(options),
+        Launch::Stdio { .. } => panic!("it is a child process"),
+    };
+    let all = options(
+        r#""oauth": {"clientId": "c", "clientSecret": "${TOKEN}", "scopes": ["a", "b c"], "redirectPort": 8123},
+           "caFile": "~/ca.pem", "clientCert": "~/me.pem", "clientKey": "/me.key""#,
+    );
+    assert_eq!(all.oauth.client_secret.as_deref(), Some("t0ken"));
+    assert_eq!(all.oauth.scopes, ["a", "b", "c"]);
+    assert_eq!(all.oauth.redirect, Some(Redirect { host: "127.0.0.1", port: 8123 }));
+    assert!(all.ca_file.as_ref().unwrap().ends_with("ca.pem") && all.ca_file.as_ref().unwrap().is_absolute());
+    assert!(!format!("{all:?}").contains("t0ken"));
+    // As other programs write them.
+    let other = options(r#""oauth": {"clientId": "c", "callbackPort": 8124, "scope": "a b"}"#);
+    assert_eq!(other.oauth.redirect, Some(Redirect { host: "localhost", port: 8124 }));
+    assert_eq!(other.oauth.scopes, ["a", "b"]);
+    assert_eq!(*options(r#""oauth": false"#), HttpOptions::default());
+    for (wrong, why) in [
+        (r#""oauth": []"#, "'oauth' must be an object"),
+        (r#""oauth": {"clientSecret": "s"}"#, "without 'clientId'"),
+        (r#""oauth": {"clientId": 1}"#, "'clientId' must be a string"),
+        (r#""oauth": {"redirectPort": 70000}"#, "must be a port"),
+        (r#""oauth": {"clientMetadataUrl": "http://h/c.json"}"#, "starts with https://"),
+        (r#""clientKey": "k""#, "'clientKey' without 'clientCert'"),
+    ] {
+        let snapshot = define(wrong);
+        let skipped = snapshot.skipped("w").unwrap().definition.as_ref().unwrap_err().to_string();
+        assert!(skipped.contains(why), "{wrong}: {skipped}");
+    }
+}

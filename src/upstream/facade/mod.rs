@@ -3,7 +3,9 @@
 mod additions;
 mod approval;
 mod documentation;
+mod logging_in;
 mod offers;
+mod pages;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -64,6 +66,8 @@ struct Inner {
     /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
     /// form at a time.
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
+    /// The pages of logins that the person was shown. Held while one is shown.
+    pages: tokio::sync::Mutex<pages::Pages>,
     /// Comparisons of a wrong name with all others take turns.
     comparing: Semaphore,
 }
@@ -120,6 +124,7 @@ impl Upstream {
             recorded: None,
             asked: Default::default(),
             unapproved: Default::default(),
+            pages: Default::default(),
             comparing: Semaphore::new(1),
         }))
     }

@@ -37,7 +37,7 @@ pub enum Problem {
     #[error("{0}")]
     Unsafe(String),
     #[error("its provider registers no clients by itself")]
-    Unregistered { redirect: String },
+    Unregistered { port: u16 },
     #[error("its provider did not register this client: {0}")]
     NotRegistered(String),
     #[error("its provider refused: {0}")]
@@ -48,6 +48,9 @@ pub enum Problem {
     TimedOut(Duration),
     #[error("this is neither a code nor the address of the last page")]
     Pasted,
+    /// The provider says in the address who it is.
+    #[error("a code is not enough at this provider")]
+    PastedCode,
     #[error("the login has expired")]
     Expired,
     #[error("the login could not be renewed: {0}")]
@@ -68,12 +71,18 @@ impl Problem {
 impl LoginError {
     /// Returns whether a person has pasted something else.
     pub fn is_misread(&self) -> bool {
-        matches!(self.problem, Problem::Pasted)
+        matches!(self.problem, Problem::Pasted | Problem::PastedCode)
+    }
+
+    /// Returns whether another login helps.
+    pub fn is_expired(&self) -> bool {
+        matches!(self.problem, Problem::Expired)
     }
 
     /// Returns what the user can do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         match &self.problem {
+            Problem::PastedCode => Some("paste the address of the last page".into()),
             Problem::Expired | Problem::TimedOut(_) | Problem::Pasted => {
                 Some(format!("run `{}`", login_command(&self.server)))
             }
@@ -85,9 +94,9 @@ impl LoginError {
             Problem::Undiscovered => {
                 Some("if it needs a token, put it into \"headers\" of its definition".into())
             }
-            Problem::Unregistered { redirect } => Some(format!(
-                "register a client there with the redirect URI {redirect}, and write its id into its definition: \
-                 \"oauth\": {{\"clientId\": \"…\", \"redirectPort\": …}}"
+            Problem::Unregistered { port } => Some(format!(
+                "register a client there with the redirect URI http://127.0.0.1:{port}/callback, and write its id into its \
+                 definition: \"oauth\": {{\"clientId\": \"…\", \"redirectPort\": {port}}}"
             )),
             Problem::Listen { .. } => {
                 Some("set another \"redirectPort\" in \"oauth\" of its definition".into())

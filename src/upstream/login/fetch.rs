@@ -17,7 +17,7 @@ use rmcp::transport::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
 use tokio::net::lookup_host;
 
 use crate::upstream::discovery::HttpOptions;
-use crate::upstream::http_client::{CertificateFileError, builder};
+use crate::upstream::http_client::{CertificateFileError, builder, plain_builder};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -73,9 +73,13 @@ impl Fetch {
             if !for_server && !is_private && !has_proxy {
                 builder = builder.dns_resolver(Arc::new(PublicOnly));
             }
-            // Without certificate authorities there is plain HTTP to this machine only.
-            let without = || Client::builder().tls_certs_only([]).redirect(Policy::none()).build();
-            Ok(builder.build().or_else(|_| without()).unwrap_or_default())
+            // A system without certificate authorities has plain HTTP on this machine.
+            let without = |error| match options.ca_file {
+                None => plain_builder().tls_certs_only([]).redirect(Policy::none()).build(),
+                Some(_) => Err(error),
+            };
+            let client = builder.build().or_else(without);
+            client.map_err(|error| CertificateFileError::Client(Arc::new(error)))
         };
         Ok(Self {
             for_server: client(true)?,
@@ -346,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Answers each connection with the bytes, and keeps it open.
+    /// Answers each request with the bytes, and keeps the connection open.
     async fn server(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -1,9 +1,12 @@
 //! What a provider grants: read from its answer, renewed before it expires, and taken back.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use codebridge_runtimes::exec::visible_line;
+use http::{Method, Request, header};
 use jiff::{SignedDuration, Timestamp};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Url;
 use rmcp::transport::auth::{OAuthClientConfig, OAuthTokenResponse};
 use rmcp::transport::{CredentialStore as _, InMemoryCredentialStore, StoredCredentials};
 use serde::Deserialize;
@@ -114,4 +117,31 @@ async fn exchange(
     let response = provider.manager.refresh_token().await.map_err(|error| provider.problem(&error))?;
     let scopes = store.load().await.ok().flatten().map(|kept| kept.granted_scopes).unwrap_or_default();
     Ok((Grant::read(&response)?, scopes))
+}
+
+/// Has the provider end a login: <https://www.rfc-editor.org/rfc/rfc7009>. Returns whether it said that it has.
+pub(super) async fn revoke(target: &Target, login: &StoredLogin) -> bool {
+    let Ok(provider) = Provider::of(target).await else { return false };
+    let endpoint = provider.metadata.additional_fields.get("revocation_endpoint").and_then(Value::as_str);
+    let Some(endpoint) = endpoint.and_then(|url| url.parse::<Url>().ok()) else { return false };
+    if provider.issuer != login.issuer {
+        return false;
+    }
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(endpoint.as_str())
+        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    // With the refresh token, providers end the tokens that came of it.
+    let token = login.refresh_token.as_ref().unwrap_or(&login.access_token);
+    let mut form = format!("token={}", encoded(token));
+    match &login.client_secret {
+        Some(secret) => {
+            let pair = STANDARD.encode(format!("{}:{}", encoded(&login.client_id), encoded(secret)));
+            request = request.header(header::AUTHORIZATION, format!("Basic {pair}"));
+        }
+        None => form.push_str(&format!("&client_id={}", encoded(&login.client_id))),
+    }
+    let Ok(request) = request.body(form.into_bytes()) else { return false };
+    provider.fetch.send(request).await.is_ok_and(|answer| answer.status().is_success())
 }

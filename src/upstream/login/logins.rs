@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::account::Account;
 use super::bearer::Bearer;
 use super::error::{LoginError, Problem};
+use super::grant::revoke;
 use super::pending::PendingLogin;
 use super::store::LoginStore;
 use super::target::Target;
@@ -52,16 +53,27 @@ impl Logins {
         Ok(logins.into_iter().map(Account::of).collect())
     }
 
-    /// Removes the logins to a server, whatever its URL was, and returns them.
+    /// Removes the logins to a server, whatever its URL was, and returns them. The provider is asked to end the one to the URL that
+    /// is defined now.
     ///
     /// # Errors
     /// The folder cannot be read or written.
-    pub fn forget(&self, server: &str) -> Result<Vec<Account>, LoginError> {
+    pub async fn forget(
+        &self,
+        server: &str,
+        definition: Option<(&Arc<str>, &Launch)>,
+    ) -> Result<Vec<Account>, LoginError> {
         let failed = |error| self.failed(server, error);
         let mut logins = self.store.list().map_err(failed)?;
         logins.retain(|login| login.server == server);
+        let target = definition.and_then(|(server, launch)| Target::of(server, launch).ok());
         for login in &logins {
             self.store.remove(login).map_err(failed)?;
+            if let Some(target) = target.as_ref().filter(|target| target.key == login.url)
+                && !revoke(target, login).await
+            {
+                tracing::warn!(server, "the provider did not end the login: it ends when it expires");
+            }
         }
         Ok(logins.into_iter().map(Account::of).collect())
     }

@@ -17,6 +17,8 @@ use super::target::Target;
 
 /// How long a person may take.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// A port that a person may register.
+const EXAMPLE_PORT: u16 = 8123;
 /// Asks for a refresh token, at providers of OpenID Connect.
 const OFFLINE: &str = "offline_access";
 
@@ -94,6 +96,13 @@ impl PendingLogin {
     pub async fn paste(&mut self, text: &str) -> Result<Account, LoginError> {
         let answer = Answer::read_pasted(text, &self.state);
         let answer = answer.ok_or_else(|| self.target.failed(Problem::Pasted))?;
+        let confirms =
+            self.provider.metadata.additional_fields.get("authorization_response_iss_parameter_supported");
+        if matches!(&answer, Answer::Code { issuer: None, .. })
+            && confirms.and_then(serde_json::Value::as_bool) == Some(true)
+        {
+            return Err(self.target.failed(Problem::PastedCode));
+        }
         self.complete(answer).await
     }
 
@@ -192,7 +201,8 @@ async fn client(
         return configured.map(|()| client).map_err(|error| provider.problem(&error));
     }
     if provider.metadata.registration_endpoint.is_none() {
-        return Err(Problem::Unregistered { redirect: redirect_uri.to_owned() });
+        let port = options.redirect.map_or(EXAMPLE_PORT, |redirect| redirect.port);
+        return Err(Problem::Unregistered { port });
     }
     let names: Vec<&str> = scopes.iter().map(String::as_str).collect();
     let name = env!("CARGO_PKG_NAME");

@@ -352,7 +352,10 @@ impl Pool {
                 Ok(connection) => connection,
                 Err(error) => {
                     state.last_failure = Some(error.clone());
-                    state.count_failure(false);
+                    // A person who logs in need not wait.
+                    if !error.is_about_login() {
+                        state.count_failure(false);
+                    }
                     return Err(error);
                 }
             };

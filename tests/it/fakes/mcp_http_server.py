@@ -3,7 +3,8 @@
 The path says how it answers: /json, /events, /session (a session and a stream), /older (GET opens the stream, POST to it
 is not allowed), /refuse/STATUS, /redirect/STATUS, /page, /auth (wants `Authorization: Bearer good`). Standard library only.
 
-With three arguments it speaks TLS: its certificate, the key of that, and a file that gets a line for each request.
+With three arguments it speaks TLS: its certificate, the key of that, and a file that gets a line for each request. With a fourth
+one it serves only clients with a certificate of this authority.
 """
 
 import http.server
@@ -186,6 +187,9 @@ server = Server(("127.0.0.1", 0), Handler)
 if sys.argv[1:]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(sys.argv[1], sys.argv[2])
+    if sys.argv[4:]:
+        tls.verify_mode = ssl.CERT_REQUIRED
+        tls.load_verify_locations(sys.argv[4])
     server.socket = tls.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1], flush=True)
 threading.Thread(target=server.serve_forever, daemon=True).start()

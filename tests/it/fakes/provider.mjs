@@ -25,6 +25,7 @@ const provider = new Provider(issuer, {
   scopes: ['openid', 'offline_access'],
   features: {
     devInteractions: { enabled: true },
+    clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
     registration: { enabled: true },
     revocation: { enabled: true },
     resourceIndicators: {
@@ -40,6 +41,17 @@ const provider = new Provider(issuer, {
     },
   },
   pkce: { required: () => true },
+  // The one document of a client that there is.
+  fetch: async (url) =>
+    Response.json({
+      client_id: String(url),
+      client_name: 'codebridge',
+      application_type: 'native',
+      redirect_uris: ['http://127.0.0.1/callback'],
+      grant_types: ['authorization_code', 'refresh_token'],
+      response_types: ['code'],
+      token_endpoint_auth_method: 'none',
+    }),
 });
 provider.use(async (ctx, next) => {
   await next();

@@ -1,0 +1,93 @@
+//! Logins that a call turns out to need: the person is shown the page, if the client can do that.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use codebridge_runtimes::exec::visible_line;
+
+use super::Upstream;
+use super::pages::MOST_CLOSED;
+use crate::upstream::discovery::Server;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::login::Account;
+use crate::upstream::person::{Decision, ask_with_page};
+use crate::upstream::questions::Answers;
+
+impl Upstream {
+    /// Has the person log in, if that is what `error` says is missing. Then the call can be made again: the server has not taken it.
+    ///
+    /// # Errors
+    /// The same error, if it says something else, the client cannot show a page, or the person did not log in.
+    pub async fn ask_to_log_in(
+        &self,
+        server: &Arc<Server>,
+        error: UpstreamError,
+        answers: &dyn Answers,
+    ) -> Result<(), UpstreamError> {
+        // The browser of one of many users is on another machine, where nobody waits for it.
+        if !self.wants_login(&error)
+            || self.0.user.operator_dir.is_some()
+            || !answers.offers().elicitation_by_url
+        {
+            return Err(error);
+        }
+        let Ok(definition) = &server.definition else { return Err(error) };
+        let asked = Instant::now();
+        // One page at a time.
+        let mut pages = self.0.pages.lock().await;
+        let page = pages.entry(Arc::clone(&server.name)).or_default();
+        // Another call may have asked meanwhile.
+        if page.logged_in.is_some_and(|at| at > asked) {
+            return Ok(());
+        }
+        if page.closed >= MOST_CLOSED {
+            return Err(error);
+        }
+        let begun = self.logins().begin(&server.name, &definition.launch, Vec::new()).await;
+        let Ok(mut pending) = begun else { return Err(error) };
+        let (url, issuer) = (pending.url().to_owned(), visible_line(pending.issuer()));
+        let message = format!(
+            "Code uses the MCP server '{}', which wants a login. Log in at {issuer}, if you want code to use it with your account.",
+            visible_line(&server.name)
+        );
+        let decision = tokio::select! {
+            // Some clients answer when the page is closed.
+            account = pending.wait() => return page.end(account.map_err(|why| UpstreamError::Login(Box::new(why)))),
+            decision = ask_with_page(answers, &message, &url) => decision,
+        };
+        self.0.telemetry.answered(decision.name());
+        match decision {
+            Decision::Approved => {
+                let account = pending.wait().await;
+                page.end(account.map_err(|why| UpstreamError::Login(Box::new(why))))
+            }
+            Decision::Refused => {
+                page.closed = MOST_CLOSED;
+                Err(error)
+            }
+            Decision::Unanswered | Decision::NotAsked => {
+                page.closed += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a login, or another one, helps against an error.
+    fn wants_login(&self, error: &UpstreamError) -> bool {
+        let lacks = |account: &Account, server: &str| account.server == server && !account.missing.is_empty();
+        match error {
+            UpstreamError::Http { status, has_login: false, .. }
+                if *status == http::StatusCode::UNAUTHORIZED =>
+            {
+                true
+            }
+            UpstreamError::Http { server, status, has_login: false, .. }
+                if *status == http::StatusCode::FORBIDDEN =>
+            {
+                self.logins().list().is_ok_and(|all| all.iter().any(|account| lacks(account, server)))
+            }
+            UpstreamError::Login(error) => error.is_expired(),
+            _ => false,
+        }
+    }
+}
